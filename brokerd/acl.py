@@ -1,0 +1,247 @@
+"""AccessControl: RocketMQ 4's access control (PlainAccess), with four differences.
+
+- White lists never stand in for a signature (reliability.md D17): an address is no identity.
+- Whoever may not touch a topic or a group gets the same answer whether it exists or not.
+- What is not allowed is refused: codes that acl_needs.py does not list need an admin account, and so do the broker's
+  own topics, which hold everyone's delayed messages.
+- An unknown account and a wrong signature get the same remark, and take the same time.
+
+Refusals are answered with NO_PERMISSION (16), which stock clients show to their users.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import trio
+
+from brokerd import acl_file, config_file
+from brokerd.acl_file import Account, AclFile, AclFileError, Permission
+from brokerd.acl_needs import Kind, Level, Need, needs_of
+from brokerd.clock import SystemClock
+from brokerd.config import BrokerConfig
+from brokerd.topic_validator import is_system_topic
+from mqwire import names
+from mqwire.acl import ACCESS_KEY, SIGNATURE, signature_matches
+from mqwire.bodies import DataVersion
+from mqwire.codes import RequestCode
+from mqwire.command import RemotingCommand
+
+logger = logging.getLogger("brokerd.acl")
+
+# Topics of the broker's own that clients use as any other: they need a permission, not an admin account.
+_OPEN_SYSTEM_TOPICS = frozenset(
+    {names.RMQ_SYS_TRACE_TOPIC, names.RMQ_SYS_BENCHMARK_TOPIC, names.AUTO_CREATE_TOPIC_KEY_TOPIC}
+)
+_SEND_TOPIC_FIELDS: Final[Mapping[int, str]] = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+}
+_SENDERS_MAX: Final = 10_000
+_WATCH_PERIOD_S: Final = 1.0
+# Compared against when the account is unknown, so that the answer takes as long as for a wrong signature.
+_NOBODYS_SECRET = "no account has this secret"
+
+
+class AccessControl:
+    """The accounts of `aclConfigFile`, and what they may do. `clock_ms` is the wall clock, for the DataVersion.
+
+    Reads the file at once. Raises UnreadableConfigFile when it is missing or bad: that must mean neither an open broker
+    nor a locked one that looks healthy.
+    """
+
+    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int] | None = None) -> None:
+        self._path = config.acl_config_file
+        self._clock_ms = clock_ms or SystemClock().time_ms
+        self._file = AclFile(accounts={})
+        # Who may send to which topic, as found before: sends are most of what is checked. Of the accounts in force only.
+        self._senders: set[tuple[str, str]] = set()
+        self._seen = self._fingerprint()
+        loaded = config_file.load(self._path, acl_file.parse)
+        if loaded is None:
+            raise config_file.UnreadableConfigFile(
+                f"{self._path} does not exist: write it with at least one account whose admin is true, name another in"
+                " aclConfigFile, or set aclEnable=false"
+            )
+        self._take(loaded[0])
+        if loaded[1] is not None:
+            logger.error("%s: using the backup, which lacks the last change", loaded[1])
+
+    def reload_if_changed(self) -> bool:
+        """Takes over a file that was changed by hand; one that cannot be used is told, and the old accounts stay."""
+        seen = self._fingerprint()
+        if seen is None or seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            file = acl_file.parse(config_file.read_file(self._path))
+        except (OSError, AclFileError) as error:
+            logger.error("%s cannot be used, the former accounts stay: %s", self._path, error)
+            return False
+        self._take(file)
+        logger.info("%s: %d accounts", self._path, len(file.accounts))
+        return True
+
+    async def watch(self) -> None:
+        """Takes over changes by hand within a second, until cancelled."""
+        while True:
+            await trio.sleep(_WATCH_PERIOD_S)
+            self.reload_if_changed()
+
+    def _take(self, file: AclFile) -> None:
+        listed = file.global_white_remote_addresses or any(
+            account.white_remote_address for account in file.accounts.values()
+        )
+        if listed:
+            logger.warning("%s: white lists are kept but let nobody in without a signature", self._path)
+        if not any(account.admin for account in file.accounts.values()):
+            logger.warning("%s: no account has admin: true, so nobody can administer this broker", self._path)
+        self._put_in_force(file)
+
+    def _put_in_force(self, file: AclFile) -> None:
+        self._file = file
+        self._senders.clear()
+
+    def _fingerprint(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    @property
+    def data_version(self) -> DataVersion:
+        return self._file.data_version
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def accounts(self) -> Mapping[str, Account]:
+        """By access key. They hold secrets: never answer or log them."""
+        return self._file.accounts
+
+    # --- checks ---
+
+    def check(self, request: RemotingCommand, remote_address: tuple[str, int]) -> str | None:
+        """Whether the request may be served: None when it may, else the remark of the refusal.
+
+        Raises RemoteProtocolError when a body that names resources cannot be read.
+        """
+        fields = request.ext_fields
+        account = self._file.accounts.get(fields.get(ACCESS_KEY, ""))
+        if account is None or not signature_matches(request, account.secret_key):
+            return self._not_authenticated(request, account, remote_address)
+        if account.admin:
+            return None
+        topic_field = _SEND_TOPIC_FIELDS.get(request.code)
+        if topic_field is not None and (account.access_key, fields.get(topic_field, "")) in self._senders:
+            return None
+        needs = needs_of(request)
+        if needs is Level.AUTHENTICATED:
+            return None
+        if needs is Level.ADMIN:
+            return f"request code {request.code} needs an admin account, which {account.access_key} is not"
+        for need in needs:
+            remark = _refused(account, need)
+            if remark is not None:
+                return remark
+        if topic_field is not None and len(self._senders) < _SENDERS_MAX:
+            self._senders.add((account.access_key, fields.get(topic_field, "")))
+        return None
+
+    def refuses(self, request: RemotingCommand, kind: Kind, name: str, permission: Permission) -> str | None:
+        """For processors: whether a request that `check` has passed may also touch this resource."""
+        account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
+        if account is None:
+            return "the account of this request no longer exists"
+        return None if account.admin else _refused(account, Need(kind, name, permission))
+
+    def _not_authenticated(
+        self, request: RemotingCommand, account: Account | None, remote_address: tuple[str, int]
+    ) -> str:
+        access_key = request.ext_fields.get(ACCESS_KEY, "")
+        logger.info("request %d of %s is refused: access key %a", request.code, remote_address[0], access_key[:60])
+        if not access_key or SIGNATURE not in request.ext_fields:
+            return "No accessKey is configured: this broker takes signed requests only; give the client an ACL hook"
+        if account is None:
+            signature_matches(request, _NOBODYS_SECRET)
+        return f"Check signature failed for accessKey={access_key[:60]!a}: the key or its secret is wrong"
+
+    # --- changes at run time (UPDATE_AND_CREATE_ACL_CONFIG, DELETE_ACL_CONFIG) ---
+
+    def put_account(self, members: Mapping[str, Any]) -> None:
+        """Makes an account or changes the given members of one; raises AclFileError, OSError (nothing changed then).
+
+        `members` are the file's: accessKey, secretKey, admin, defaultTopicPerm, topicPerms, ... A member that is None
+        stays as it is.
+        """
+        access_key = str(members.get("accessKey") or "")
+        known = self._file.accounts.get(access_key)
+        merged = {} if known is None else _members(known)
+        merged.update({name: value for name, value in members.items() if value is not None})
+        if known is None and not merged.get("secretKey"):
+            raise AclFileError(f"account {access_key[:60]!a} is new: give it a secretKey")
+        account = acl_file.account_from(merged)
+        self._write({**self._file.accounts, access_key: account}, known)
+
+    def delete_account(self, access_key: str) -> bool:
+        """Removes an account; tells whether it was there. Raises AclFileError, OSError (nothing changed then)."""
+        known = self._file.accounts.get(access_key)
+        if known is None:
+            return False
+        self._write({key: value for key, value in self._file.accounts.items() if key != access_key}, known)
+        return True
+
+    def _write(self, accounts: Mapping[str, Account], changed: Account | None) -> None:
+        if changed is not None and changed.admin and not any(account.admin for account in accounts.values()):
+            raise AclFileError(
+                f"{changed.access_key[:60]!a} is the last admin account: without it nobody could administer this"
+                " broker; make another one first"
+            )
+        version = self._file.data_version.next_version(self._clock_ms())
+        file = dataclasses.replace(self._file, accounts=dict(accounts), data_version=version)
+        config_file.store(self._path, acl_file.dump(file))
+        self._seen = self._fingerprint()
+        self._put_in_force(file)
+
+
+def _refused(account: Account, need: Need) -> str | None:
+    """The remark when `account` lacks `need`."""
+    kind, name = need.kind, need.name
+    granted = None
+    if kind is Kind.TOPIC:
+        granted = account.topic_perms.get(name)
+        for prefix in (names.RETRY_GROUP_TOPIC_PREFIX, names.DLQ_GROUP_TOPIC_PREFIX):
+            if granted is None and name.startswith(prefix):
+                # Retry and dead-letter topics belong to their group: who may consume in it may read and write them.
+                kind, name = Kind.GROUP, name[len(prefix) :]
+                need = Need(kind, name, Permission.SUB)
+    if kind is Kind.GROUP:
+        granted = account.group_perms.get(name, account.default_group_perm)
+    elif granted is None:
+        closed = is_system_topic(name) and name not in _OPEN_SYSTEM_TOPICS
+        granted = Permission.DENY if closed else account.default_topic_perm
+    if granted & need.permission:
+        return None
+    wanted = str(need.permission).replace("|", " or ")
+    return f"{account.access_key} has no {wanted} permission for {kind.value} {name[:128]!a}"
+
+
+def _members(account: Account) -> dict[str, Any]:
+    return {
+        "accessKey": account.access_key,
+        "secretKey": account.secret_key,
+        "whiteRemoteAddress": account.white_remote_address,
+        "admin": account.admin,
+        "defaultTopicPerm": str(account.default_topic_perm),
+        "defaultGroupPerm": str(account.default_group_perm),
+        "topicPerms": [f"{name}={permission}" for name, permission in account.topic_perms.items()],
+        "groupPerms": [f"{name}={permission}" for name, permission in account.group_perms.items()],
+    }

@@ -1,0 +1,396 @@
+"""One broker: its parts, and the few operations that touch several of them.
+
+Run by `brokerd.run`. Everything here happens in one task at a time and never waits, so there are no locks; only the
+store's flush runs in a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.acl import AccessControl
+from brokerd.clock import SystemClock
+from brokerd.config_values import BrokerRole, FlushDiskType
+from brokerd.consumer_manager import ConsumerManager
+from brokerd.consumer_offset import ConsumerOffsetManager
+from brokerd.dispatch import Dispatcher
+from brokerd.processors import HANDLERS
+from brokerd.processors.replica_admin import replica_status
+from brokerd.producer_manager import ProducerManager
+from brokerd.rebalance_lock import RebalanceLockManager
+from brokerd.replica.diverged import DivergedMessages, count_records
+from brokerd.replica.epoch_file import EpochFile
+from brokerd.replica.in_sync import AckMode, SendVerdict
+from brokerd.replica.read_split import ReadSplit
+from brokerd.replica.replica import Replica, ReplicaSettings
+from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
+from brokerd.services.delay_level import ScheduleMessageService
+from brokerd.services.flush import FlushService
+from brokerd.services.long_polling import PullRequestHoldService
+from brokerd.services.registration import RegistrationService
+from brokerd.services.replica_follower import FollowerService
+from brokerd.services.replica_server import ReplicaServer
+from brokerd.services.store_gate import StoreGate
+from brokerd.stats import BrokerStats
+from brokerd.store import AppendResult, MessageStore, MessageToStore, OsDisk, RecoveryReport, StoreConfig, StoreError
+from brokerd.subscription_group import SubscriptionGroupManager
+from brokerd.topic_config import TopicConfigManager
+from mqwire.acl import SessionCredentials, sign_request
+from mqwire.bodies import TopicConfig
+from mqwire.codes import ResponseCode
+from mqwire.message import pack_host
+from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH
+
+if TYPE_CHECKING:
+    from brokerd.client_channel import Peer as AnyPeer
+    from brokerd.config import BrokerConfig
+    from brokerd.peer import Peer
+    from mqwire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+_TOO_FEW_REPLICAS: Final = "the message is stored on the master, but too few slaves are in sync (inSyncReplicas)"
+_PROMOTION_REGISTER_TIMEOUT_S: Final = 1.5
+_ZERO_AHEAD_BYTES: Final = 4 * 1024 * 1024
+_COUNT_MAX_BYTES: Final = 4 * 1024 * 1024
+_STEPPED_DOWN: Final = "this broker stopped being the master"
+# Of a MessageToStore: (topic, queue_id) and topic.
+_QUEUE_OF_MESSAGE: Final = itemgetter(0, 1)
+_TOPIC_OF_MESSAGE: Final = itemgetter(0)
+
+
+class NotLeadingError(StoreError):
+    """This replica follows: what it stored by itself would part its log from its leader's."""
+
+
+class Broker:
+    """What processors and services know of each other.
+
+    Invariant: `store.confirm_offset`, which readers see up to, is the replica's confirmOffset.
+    """
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, port: int, clock: SystemClock) -> None:
+        self.config = config
+        self.clock = clock
+        self.store = store
+        self.store_host = pack_host(config.broker_ip1, port)
+        self.advertised_address = f"{config.broker_ip1}:{port}"
+        self.ha_address = f"{config.broker_ip2}:{config.ha_listen_port or port}"
+        self.stopping = False
+        self.nursery: trio.Nursery | None = None
+        self.stats = BrokerStats(clock.time_ms())
+        self.topic_configs = TopicConfigManager(config, clock.time_ms)
+        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms)
+        self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms)
+        self.consumers = ConsumerManager(config, clock.monotonic)
+        self.producers = ProducerManager(config, clock.monotonic)
+        self.rebalance_locks = RebalanceLockManager(clock.monotonic)
+        self.acl = AccessControl(config) if config.acl_enable else None
+        self.held_pulls = PullRequestHoldService()
+        self.replica = Replica(_replica_settings(config, self), store, EpochFile(OsDisk(), config.store_path_root_dir))
+        self.replica_server = ReplicaServer(self)
+        self.read_split = ReadSplit(
+            self.replica,
+            store,
+            slave_read_enable=lambda: config.slave_read_enable,
+            memory_bytes=_physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100,
+        )
+        self.follower = FollowerService(self)
+        self.diverged = DivergedMessages(OsDisk(), config.store_path_root_dir)
+        self.store_gate = StoreGate()
+        synchronous = self.replica.settings.mode is AckMode.SYNC
+        self.acknowledgements = PendingAcknowledgements(
+            timeout_s=(config.slave_timeout_ms if synchronous else config.sync_flush_timeout_ms) / 1000
+        )
+        self.flush_service = FlushService(self)
+        self.registration = RegistrationService(self)
+        self.schedule = ScheduleMessageService(self)
+        self.dispatcher = Dispatcher(self, HANDLERS)
+        self._waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._arrived: set[tuple[str, int]] = set()
+        self._flush_failure: str | None = None
+
+    # --- the log ---
+
+    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]:
+        """Store messages, all or none, and wake who waits for them; raises StoreError, also on a replica that follows."""
+        if not self.replica.leads:
+            raise NotLeadingError(self.replica.refuses_sends(self.clock.monotonic()) or _STEPPED_DOWN)
+        results = self.store.append(messages)
+        self._arrived.update(map(_QUEUE_OF_MESSAGE, messages))
+        first, last = results[0], results[-1]
+        self.stats.put(
+            Counter(map(_TOPIC_OF_MESSAGE, messages)),
+            len(messages),
+            last.physical_offset + last.size_bytes - first.physical_offset,
+        )
+        if self._waits_for_flush:
+            self.flush_service.flush_soon()
+            self.replica_server.wake()  # followers fetch and flush while this replica flushes
+        else:
+            self.held_changed()
+        return results
+
+    def held_changed(self) -> None:
+        """The log grew, became durable, or a follower reported: let readers see it, answer who waited for that."""
+        replica = self.replica
+        replica.held_changed(self.clock.monotonic())
+        confirmed = replica.confirm_offset
+        self.store.confirm_offset = confirmed
+        if len(self.acknowledgements):
+            if replica.verdict(0) is SendVerdict.SLAVE_NOT_AVAILABLE:
+                _flush_all(self.acknowledgements.give_up(_TOO_FEW_REPLICAS, ResponseCode.SLAVE_NOT_AVAILABLE))
+            else:
+                _flush_all(self.acknowledgements.release(confirmed))
+        self.replica_server.wake()
+        if self._arrived:
+            arrived, self._arrived = self._arrived, set()
+            if len(self.held_pulls):
+                _flush_all(self.dispatcher.pulls.answer_arrivals(arrived))
+
+    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
+        """Write SUCCESS answers once what they promise is true up to their records' end; at once when it is."""
+        verdict = self.replica.verdict(end_offset_bytes)
+        if verdict is SendVerdict.SEND_OK and not len(self.acknowledgements):
+            peer.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        elif verdict is SendVerdict.SLAVE_NOT_AVAILABLE:
+            peer.write(recoded(frames, ResponseCode.SLAVE_NOT_AVAILABLE, _TOO_FEW_REPLICAS))
+        else:
+            self.acknowledgements.add(peer, end_offset_bytes, frames, self.clock.monotonic())
+
+    def answer_expired(self) -> None:
+        """Answer what has waited too long for a flush or for a message."""
+        now_s = self.clock.monotonic()
+        self.held_changed()  # time passed: a slave may have left the in-sync set
+        _flush_all(self.acknowledgements.expire(now_s, self.replica.held_offset))
+        self.replica_server.answer_expired(now_s)
+        if not self.store_gate.closed:
+            _flush_all(self.dispatcher.pulls.answer_expired(now_s))
+
+    def flush_failed(self, cause: str) -> None:
+        """Nothing more can be proven durable: take no more sends, say so to who waits."""
+        self._flush_failure = cause
+        _flush_all(self.acknowledgements.give_up(cause))
+
+    def refuses_sends(self) -> str | None:
+        """Why no message is taken now, as a remark; None when they are."""
+        if self.stopping:
+            return "the broker is stopping; send to another broker or again in a moment"
+        if self._flush_failure is not None:
+            return f"the broker takes no messages: {self._flush_failure}; restart it once the disk is well"
+        if not self.config.broker_permission & 2:
+            return "the broker takes no messages: brokerPermission is without write"
+        return self.replica.refuses_sends(self.clock.monotonic())
+
+    # --- roles
+
+    @property
+    def advertised_id(self) -> int | None:
+        """The brokerId at the name servers: 0 for the leader, else the replica id; None while the role is not known.
+
+        Replica 0 goes by the leader's replica id, which nobody else uses then.
+        """
+        replica = self.replica
+        if replica.leads:
+            return MASTER_ID
+        if replica.must_claim:
+            return None
+        if replica.settings.replica_id != MASTER_ID:
+            return replica.settings.replica_id
+        for replica_id, address in replica.known_replicas.items():
+            if address == replica.leader_address:
+                return replica_id
+        return None
+
+    @property
+    def delivers_messages(self) -> bool:
+        """Whether this replica delivers delayed messages: the leader does, unless its role is moving away."""
+        return self.replica.refuses_sends(self.clock.monotonic()) is None
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
+        """Somebody named an epoch: a higher one ends this replica's leadership before anything more is acknowledged."""
+        if self.replica.saw_epoch(epoch, leader_address):
+            self.role_changed()
+
+    def role_changed(self) -> None:
+        """This replica began or stopped to lead: what waited is told, the name servers and the follower loop look anew."""
+        replica = self.replica
+        if replica.leads:
+            logger.info("group %s: leading in epoch %d", replica.settings.group, replica.epoch)
+            self.held_changed()
+            # Consumers may have read from the former master what never came here.
+            self.consumer_offsets.bound(self.store.queue_end_offset)
+            self._know_stored_topics()
+            self.flush_service.flush_soon()
+        else:
+            logger.info("group %s: following in epoch %d", replica.settings.group, replica.epoch)
+            _flush_all(self.acknowledgements.release(replica.confirm_offset))
+            _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+            self.replica_server.stopped_leading()
+        self.follower.role_changed()
+        self.registration.role_changed()
+
+    def _know_stored_topics(self) -> None:
+        """Its log may have come before the table of topics that its master had: no message shall be without a topic."""
+        missing = [
+            TopicConfig(topic_name=topic, read_queue_nums=max(queues) + 1, write_queue_nums=max(queues) + 1)
+            for topic, queues in self.store.topics().items()
+            if queues and topic != RMQ_SYS_EPOCH and self.topic_configs.select(topic) is None
+        ]
+        if missing:
+            logger.warning("topics found in the log alone: %s", ", ".join(config.topic_name for config in missing))
+            self.topic_configs.put_all(missing)
+
+    def leader_changed(self) -> None:
+        """See processors/context.py."""
+        self.follower.role_changed()
+        self.registration.role_changed()
+
+    def finish_promotion(self, peer: AnyPeer, request: RemotingCommand) -> None:
+        """See processors/context.py."""
+        assert self.nursery is not None, "the broker runs while it serves requests"
+        self.nursery.start_soon(self._finish_promotion, peer, request)
+
+    async def _finish_promotion(self, peer: AnyPeer, request: RemotingCommand) -> None:
+        epoch = self.replica.epoch
+        await self.flush_service.flush_once()
+        registered = await self.registration.until_registered(_PROMOTION_REGISTER_TIMEOUT_S)
+        status = replica_status(self)
+        if not self.replica.leads or self.replica.epoch != epoch:
+            reply = request.reply(ResponseCode.ILLEGAL_OPERATION, "the role moved on before the promotion was finished")
+        else:
+            remark = None if registered else "promoted; a name server has not confirmed it yet"
+            reply = request.reply(ResponseCode.SUCCESS, remark, body=status.to_json())
+        peer.send(reply)
+
+    def replicated(self, *, has_data: bool) -> None:
+        """The leader's records arrived, or were confirmed: let readers here see them."""
+        before = self.store.confirm_offset
+        self.store.confirm_offset = confirmed = self.replica.confirm_offset
+        if confirmed > before and len(self.held_pulls):
+            _flush_all(self.dispatcher.pulls.answer_arrivals(self.held_pulls.queues()))
+        if has_data and not self._waits_for_flush:
+            self.flush_service.flush_soon()
+
+    def log_was_cut(self) -> None:
+        """This replica's log lost its end: what counts messages must not count those."""
+        self.store.confirm_offset = self.replica.confirm_offset
+        self.consumer_offsets.bound(self.store.queue_end_offset)
+        self.schedule.log_was_cut()
+
+    def messages_behind(self, offset: int) -> int | None:
+        """How many records lie between `offset` and the log's end; None when that is too far to count."""
+        if self.store.end_offset - offset > _COUNT_MAX_BYTES:
+            return None
+        return count_records(self.store, offset)
+
+    def tables_version(self) -> str:
+        """Changes whenever topics or groups do: followers are told at once."""
+        return f"{self.topic_configs.data_version.counter}-{self.subscription_groups.data_version.counter}"
+
+    def metadata_version(self) -> str:
+        """Changes whenever topics, groups, or consumer or delay offsets do: followers then fetch them."""
+        return f"{self.tables_version()}-{self.consumer_offsets.changes}-{sum(self.schedule.offsets.values())}"
+
+    # --- everyone else ---
+
+    def register_soon(self) -> None:
+        """A topic changed: tell the name servers now, and the slaves."""
+        self.replica_server.wake()
+        self.registration.register_soon()
+
+    def sign(self, request: RemotingCommand) -> None:
+        """Put this broker's own credentials into a request to a name server."""
+        credentials = self.config.inner_client_authentication_credentials
+        if credentials is not None:
+            sign_request(request, SessionCredentials(credentials.access_key, credentials.secret_key))
+
+    def peer_closed(self, peer: Peer) -> None:
+        """A connection ended: its clients are gone."""
+        self.producers.close_peer(peer)
+        self.consumers.close_peer(peer)
+
+    def load(self) -> None:
+        """Read config/*.json and find out which role this replica has, before anything is served.
+
+        Raises UnreadableConfigFile or StoreFormatError rather than starting with an empty table or a forgotten epoch.
+        """
+        self.topic_configs.load()
+        self.subscription_groups.load()
+        self.consumer_offsets.load()
+        self.schedule.load()
+        self.replica.start(self.clock.monotonic(), self.clock.time_ms())
+        self.held_changed()
+
+    def persist(self) -> None:
+        """Write what changed of config/*.json."""
+        self.consumer_offsets.persist()
+        self.schedule.persist()
+
+
+def _flush_all(peers: Iterable[Peer]) -> None:
+    for peer in peers:
+        peer.flush()
+
+
+def _physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
+    # A slave's role does not say how it would acknowledge as master: inSyncReplicas does.
+    synchronous = config.in_sync_replicas > 1 and config.broker_role is not BrokerRole.ASYNC_MASTER
+    if config.total_replicas == 1 and config.broker_role is BrokerRole.ASYNC_MASTER:
+        mode_name = "single"
+    else:
+        mode_name = "sync" if synchronous else "async"
+    not_level_s = config.ha_max_time_slave_not_catchup_ms / 1000
+    return ReplicaSettings(
+        group=config.broker_name,
+        replica_id=config.broker_id,
+        address=broker.advertised_address,
+        store_host=broker.store_host,
+        mode=AckMode.SYNC if synchronous else AckMode.LOCAL,
+        mode_name=mode_name,
+        durable_counts=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+        starts_as_leader=config.broker_role is not BrokerRole.SLAVE,
+        total_replicas=config.total_replicas,
+        in_sync_replicas=config.in_sync_replicas,
+        min_in_sync_replicas=config.min_in_sync_replicas,
+        max_time_not_level_s=not_level_s,
+        follower_timeout_s=max(not_level_s, 3 * config.ha_send_heartbeat_interval_ms / 1000),
+        max_gap_bytes=config.ha_max_gap_not_in_sync_bytes,
+    )
+
+
+def open_store(config: BrokerConfig, store_host: bytes, clock: SystemClock) -> tuple[MessageStore, RecoveryReport]:
+    """The recovered store; raises StoreError when it cannot be opened."""
+    os.makedirs(config.store_path_root_dir, exist_ok=True)
+    store = MessageStore(
+        StoreConfig(
+            root_dir=config.store_path_root_dir,
+            commit_log_dir=config.store_path_commit_log,
+            mapped_file_size_commit_log_bytes=config.mapped_file_size_commit_log_bytes,
+            mapped_file_size_consume_queue_bytes=config.mapped_file_size_consume_queue_bytes,
+            max_message_size_bytes=config.max_message_size_bytes,
+            append_record_crc=config.enabled_append_prop_crc,
+            zero_ahead_bytes=_ZERO_AHEAD_BYTES if config.flush_disk_type is FlushDiskType.SYNC_FLUSH else 0,
+            delay_levels_ms=config.message_delay_level.delays_ms,
+            file_reserved_hours=config.file_reserved_time_hours,
+            delete_when=config.delete_when_hours,
+            disk_max_used_space_ratio=config.disk_max_used_space_ratio / 100,
+            disk_space_clean_forcibly_ratio=config.disk_space_clean_forcibly_ratio / 100,
+            disk_space_warning_level_ratio=config.disk_space_warning_level_ratio / 100,
+        ),
+        disk=OsDisk(),
+        clock=clock,
+        store_host=store_host,
+    )
+    return store, store.open()

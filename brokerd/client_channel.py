@@ -1,0 +1,54 @@
+"""ClientChannel: one client in one group, over one connection (RocketMQ's ClientChannelInfo)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from mqwire.bodies import Connection
+from mqwire.codes import LanguageCode
+from mqwire.command import RemotingCommand
+
+
+class Peer(Protocol):
+    """The connection that a request came over (brokerd/peer.py)."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def remote_address(self) -> tuple[str, int]: ...
+    @property
+    def remote_host(self) -> bytes: ...
+
+    closed: bool
+
+    def send(self, command: RemotingCommand) -> None:
+        """Pushes a command to the client; never waits."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+@dataclass(slots=True)
+class ClientChannel:
+    """A member of a group. `seen_s` is the monotonic time of its last heartbeat, which the group's table writes."""
+
+    peer: Peer
+    client_id: str
+    language: int
+    version: int
+    seen_s: float = 0.0
+
+    def to_connection(self) -> Connection:
+        host, port = self.peer.remote_address
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return Connection(
+            client_id=self.client_id, client_addr=address, language=language_name(self.language), version=self.version
+        )
+
+
+def language_name(language: int) -> str:
+    try:
+        return LanguageCode(language).name
+    except ValueError:
+        return LanguageCode.OTHER.name

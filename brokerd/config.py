@@ -1,0 +1,364 @@
+"""broker.conf: RocketMQ's own file and keys as one checked object.
+
+Every field below is one key: its RocketMQ name, RocketMQ's default, and what is allowed. Attribute names are the keys
+in snake case, with the unit behind numbers that have one. Keys of RocketMQ that mean nothing here stand in
+config_keys.py; they are told in one warning. Sources: BrokerConfig, BrokerIdentity, MessageStoreConfig,
+NettyServerConfig, AuthConfig, BrokerStartup.
+"""
+
+# ruff: noqa: RUF009 - the calls below make dataclass fields, each with its key
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from brokerd import config_file
+from brokerd.config_keys import KEYS_WITHOUT_MEANING
+from brokerd.config_values import (
+    BrokerRole,
+    ConfigKey,
+    FlushDiskType,
+    InnerClientCredentials,
+    addresses,
+    boolean,
+    choice,
+    credentials,
+    delay_levels,
+    hours,
+    integer,
+    ip_address,
+    path,
+    text,
+)
+from brokerd.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
+from mqwire.properties import PropertiesError, Property, parse_properties
+
+logger = logging.getLogger("brokerd.config")
+
+_NAME = r"(?!\.+$)[A-Za-z0-9_.|%-]{1,120}"
+_NAME_ALLOWED = "1 to 120 letters, digits, _, -, ., | and %"
+
+
+class ConfigError(Exception):
+    """broker.conf cannot be used. The text tells file, line, key, value and what is allowed."""
+
+
+@dataclass(slots=True)
+class BrokerConfig:
+    """All that broker.conf says. Made by `load_config`; changed afterwards only through `change`."""
+
+    # Who this broker is.
+    broker_cluster_name: str = text("brokerClusterName", "DefaultCluster", pattern=_NAME, allowed=_NAME_ALLOWED)
+    broker_name: str = text("brokerName", "", pattern=_NAME, allowed=_NAME_ALLOWED)  # empty: the host's name
+    broker_id: int = integer("brokerId", 0)
+    broker_role: BrokerRole = choice("brokerRole", BrokerRole.ASYNC_MASTER)
+    broker_permission: int = integer("brokerPermission", 6, at_most=7, hot=True)
+    region_id: str = text("regionId", "DefaultRegion")
+
+    # Where it listens and whom it tells.
+    namesrv_addr: tuple[str, ...] = addresses("namesrvAddr")  # empty: $NAMESRV_ADDR, else none
+    bind_address: str = ip_address("bindAddress", "0.0.0.0")
+    listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, told in the ready line
+    broker_ip1: str = ip_address("brokerIP1", "")  # what clients are told; empty: this host's address
+    broker_ip2: str = ip_address("brokerIP2", "")  # what slaves are told; empty: brokerIP1
+    server_channel_max_idle_time_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, at_least=1)
+    server_socket_backlog: int = integer("serverSocketBacklog", 1024, at_least=1, at_most=65535)
+    register_name_server_period_ms: int = integer("registerNameServerPeriod", 30_000, at_least=10, at_most=60_000)
+    register_broker_timeout_ms: int = integer("registerBrokerTimeoutMills", 24_000, at_least=10)
+    force_register: bool = boolean("forceRegister", True)
+    channel_expired_timeout_ms: int = integer("channelExpiredTimeout", 120_000, at_least=100)
+    inner_client_authentication_credentials: InnerClientCredentials | None = credentials(
+        "innerClientAuthenticationCredentials"
+    )
+
+    # Who may do what.
+    acl_enable: bool = boolean("aclEnable", False)
+    acl_config_file: str = path("aclConfigFile", "")  # ours; empty: plain_acl.yml beside broker.conf
+
+    # Topics and groups.
+    auto_create_topic_enable: bool = boolean("autoCreateTopicEnable", True, hot=True)
+    auto_create_subscription_group: bool = boolean("autoCreateSubscriptionGroup", True, hot=True)
+    default_topic_queue_nums: int = integer("defaultTopicQueueNums", 8, at_least=1, at_most=1024, hot=True)
+    cluster_topic_enable: bool = boolean("clusterTopicEnable", True)
+    broker_topic_enable: bool = boolean("brokerTopicEnable", True)
+    trace_topic_enable: bool = boolean("traceTopicEnable", False)
+    msg_trace_topic_name: str = text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", pattern=_NAME, allowed=_NAME_ALLOWED)
+    trace_on: bool = boolean("traceOn", True)
+    clear_retry_topic_when_delete_topic: bool = boolean("clearRetryTopicWhenDeleteTopic", True)
+    notify_consumer_ids_changed_enable: bool = boolean("notifyConsumerIdsChangedEnable", True, hot=True)
+    reject_pull_consumer_enable: bool = boolean("rejectPullConsumerEnable", False, hot=True)
+    use_server_side_reset_offset: bool = boolean("useServerSideResetOffset", True)
+
+    # Messages.
+    max_message_size_bytes: int = integer("maxMessageSize", 4 * 1024 * 1024, at_least=1024, at_most=2**29)
+    message_delay_level: DelayLevels = delay_levels("messageDelayLevel", DEFAULT_DELAY_LEVELS)
+    flush_delay_offset_interval_ms: int = integer("flushDelayOffsetInterval", 10_000, at_least=10)
+    flush_consumer_offset_interval_ms: int = integer("flushConsumerOffsetInterval", 5_000, at_least=10)
+    reject_transaction_message: bool = boolean("rejectTransactionMessage", False)
+    long_polling_enable: bool = boolean("longPollingEnable", True, hot=True)
+    short_polling_time_ms: int = integer("shortPollingTimeMills", 1_000, hot=True)
+    max_transfer_bytes_on_message_in_memory: int = integer("maxTransferBytesOnMessageInMemory", 256 * 1024, hot=True)
+    max_transfer_count_on_message_in_memory: int = integer("maxTransferCountOnMessageInMemory", 32, hot=True)
+    max_transfer_bytes_on_message_in_disk: int = integer("maxTransferBytesOnMessageInDisk", 64 * 1024, hot=True)
+    max_transfer_count_on_message_in_disk: int = integer("maxTransferCountOnMessageInDisk", 8, hot=True)
+    access_message_in_memory_max_ratio: int = integer("accessMessageInMemoryMaxRatio", 40, at_most=100, hot=True)
+
+    # The store.
+    store_path_root_dir: str = path("storePathRootDir", os.path.join(os.path.expanduser("~"), "store"))
+    store_path_commit_log: str = path("storePathCommitLog", "")  # empty: storePathRootDir/commitlog
+    store_path_consume_queue: str = path("storePathConsumeQueue", "")  # always storePathRootDir/consumequeue
+    mapped_file_size_commit_log_bytes: int = integer(
+        "mappedFileSizeCommitLog", 1024**3, at_least=4096, aliases=("mapedFileSizeCommitLog",)
+    )
+    mapped_file_size_consume_queue_bytes: int = integer(
+        "mappedFileSizeConsumeQueue", 300_000 * 20, at_least=20, aliases=("mapedFileSizeConsumeQueue",)
+    )
+    flush_disk_type: FlushDiskType = choice("flushDiskType", FlushDiskType.ASYNC_FLUSH)
+    flush_interval_commit_log_ms: int = integer("flushIntervalCommitLog", 500, at_least=1)
+    flush_interval_consume_queue_ms: int = integer("flushIntervalConsumeQueue", 1_000, at_least=1)
+    sync_flush_timeout_ms: int = integer("syncFlushTimeout", 5_000, at_least=1)
+    delete_when_hours: tuple[int, ...] = hours("deleteWhen", (4,))
+    file_reserved_time_hours: int = integer("fileReservedTime", 72)
+    disk_max_used_space_ratio: int = integer("diskMaxUsedSpaceRatio", 75, at_least=1, at_most=100)
+    disk_space_warning_level_ratio: int = integer("diskSpaceWarningLevelRatio", 90, at_least=1, at_most=100)
+    disk_space_clean_forcibly_ratio: int = integer("diskSpaceCleanForciblyRatio", 85, at_least=1, at_most=100)
+    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", True)
+    clean_resource_interval_ms: int = integer("cleanResourceInterval", 10_000, at_least=10)
+    enabled_append_prop_crc: bool = boolean("enabledAppendPropCRC", True)
+
+    # Replication and elections. What this version cannot obey is refused in `_refuse_what_is_not_there`.
+    ha_listen_port: int = integer("haListenPort", 0, at_most=65535)  # 0: replicas pull from listenPort
+    ha_master_address: str = text("haMasterAddress", "")
+    ha_send_heartbeat_interval_ms: int = integer("haSendHeartbeatInterval", 5_000, at_least=10)
+    ha_max_gap_not_in_sync_bytes: int = integer("haMaxGapNotInSync", 256 * 1024 * 1024)
+    ha_max_time_slave_not_catchup_ms: int = integer("haMaxTimeSlaveNotCatchup", 15_000, at_least=100)
+    slave_timeout_ms: int = integer("slaveTimeout", 3_000, at_least=1)
+    slave_read_enable: bool = boolean("slaveReadEnable", False)
+    total_replicas: int = integer("totalReplicas", 1, at_least=1)
+    in_sync_replicas: int = integer("inSyncReplicas", 1, at_least=1)
+    min_in_sync_replicas: int = integer("minInSyncReplicas", 1, at_least=1)
+    enable_dleger_commit_log: bool = boolean("enableDLegerCommitLog", False)
+    dleger_group: str = text("dLegerGroup", "")
+    dleger_peers: str = text("dLegerPeers", "")
+    dleger_self_id: str = text("dLegerSelfId", "")
+    preferred_leader_id: str = text("preferredLeaderId", "")
+    enable_controller_mode: bool = boolean("enableControllerMode", False)
+
+    # RocketMQ 5's own access control: refused when on, for ours is aclEnable and silence would leave the broker open.
+    authentication_enabled: bool = boolean("authenticationEnabled", False)
+    authorization_enabled: bool = boolean("authorizationEnabled", False)
+
+    # Later services: transactions, timer messages, the index.
+    transaction_time_out_ms: int = integer("transactionTimeOut", 6_000)
+    transaction_check_max: int = integer("transactionCheckMax", 15)
+    transaction_check_interval_ms: int = integer("transactionCheckInterval", 30_000, at_least=10)
+    timer_wheel_enable: bool = boolean("timerWheelEnable", True)
+    timer_max_delay_sec: int = integer("timerMaxDelaySec", 3 * 24 * 3600)
+    timer_precision_ms: int = integer("timerPrecisionMs", 1_000, at_least=1)
+    message_index_enable: bool = boolean("messageIndexEnable", True)
+    max_hash_slot_num: int = integer("maxHashSlotNum", 5_000_000, at_least=1)
+    max_index_num: int = integer("maxIndexNum", 20_000_000, at_least=1)
+
+    # Not a key: where the configuration came from; None when there was no file.
+    file_path: str | None = None
+
+    def change(self, changes: Mapping[str, str], *, persist: bool = True) -> set[str]:
+        """Applies `changes` (key -> text) at run time, all of them or none, and writes them to the file.
+
+        Returns the keys whose value is another one now. Raises ConfigError for a key that is not hot or a bad value,
+        and OSError when the file cannot be written; nothing has been changed then.
+        """
+        values: dict[str, tuple[dataclasses.Field[Any], Any]] = {}
+        for name, raw in changes.items():
+            field = _FIELDS_BY_KEY.get(name)
+            if field is None or not _key(field).hot:
+                raise ConfigError(
+                    f"{name!a} cannot be changed while the broker runs; what can: {', '.join(sorted(HOT_KEYS))}"
+                )
+            values[_key(field).name] = (field, _read(_key(field), raw.strip(), f"{name}={raw!a}"))
+        changed = {name for name, (field, value) in values.items() if getattr(self, field.name) != value}
+        if persist and self.file_path is not None and changed:
+            updates = {name: _key(field).write(value) for name, (field, value) in values.items() if name in changed}
+            config_file.store(self.file_path, _rewritten(config_file.read_file(self.file_path), updates))
+        for field, value in values.values():
+            setattr(self, field.name, value)
+        return changed
+
+    def to_properties(self) -> dict[str, str]:
+        """Every key with its value, for GET_BROKER_CONFIG. Secrets are not in it."""
+        return {_key(field).name: _key(field).write(getattr(self, field.name)) for field in _KEY_FIELDS}
+
+    @property
+    def config_folder(self) -> str:
+        """Where topics.json and its kin are: storePathRootDir/config, as in RocketMQ."""
+        return os.path.join(self.store_path_root_dir, "config")
+
+
+def _key(field: dataclasses.Field[Any]) -> ConfigKey:
+    key: ConfigKey = field.metadata["key"]
+    return key
+
+
+_KEY_FIELDS = [field for field in dataclasses.fields(BrokerConfig) if "key" in field.metadata]
+_FIELDS_BY_KEY = {name: field for field in _KEY_FIELDS for name in (_key(field).name, *_key(field).aliases)}
+HOT_KEYS = frozenset(_key(field).name for field in _KEY_FIELDS if _key(field).hot)
+
+
+def _read(key: ConfigKey, raw: str, place: str) -> Any:
+    try:
+        return key.read(raw)
+    except ValueError as error:
+        shown = "a value that is not shown" if key.secret else ascii(raw[:200])
+        raise ConfigError(f"{place.split('=')[0]}: {shown} is not possible; allowed is {error}") from None
+
+
+def load_config(
+    file_path: str | None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] = logger.warning,
+) -> BrokerConfig:
+    """The configuration from `file_path` (None: defaults), changed by `overrides` (key -> text, the command line's).
+
+    `warn` is called once with all keys that have no meaning here, and once per unknown or doubtful key.
+    Raises ConfigError.
+    """
+    config = BrokerConfig(file_path=None if file_path is None else os.path.abspath(file_path))
+    lines: dict[str, int] = {}
+    without_meaning: list[str] = []
+    for line, name, raw in _entries(file_path):
+        place = f"{file_path}, line {line}, {name}"
+        field = _FIELDS_BY_KEY.get(name)
+        if field is None:
+            if name in KEYS_WITHOUT_MEANING:
+                without_meaning.append(name)
+            else:
+                warn(f"{file_path}, line {line}: {name!a} is not a key of broker.conf{_did_you_mean(name)}")
+            continue
+        key = _key(field)
+        if key.name in lines:
+            warn(f"{place}: given before, in line {lines[key.name]}; this one counts")
+        lines[key.name] = line
+        setattr(config, field.name, _read(key, raw, place))
+    if without_meaning:
+        warn(f"{file_path}: these keys of RocketMQ have no meaning here and are ignored: {', '.join(without_meaning)}")
+    for name, raw in (overrides or {}).items():
+        field = _FIELDS_BY_KEY.get(name)
+        if field is None:
+            raise ConfigError(f"command line: {name!a} is not a key of broker.conf{_did_you_mean(name)}")
+        setattr(config, field.name, _read(_key(field), raw, f"command line, {name}"))
+        lines[_key(field).name] = 0
+    _fill_in(config, os.environ if environ is None else environ, warn)
+    _refuse_what_is_not_there(config, file_path, lines)
+    return config
+
+
+def _entries(file_path: str | None) -> list[Property]:
+    if file_path is None:
+        return []
+    try:
+        content = config_file.read_file(file_path)
+    except OSError as error:
+        raise ConfigError(f"{file_path} cannot be read: {error.strerror or error}") from error
+    try:
+        return parse_properties(content)
+    except PropertiesError as error:
+        raise ConfigError(f"{file_path}, {error}") from error
+
+
+def _did_you_mean(name: str) -> str:
+    known = {key.lower(): key for key in (*KEYS_WITHOUT_MEANING, *_FIELDS_BY_KEY)}
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
+    return f"; did you mean {known[close[0]]}?" if close else " and is ignored"
+
+
+def _fill_in(config: BrokerConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> None:
+    """Values that depend on others or on the machine."""
+    if not config.namesrv_addr and environ.get("NAMESRV_ADDR"):
+        key = _key(_FIELDS_BY_KEY["namesrvAddr"])
+        config.namesrv_addr = _read(key, environ["NAMESRV_ADDR"].strip(), "environment variable NAMESRV_ADDR")
+    config.broker_name = config.broker_name or _host_name()
+    config.broker_ip1 = config.broker_ip1 or local_address()
+    config.broker_ip2 = config.broker_ip2 or config.broker_ip1
+    root = config.store_path_root_dir
+    config.store_path_commit_log = config.store_path_commit_log or os.path.join(root, "commitlog")
+    queues = os.path.join(root, "consumequeue")
+    if config.store_path_consume_queue not in ("", queues):
+        # RocketMQ's sample files have the key, but its store never read it either.
+        warn(f"storePathConsumeQueue={config.store_path_consume_queue} is ignored: ConsumeQueues are in {queues}")
+    config.store_path_consume_queue = queues
+    if not config.acl_config_file:
+        beside = os.path.dirname(config.file_path) if config.file_path else config.config_folder
+        config.acl_config_file = os.path.join(beside, "plain_acl.yml")
+    if config.broker_role is not BrokerRole.SLAVE and config.broker_id != 0:
+        warn(f"brokerId={config.broker_id} is taken as 0: a broker of role {config.broker_role.value} is the master")
+        config.broker_id = 0
+
+
+def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines: Mapping[str, int]) -> None:
+    """A key that this version cannot obey must not be obeyed in silence."""
+    cause = None
+    if config.enable_dleger_commit_log:
+        cause = ("enableDLegerCommitLog", "true needs elections, which this version does not have; allowed is false")
+    elif config.enable_controller_mode:
+        cause = ("enableControllerMode", "true is not supported: replicas elect by themselves; allowed is false")
+    elif config.authentication_enabled or config.authorization_enabled:
+        name = "authenticationEnabled" if config.authentication_enabled else "authorizationEnabled"
+        cause = (
+            name,
+            "true is not supported; for access control write aclEnable=true and aclConfigFile=<plain_acl.yml>",
+        )
+    if cause is not None:
+        place = f"{file_path}, line {lines[cause[0]]}" if lines.get(cause[0]) else "command line"
+        raise ConfigError(f"{place}, {cause[0]}: {cause[1]}")
+
+
+def _host_name() -> str:
+    name = "".join(
+        letter for letter in socket.gethostname() if letter.isascii() and (letter.isalnum() or letter in "-_.")
+    )
+    return name or "DEFAULT_BROKER"
+
+
+def local_address() -> str:
+    """This host's address as others see it, loopback when it has no other. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # A route is chosen for a datagram's destination without sending one. 192.0.2.1 is set aside by RFC 5737.
+            probe.connect(("192.0.2.1", 9))
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return address
+
+
+def _rewritten(content: bytes, updates: Mapping[str, str]) -> bytes:
+    """The properties file with new values; comments, order and all other keys stay."""
+    left = dict(updates)
+    lines: list[str | None] = list(content.decode().splitlines())
+    for line, name, _raw in parse_properties(content):
+        field = _FIELDS_BY_KEY.get(name)
+        if field is None or _key(field).name not in updates:
+            continue
+        value = left.pop(_key(field).name, None)
+        index = line - 1
+        while _continues(lines[index]) and index + 1 < len(lines):
+            lines[index] = None
+            index += 1
+        # Of a key that stands there twice, all but the first go: one value is in force.
+        lines[index] = None if value is None else f"{name}={value}"
+    written = [line for line in lines if line is not None]
+    written += [f"{name}={value}" for name, value in left.items()]
+    return ("\n".join(written) + "\n").encode()
+
+
+def _continues(line: str | None) -> bool:
+    """Whether the next line belongs to this one: it ends with a backslash that is not itself escaped."""
+    return line is not None and (len(line) - len(line.rstrip("\\"))) % 2 == 1

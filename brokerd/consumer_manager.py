@@ -1,0 +1,201 @@
+"""ConsumerManager: who consumes in which group, and what each group subscribes to.
+
+In memory only: clients tell it again with every heartbeat. Whenever a group's membership changes, its members are told
+(NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew at once rather than with their next poll.
+Sources: ConsumerManager, ConsumerGroupInfo.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from brokerd.client_channel import ClientChannel, Peer
+from mqwire.bodies import SubscriptionData
+from mqwire.codes import RequestCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_client import NotifyConsumerIdsChangedRequestHeader
+
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+
+logger = logging.getLogger("brokerd.consumer_manager")
+
+BROADCASTING = "BROADCASTING"
+
+
+class ConsumerGroupInfo:
+    """One group that is online. Values of the last heartbeat stand for all members, as in RocketMQ."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type: str | None = None
+        self.message_model: str | None = None
+        self.consume_from_where: str | None = None
+        self._channels: dict[int, ClientChannel] = {}
+        self._subscriptions: dict[str, SubscriptionData] = {}
+
+    @property
+    def channels(self) -> list[ClientChannel]:
+        return list(self._channels.values())
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """By topic; a view."""
+        return MappingProxyType(self._subscriptions)
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model == BROADCASTING
+
+    def find_subscription(self, topic: str) -> SubscriptionData | None:
+        return self._subscriptions.get(topic)
+
+    def find_channel(self, client_id: str) -> ClientChannel | None:
+        """The member's newest connection."""
+        found = None
+        for channel in self._channels.values():
+            if channel.client_id == client_id:
+                found = channel
+        return found
+
+    def client_ids(self) -> list[str]:
+        """The members' ids, each once: a client that reconnects has two connections for a moment."""
+        return list(dict.fromkeys(channel.client_id for channel in self._channels.values()))
+
+    def _update_channel(self, channel: ClientChannel) -> bool:
+        known = self._channels.get(channel.peer.id)
+        if known is None or known.client_id != channel.client_id:
+            self._channels[channel.peer.id] = channel
+            return True
+        known.seen_s = channel.seen_s
+        known.version = channel.version
+        return False
+
+    def _update_subscriptions(self, subscriptions: Sequence[SubscriptionData]) -> bool:
+        changed = False
+        for subscription in subscriptions:
+            known = self._subscriptions.get(subscription.topic)
+            if known is None:
+                self._subscriptions[subscription.topic] = subscription
+                changed = True
+            elif subscription.sub_version > known.sub_version:
+                self._subscriptions[subscription.topic] = subscription
+        topics = {subscription.topic for subscription in subscriptions}
+        for topic in [topic for topic in self._subscriptions if topic not in topics]:
+            del self._subscriptions[topic]
+            changed = True
+        return changed
+
+
+class ConsumerManager:
+    """All groups that are online. `monotonic` is a clock of seconds that never jumps."""
+
+    def __init__(self, config: BrokerConfig, monotonic: Callable[[], float]) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._groups: dict[str, ConsumerGroupInfo] = {}
+        self._fingerprints: dict[str, int] = {}
+
+    @property
+    def groups(self) -> Mapping[str, ConsumerGroupInfo]:
+        """By name; a view."""
+        return MappingProxyType(self._groups)
+
+    def find(self, group: str) -> ConsumerGroupInfo | None:
+        return self._groups.get(group)
+
+    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        info = self._groups.get(group)
+        return None if info is None else info.find_subscription(topic)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups that are online and subscribe to the topic."""
+        return sorted(name for name, info in self._groups.items() if topic in info.subscriptions)
+
+    def register(
+        self,
+        group: str,
+        channel: ClientChannel,
+        *,
+        consume_type: str | None,
+        message_model: str | None,
+        consume_from_where: str | None,
+        subscriptions: Sequence[SubscriptionData] | None,
+        notify: bool = True,
+    ) -> bool:
+        """A heartbeat's word on one group; `subscriptions` None: as before.
+
+        Tells whether members or subscriptions changed; then the members are told, if `notify`.
+        """
+        info = self._groups.get(group)
+        if info is None:
+            info = self._groups[group] = ConsumerGroupInfo(group)
+        info.consume_type = consume_type
+        info.message_model = message_model
+        info.consume_from_where = consume_from_where
+        channel.seen_s = self._monotonic()
+        joined = info._update_channel(channel)
+        if joined:
+            logger.info("consumer %s joins group %s", channel.client_id, group)
+        resubscribed = subscriptions is not None and info._update_subscriptions(subscriptions)
+        changed = joined or resubscribed
+        if changed and notify:
+            self._notify(info)
+        return changed
+
+    def unregister(self, group: str, peer: Peer, *, notify: bool = True) -> bool:
+        """A client leaves a group; tells whether it was in it."""
+        info = self._groups.get(group)
+        if info is None:
+            return False
+        channel = info._channels.pop(peer.id, None)
+        if channel is None:
+            return False
+        logger.info("consumer %s leaves group %s", channel.client_id, group)
+        if not info._channels:
+            del self._groups[group]
+            self._fingerprints.pop(group, None)
+        elif notify:
+            self._notify(info)
+        return True
+
+    def close_peer(self, peer: Peer) -> None:
+        """A connection is gone, and the clients that came over it."""
+        for name in list(self._groups):
+            self.unregister(name, peer)
+
+    def scan(self) -> None:
+        """Drops members without a heartbeat for longer than channelExpiredTimeout; call it each 10 s.
+
+        RocketMQ closes their connections too. Here another group's member may live on over the same connection, and one
+        that is silent as a whole is closed for that.
+        """
+        oldest_s = self._monotonic() - self._config.channel_expired_timeout_ms / 1000
+        for info in list(self._groups.values()):
+            for channel in info.channels:
+                if channel.seen_s < oldest_s:
+                    logger.warning("consumer %s of group %s has sent no heartbeat", channel.client_id, info.name)
+                    self.unregister(info.name, channel.peer)
+
+    def fingerprint_changed(self, group: str, fingerprint: int) -> bool:
+        """Whether a client's subscriptions are other than the group's last: version 2 of the heartbeat asks."""
+        known = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return known is not None and known != fingerprint
+
+    def _notify(self, info: ConsumerGroupInfo) -> None:
+        """Broadcasting groups share no queues, so their members need not know of each other."""
+        if info.is_broadcasting or not self._config.notify_consumer_ids_changed_enable:
+            return
+        for channel in info.channels:
+            if not channel.peer.closed:
+                channel.peer.send(
+                    RemotingCommand.request(
+                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                        NotifyConsumerIdsChangedRequestHeader(consumer_group=info.name),
+                        oneway=True,
+                    )
+                )

@@ -1,0 +1,117 @@
+"""Which processor takes which request code; all sends of one wake-up go to theirs together.
+
+Nothing that a request does may end its connection but a breach of the protocol: a handler's failure is logged here and
+answered with SYSTEM_ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from brokerd.dispatch_types import AfterDurable, Handler
+from brokerd.processors.pull_message import PullMessageProcessor
+from brokerd.processors.send_message import SEND_CODES, SendMessageProcessor
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.peer import Peer
+    from mqwire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+# These read nothing of the store.
+_SERVED_WHILE_REOPENING = frozenset(
+    {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.GET_CONSUMER_LIST_BY_GROUP}
+)
+_PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+
+class Dispatcher:
+    """Gives commands to processors and writes their answers to the peer; flushing is the caller's."""
+
+    def __init__(self, broker: Broker, handlers: Mapping[int, Handler]) -> None:
+        self._broker = broker
+        self._handlers = dict(handlers)
+        self._sends = SendMessageProcessor(broker)
+        self.pulls = PullMessageProcessor(broker)
+
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> None:
+        """Serve `commands` in their order."""
+        sends: list[RemotingCommand] = []
+        for command in commands:
+            if command.flag & 1:
+                continue  # the answer to a notification of ours: nothing waits for it
+            if command.code in SEND_CODES:
+                sends.append(command)
+                continue
+            if sends:
+                self._send(peer, sends)
+                sends = []
+            self._handle(peer, command)
+        if sends:
+            self._send(peer, sends)
+
+    def _send(self, peer: Peer, requests: list[RemotingCommand]) -> None:
+        try:
+            self._sends.process(peer, requests)
+        except Exception:
+            logger.exception("%r: %d sends failed", peer, len(requests))
+            for request in requests:
+                self._answer_failure(peer, request)
+
+    def _handle(self, peer: Peer, request: RemotingCommand) -> None:
+        broker = self._broker
+        code = request.code
+        try:
+            if broker.acl is not None:
+                remark = broker.acl.check(request, peer.remote_address)
+                if remark is not None:
+                    self._write(peer, request, request.reply(ResponseCode.NO_PERMISSION, remark))
+                    return
+            if broker.store_gate.closed and code not in _SERVED_WHILE_REOPENING:
+                remark = "the broker is cutting its log to its master's; try again in a moment"
+                self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))
+                return
+            if code in _PULL_CODES:
+                self.pulls.process(peer, request)
+                return
+            if code == HighwaterRequestCode.REPLICA_PULL:
+                broker.replica_server.pull(peer, request)
+                return
+            handler = self._handlers.get(code)
+            if handler is None:
+                reply: object = request.reply(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request code {code} is not supported by this broker"
+                )
+            else:
+                reply = handler(broker, peer, request)
+        except RemoteProtocolError as error:
+            reply = request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception:
+            logger.exception("%r: request %d failed", peer, code)
+            self._answer_failure(peer, request)
+            return
+        if isinstance(reply, AfterDurable):
+            if not request.is_oneway:
+                broker.answer_when_held(peer, reply.end_offset_bytes, [reply.reply.encode()])
+        elif reply is not None:
+            self._write(peer, request, reply)  # type: ignore[arg-type] # a Reply is one of these three
+
+    @staticmethod
+    def _write(peer: Peer, request: RemotingCommand, reply: RemotingCommand) -> None:
+        if not request.is_oneway:
+            peer.write(reply.encode())
+
+    def _answer_failure(self, peer: Peer, request: RemotingCommand) -> None:
+        self._write(
+            peer,
+            request,
+            request.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker failed on request {request.code}; its log on {self._broker.config.broker_name} says why",
+            ),
+        )

@@ -1,0 +1,151 @@
+"""One connected program: who it is, and the bytes that wait to be written to it.
+
+Writes never wait: `flush` hands the operating system what it takes, and only a peer that reads too slowly costs a task
+of its own until it has caught up. That lets any part of the broker (a reader, the flush service, a long poll) answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import socket
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from mqwire.message import pack_host
+
+if TYPE_CHECKING:
+    from mqwire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+# A reader stops taking requests from a peer that has this much unread...
+PAUSE_READING_BYTES: Final = 4 * 1024 * 1024
+# ...and answers that come from elsewhere (long polls, notifications) end a connection that lets this much pile up.
+DISCONNECT_BYTES: Final = 32 * 1024 * 1024
+# The kernel takes no more in one call anyway; joining more would only copy.
+_WRITE_CHUNK_BYTES: Final = 1024 * 1024
+
+_ids = itertools.count(1)
+
+
+class Peer:
+    """A connection as the broker's parts see it."""
+
+    __slots__ = (
+        "_nursery",
+        "_pending",
+        "_writing",
+        "closed",
+        "id",
+        "last_read_s",
+        "partial_deadline_s",
+        "pending_bytes",
+        "remote_address",
+        "remote_host",
+        "socket",
+    )
+
+    def __init__(self, sock: socket.socket, nursery: trio.Nursery) -> None:
+        self.id = next(_ids)
+        self.socket = sock
+        address = sock.getpeername()
+        ip = address[0].partition("%")[0]
+        if ip.startswith("::ffff:"):  # an IPv4 client on a dual-stack socket
+            ip = ip[7:]
+        self.remote_address: tuple[str, int] = (ip, address[1])
+        self.remote_host = pack_host(ip, address[1])
+        self.closed = False
+        self.last_read_s = 0.0
+        self.partial_deadline_s = math.inf  # when the frame that is arriving must be complete
+        self.pending_bytes = 0
+        self._pending: list[bytes] = []
+        self._writing = False
+        self._nursery = nursery
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.id} {self.remote_address[0]}:{self.remote_address[1]}>"
+
+    def send(self, command: RemotingCommand) -> None:
+        """Write one command soon; for answers and notifications that no reader is about to flush."""
+        self.write(command.encode())
+        self.flush()
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for the next `flush`."""
+        if not self.closed:
+            self._pending.append(data)
+            self.pending_bytes += len(data)
+
+    def flush(self) -> None:
+        """Give the kernel what it takes now; the rest goes out as the peer reads."""
+        if self._writing or not self._pending or self.closed:
+            return
+        while self._pending:
+            data = self._take()
+            try:
+                sent = self.socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self.close()
+                return
+            self.pending_bytes -= sent
+            if sent < len(data):
+                self._pending.insert(0, data[sent:])
+                if self.pending_bytes > DISCONNECT_BYTES:
+                    logger.warning("%r leaves %d bytes unread, disconnecting it", self, self.pending_bytes)
+                    self.close()
+                    return
+                self._writing = True
+                self._nursery.start_soon(self._write_as_the_peer_reads)
+                return
+
+    def _take(self) -> bytes:
+        pending = self._pending
+        if len(pending) == 1:
+            return pending.pop()
+        size = count = 0
+        while count < len(pending) and size < _WRITE_CHUNK_BYTES:
+            size += len(pending[count])
+            count += 1
+        data = b"".join(pending[:count])
+        del pending[:count]
+        return data
+
+    async def _write_as_the_peer_reads(self) -> None:
+        try:
+            while self._pending and not self.closed:
+                await trio.lowlevel.wait_writable(self.socket)
+                data = self._take()
+                try:
+                    sent = self.socket.send(data)
+                except BlockingIOError:
+                    sent = 0
+                self.pending_bytes -= sent
+                if sent < len(data):
+                    self._pending.insert(0, data[sent:])
+        except (OSError, trio.ClosedResourceError):
+            self.close()
+        finally:
+            self._writing = False
+
+    async def wait_until_read(self) -> None:
+        """Hold a reader back until its peer has taken most of what waits for it."""
+        while self.pending_bytes > PAUSE_READING_BYTES and not self.closed:
+            try:
+                await trio.lowlevel.wait_writable(self.socket)
+            except (OSError, trio.ClosedResourceError, trio.BusyResourceError):
+                await trio.sleep(0.01)  # its writer task is waiting on the same socket
+
+    def close(self) -> None:
+        """End the connection; its reader notices and cleans up."""
+        if self.closed:
+            return
+        self.closed = True
+        self._pending.clear()
+        self.pending_bytes = 0
+        trio.lowlevel.notify_closing(self.socket)
+        self.socket.close()

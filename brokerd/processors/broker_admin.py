@@ -1,0 +1,199 @@
+"""The broker itself: runtime information, configuration, statistics, whole tables for slaves. Source:
+AdminBrokerProcessor."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from brokerd.config import HOT_KEYS, ConfigError
+from brokerd.delay_levels import queue_id_of_level
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals
+from brokerd.processors.refusal import Refusal
+from mqwire.bodies import KVTable
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
+from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
+from mqwire.properties import PropertiesError, format_properties, parse_properties
+
+logger = logging.getLogger(__name__)
+
+BROKER_VERSION = "HIGHWATER_0_1_0"
+
+# Keys whose change the system topics or the registration must follow.
+_KEYS_OF_TOPICS = frozenset({"brokerPermission", "autoCreateTopicEnable", "defaultTopicQueueNums"})
+
+
+def get_broker_runtime_info(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """What mqadmin clusterList and brokerStatus show. Rates are those of the last 10 s, minute and 10 minutes."""
+    return request.reply(body=KVTable(table=runtime_info(broker)).to_json())
+
+
+def runtime_info(broker: Broker) -> dict[str, str]:
+    """RocketMQ's names. Thread pools do not exist here; their values are there because its tools read them."""
+    store, stats = broker.store, broker.stats
+    totals = stats.totals()
+    today = stats.history.day_totals()
+    used_ratio = str(store.used_ratio())
+    pull_rates = zip(stats.rates("pulls_found"), stats.rates("pulls_missed"), strict=True)
+    info = {
+        "brokerActive": "true",
+        "brokerVersionDesc": BROKER_VERSION,
+        "bootTimestamp": str(stats.started_at_ms),
+        "startAcceptSendRequestTimeStamp": "0",
+        "runtime": _duration((broker.clock.time_ms() - stats.started_at_ms) // 1000),
+        "putMessageTimesTotal": str(totals.messages_put),
+        "putMessageSizeTotal": str(totals.bytes_put),
+        "putMessageAverageSize": str(totals.bytes_put / max(totals.messages_put, 1)),
+        "putTps": _rates(stats.rates("messages_put")),
+        "getFoundTps": _rates(stats.rates("pulls_found")),
+        "getMissTps": _rates(stats.rates("pulls_missed")),
+        "getTotalTps": _rates(
+            tuple(None if found is None or missed is None else found + missed for found, missed in pull_rates)
+        ),
+        "getTransferredTps": _rates(stats.rates("messages_got")),
+        "msgPutTotalYesterdayMorning": str(today.put_yesterday_morning),
+        "msgPutTotalTodayMorning": str(today.put_today_morning),
+        "msgPutTotalTodayNow": str(totals.messages_put),
+        "msgGetTotalYesterdayMorning": str(today.got_yesterday_morning),
+        "msgGetTotalTodayMorning": str(today.got_today_morning),
+        "msgGetTotalTodayNow": str(totals.messages_got),
+        "commitLogMinOffset": str(store.min_physical_offset),
+        "commitLogMaxOffset": str(store.end_offset),
+        "commitLogDurableOffset": str(store.durable_offset),
+        "commitLogConfirmOffset": str(store.confirm_offset),
+        "commitLogDiskRatio": used_ratio,
+        "consumeQueueDiskRatio": used_ratio,
+        "commitLogDirCapacity": _capacity(broker.config.store_path_commit_log),
+        "storeState": store.state.value,
+        "earliestMessageTimeStamp": str(store.earliest_store_time_ms),
+        "dispatchBehindBytes": "0",  # ConsumeQueue entries are made with their records
+        "remainHowManyDataToFlush": f"{store.end_offset - store.durable_offset} B",
+        "pageCacheLockTimeMills": "0",
+        "timerReadBehind": "0",
+        "timerOffsetBehind": "0",
+        "timerCongestNum": "0",
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+        "producerGroups": str(len(broker.producers.groups())),
+        "consumerGroups": str(len(broker.consumers.groups)),
+    }
+    if store.refusal is not None:
+        info["storeRefusal"] = str(store.refusal)
+    for pool in ("send", "pull", "query", "litePull", "ack"):
+        info[f"{pool}ThreadPoolQueueSize"] = "0"
+        info[f"{pool}ThreadPoolQueueCapacity"] = "0"
+        info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    for level, offset in sorted(broker.schedule.offsets.items()):
+        end = store.max_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
+        info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+    return info
+
+
+def _rates(rates: tuple[float | None, ...]) -> str:
+    """Three rates with blanks between; a rate that is not sampled yet leaves its place empty, as in RocketMQ."""
+    return " ".join("" if rate is None else f"{rate:.2f}" for rate in rates)
+
+
+def _capacity(folder: str) -> str:
+    """As RocketMQ writes it, for exporters that take it apart."""
+    status = os.statvfs(folder)
+    total_gib = status.f_frsize * status.f_blocks / 2**30
+    free_gib = status.f_frsize * status.f_bavail / 2**30
+    return f"Total : {total_gib:.1f} GiB, Free : {free_gib:.1f} GiB."
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(max(seconds, 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def get_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """All keys as properties text; secrets are left out."""
+    version = broker.topic_configs.data_version.to_json().decode()
+    text = format_properties(broker.config.to_properties())
+    return request.reply(header=GetBrokerConfigResponseHeader(version=version), body=text.encode())
+
+
+@answers_refusals
+def update_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Changes keys while the broker runs, all or none: those of an allow-list, none of which is a path or a command."""
+    try:
+        changes = {entry.key: entry.value for entry in parse_properties(bytes(request.body))}
+    except PropertiesError as error:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"the body is not properties text: {error}") from error
+    forbidden = sorted(changes.keys() - HOT_KEYS)
+    if forbidden:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"Can not update config: {', '.join(name[:60] for name in forbidden[:10])!a} cannot be changed while the"
+            f" broker runs; what can: {', '.join(sorted(HOT_KEYS))}",
+        )
+    try:
+        changed = broker.config.change(changes)
+    except ConfigError as error:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    except OSError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"broker.conf could not be written, nothing has changed: {error.strerror or error}",
+        ) from error
+    if changed:
+        logger.warning("%s changes the configuration: %s", peer.remote_address[0], ", ".join(sorted(changed)))
+    if changed & _KEYS_OF_TOPICS:
+        if not broker.topic_configs.ensure_system_topics():
+            broker.topic_configs.touch()
+        broker.register_soon()
+    return request.reply()
+
+
+def view_broker_stats_data(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Counts of the last minute, hour and day: TOPIC_PUT_NUMS and GROUP_GET_NUMS (topic@group), and the broker's own
+    BROKER_PUT_NUMS and BROKER_GET_NUMS, whose key is the cluster's name."""
+    header = request.header(ViewBrokerStatsDataRequestHeader)
+    key = header.stats_key
+    if header.stats_name.startswith("BROKER_"):
+        key = "" if key == broker.config.broker_cluster_name else "\0"
+    data = broker.stats.history.view(header.stats_name, key)
+    if data is None:
+        return request.reply(
+            ResponseCode.SYSTEM_ERROR,
+            f"The stats <{header.stats_name[:60]}> <{header.stats_key[:300]}> not exist: nothing was counted under it",
+        )
+    return request.reply(body=data.to_json())
+
+
+def get_all_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """All groups' offsets."""
+    return request.reply(body=broker.consumer_offsets.to_wrapper().to_json())
+
+
+def get_all_delay_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """How far each delay level has been delivered."""
+    return request.reply(body=broker.schedule.to_wrapper().to_json())
+
+
+def clean_unused_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Forgets the messages of topics that have no configuration any more."""
+    unused = [topic for topic in broker.store.topics() if broker.topic_configs.select(topic) is None]
+    for topic in unused:
+        broker.store.delete_topic(topic)
+    if unused:
+        logger.warning("%s cleans unused topics: %s", peer.remote_address[0], ", ".join(unused))
+    return request.reply()
+
+
+HANDLERS: dict[RequestCode, Handler] = {
+    RequestCode.GET_BROKER_RUNTIME_INFO: get_broker_runtime_info,
+    RequestCode.GET_BROKER_CONFIG: get_broker_config,
+    RequestCode.UPDATE_BROKER_CONFIG: update_broker_config,
+    RequestCode.VIEW_BROKER_STATS_DATA: view_broker_stats_data,
+    RequestCode.GET_ALL_CONSUMER_OFFSET: get_all_consumer_offset,
+    RequestCode.GET_ALL_DELAY_OFFSET: get_all_delay_offset,
+    RequestCode.CLEAN_UNUSED_TOPIC: clean_unused_topic,
+}

@@ -1,0 +1,131 @@
+"""HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG: who the clients are. Source: ClientManageProcessor."""
+
+from __future__ import annotations
+
+import logging
+
+from brokerd.client_channel import ClientChannel
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals
+from brokerd.processors.refusal import Refusal
+from mqwire.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_client import UnregisterClientRequestHeader
+from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
+
+logger = logging.getLogger(__name__)
+
+# MixAll: what the answer to a heartbeat says to clients that can send version 2 of it.
+_SUPPORTS_HEARTBEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
+_SUBSCRIPTION_CHANGED = "IS_SUB_CHANGE"
+
+_CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+_HAS_UNIT_SUB = 1 << 1  # TopicSysFlag: consumers of several units read this retry topic
+
+# One client instance with more groups than this is a mistake or an attack: each may create a group and a topic.
+_GROUPS_PER_CLIENT_MAX = 1024
+
+
+@answers_refusals
+def heart_beat(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Registers the client in its groups, making groups and retry topics where that is allowed."""
+    data = HeartbeatData.from_json(request.body)
+    if len(data.consumer_data_set) + len(data.producer_data_set) > _GROUPS_PER_CLIENT_MAX:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the heartbeat names {len(data.consumer_data_set) + len(data.producer_data_set)} groups, at most"
+            f" {_GROUPS_PER_CLIENT_MAX} are taken: use several client instances",
+        )
+    # A client of version 1 sends everything each time, and need not ask whether it has to.
+    subscriptions_changed = data.heartbeat_fingerprint == 0
+    for consumer in data.consumer_data_set:
+        if consumer.consume_type == _CONSUME_ACTIVELY and broker.config.reject_pull_consumer_enable:
+            continue
+        subscriptions_changed |= _register_consumer(broker, peer, request, data, consumer)
+    for producer in data.producer_data_set:
+        broker.producers.register(producer.group_name, _channel(peer, request, data.client_id))
+    return request.reply(
+        ext_fields={
+            _SUPPORTS_HEARTBEAT_V2: "true",
+            _SUBSCRIPTION_CHANGED: "true" if subscriptions_changed else "false",
+        }
+    )
+
+
+def _register_consumer(
+    broker: Broker, peer: Peer, request: RemotingCommand, data: HeartbeatData, consumer: ConsumerData
+) -> bool:
+    """Tells whether the client must send its subscriptions (again)."""
+    name = consumer.group_name
+    group = broker.subscription_groups.find_or_create(name)
+    if group is None:
+        # As in RocketMQ: the client learns it from its first pull, whose error it shows to its user.
+        logger.info("heartbeat of %s: group %a does not exist", data.client_id, name[:128])
+        return False
+    if group.retry_queue_nums > 0:
+        _ensure_retry_topic(broker, consumer, group.retry_queue_nums)
+    changed = False
+    subscriptions = None
+    if data.heartbeat_fingerprint != 0:
+        changed = broker.consumers.fingerprint_changed(name, data.heartbeat_fingerprint)
+    if not data.without_sub:
+        subscriptions = consumer.subscription_data_set
+    elif broker.consumers.find(name) is None:
+        changed = True  # this broker has restarted: it knows no subscription to go on with
+    broker.consumers.register(
+        name,
+        _channel(peer, request, data.client_id),
+        consume_type=consumer.consume_type,
+        message_model=consumer.message_model,
+        consume_from_where=consumer.consume_from_where,
+        subscriptions=subscriptions,
+        notify=group.notify_consumer_ids_changed_enable,
+    )
+    return changed
+
+
+def _ensure_retry_topic(broker: Broker, consumer: ConsumerData, queue_nums: int) -> None:
+    topics = broker.topic_configs
+    retry_topic = RETRY_GROUP_TOPIC_PREFIX + consumer.group_name
+    known = topics.select(retry_topic)
+    order = any(topics.is_order_topic(data.topic) for data in consumer.subscription_data_set)
+    sys_flag = _HAS_UNIT_SUB if consumer.unit_mode else 0
+    if topics.create_for_send_back(retry_topic, queue_nums, order=order, sys_flag=sys_flag) is not known:
+        broker.register_soon()
+
+
+def _channel(peer: Peer, request: RemotingCommand, client_id: str) -> ClientChannel:
+    return ClientChannel(peer, client_id, request.language, request.version)
+
+
+def unregister_client(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """A client stops in an orderly way: its groups' other members share its queues at once."""
+    header = request.header(UnregisterClientRequestHeader)
+    if header.producer_group is not None:
+        broker.producers.unregister(header.producer_group, peer)
+    if header.consumer_group is not None:
+        group = broker.subscription_groups.select(header.consumer_group)
+        notify = group is None or group.notify_consumer_ids_changed_enable
+        broker.consumers.unregister(header.consumer_group, peer, notify=notify)
+    return request.reply()
+
+
+def check_client_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Whether this broker understands a subscription's filter expression."""
+    subscription = CheckClientRequestBody.from_json(request.body).subscription_data
+    if subscription is not None and subscription.expression_type not in ("", "TAG"):
+        return request.reply(
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by"
+            f" {subscription.expression_type[:40]!a}: subscribe with tags",
+        )
+    return request.reply()
+
+
+HANDLERS: dict[RequestCode, Handler] = {
+    RequestCode.HEART_BEAT: heart_beat,
+    RequestCode.UNREGISTER_CLIENT: unregister_client,
+    RequestCode.CHECK_CLIENT_CONFIG: check_client_config,
+}

@@ -1,0 +1,107 @@
+"""GET_CONSUMER_LIST_BY_GROUP, QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET. Source: ConsumerManageProcessor."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals, existing_group, existing_topic
+from brokerd.processors.refusal import Refusal
+from mqwire.bodies import GetConsumerListByGroupResponseBody
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_client import GetConsumerListByGroupRequestHeader
+from mqwire.headers_offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from mqwire.message import PHYSICAL_OFFSET_POSITION
+
+logger = logging.getLogger(__name__)
+
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def get_consumer_list_by_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The members of a group, from which each of them computes its share of the queues."""
+    group = request.header(GetConsumerListByGroupRequestHeader).consumer_group
+    info = broker.consumers.find(group)
+    if info is None:
+        return request.reply(
+            ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group[:128]!a}: none of it has sent a heartbeat"
+        )
+    return request.reply(body=GetConsumerListByGroupResponseBody(consumer_id_list=info.client_ids()).to_json())
+
+
+def query_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Where the group goes on in a queue; QUERY_NOT_FOUND lets the client decide by its consumeFromWhere."""
+    header = request.header(QueryConsumerOffsetRequestHeader)
+    offset = broker.consumer_offsets.query(header.topic, header.consumer_group, header.queue_id)
+    if offset < 0:
+        if header.set_zero_if_not_found is False or not _starts_at_zero(broker, header.topic, header.queue_id):
+            return request.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"group {header.consumer_group} has no offset in queue {header.queue_id} of {header.topic}: it has"
+                " not consumed there yet",
+            )
+        offset = 0
+    return request.reply(header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+
+def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
+    """Whether a new group gets all of a young topic, whatever its consumeFromWhere says.
+
+    A topic is young while its first message is there and so recent that it would be in memory: RocketMQ's rule, which
+    spares a consumer that starts after its producer from missing the first messages.
+    """
+    store = broker.store
+    if store.min_offset(topic, queue_id) > 0 or store.max_offset(topic, queue_id) == 0:
+        return False
+    first = store.get_messages(topic, queue_id, 0, 1, 1)
+    if not first.chunks:
+        return False
+    record = first.chunks[0]
+    physical_offset = int.from_bytes(record[PHYSICAL_OFFSET_POSITION : PHYSICAL_OFFSET_POSITION + 8], "big")
+    in_memory_bytes = _MEMORY_BYTES * broker.config.access_message_in_memory_max_ratio // 100
+    return store.end_offset - physical_offset <= in_memory_bytes
+
+
+@answers_refusals
+def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """A group's progress. It is never lowered (resets do that), and never put behind the queue's end."""
+    header = request.header(UpdateConsumerOffsetRequestHeader)
+    topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
+    existing_group(broker, group)
+    config = existing_topic(broker, topic)
+    if not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"queue {queue_id} of topic {topic} does not exist: it has {config.read_queue_nums} read queues",
+        )
+    if offset < 0:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"the offset {offset} is negative: commit 0 or more")
+    offsets = broker.consumer_offsets
+    if offsets.has_reset(topic, group, queue_id):
+        return request.reply(remark="Offset has been previously reset: this commit is not taken, pull again")
+    max_offset = broker.store.max_offset(topic, queue_id)
+    if offset > max_offset:
+        logger.warning(
+            "%s commits offset %d of group %s in %s, queue %d, which ends at %d: taken as the end",
+            *(peer.remote_address[0], offset, group, topic, queue_id, max_offset),
+        )
+        offset = max_offset
+    if not offsets.commit(topic, group, queue_id, offset, peer.remote_address[0]):
+        return request.reply(
+            remark=f"offset {offset} is lower than what the group has committed, which stays: reset it to go back"
+        )
+    return request.reply()
+
+
+HANDLERS: dict[RequestCode, Handler] = {
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: get_consumer_list_by_group,
+    RequestCode.QUERY_CONSUMER_OFFSET: query_consumer_offset,
+    RequestCode.UPDATE_CONSUMER_OFFSET: update_consumer_offset,
+}

@@ -1,0 +1,88 @@
+"""What a processor sees of the broker: a view of brokerd/broker.py that tests can stand in for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.client_channel import Peer
+
+if TYPE_CHECKING:
+    from brokerd.acl import AccessControl
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.producer_manager import ProducerManager
+    from brokerd.rebalance_lock import RebalanceLockManager
+    from brokerd.replica.diverged import DivergedMessages
+    from brokerd.replica.replica import Replica
+    from brokerd.services.delay_level import ScheduleMessageService
+    from brokerd.services.replica_follower import FollowerService
+    from brokerd.stats import BrokerStats
+    from brokerd.store import AppendResult, MessageStore, MessageToStore
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
+    from mqwire.command import RemotingCommand
+
+__all__ = ["Broker", "Clock", "Peer"]
+
+
+class Clock(Protocol):
+    """The broker's two clocks (brokerd/clock.py)."""
+
+    def time_ms(self) -> int: ...
+
+    def monotonic(self) -> float: ...
+
+
+class Broker(Protocol):
+    """The broker's parts, and what processors may ask of it."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+    rebalance_locks: RebalanceLockManager
+    schedule: ScheduleMessageService
+    acl: AccessControl | None
+    stats: BrokerStats
+    store_host: bytes
+    advertised_address: str
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]:
+        """Stores messages, all or none, and wakes who waits for them; raises StoreError."""
+
+    replica: Replica
+    follower: FollowerService
+    diverged: DivergedMessages
+
+    @property
+    def advertised_id(self) -> int | None: ...
+
+    @property
+    def delivers_messages(self) -> bool:
+        """Whether this replica delivers delayed messages."""
+
+    def messages_behind(self, offset: int) -> int | None:
+        """How many records lie behind `offset`; None when that is too far to count."""
+
+    def role_changed(self) -> None:
+        """This replica began or stopped to lead."""
+
+    def leader_changed(self) -> None:
+        """This replica follows as before, perhaps another leader."""
+
+    def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None:
+        """Answer a promotion once its epoch record is held and the name servers know."""
+
+    def refuses_sends(self) -> str | None:
+        """Why no message is taken now, as a remark; None when they are."""
+
+    def register_soon(self) -> None:
+        """The table of topics changed: tells the name servers."""

@@ -1,0 +1,125 @@
+"""Subscription groups: create and update, delete, list. Source: AdminBrokerProcessor."""
+
+from __future__ import annotations
+
+import logging
+
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals, existing_group
+from brokerd.processors.refusal import Refusal
+from brokerd.processors.topic_admin import page
+from brokerd.subscription_group import invalid_group_config
+from mqwire.bodies import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupWrapper
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_group import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
+from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
+
+logger = logging.getLogger(__name__)
+
+
+@answers_refusals
+def update_and_create_subscription_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Durable before it is answered."""
+    _put(broker, peer, [SubscriptionGroupConfig.from_json(request.body)])
+    return request.reply()
+
+
+@answers_refusals
+def update_and_create_subscription_group_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Several groups, all or none."""
+    configs = SubscriptionGroupList.from_json(request.body).group_config_list
+    if not configs:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, "the list of groups is empty")
+    _put(broker, peer, configs)
+    return request.reply()
+
+
+def _put(broker: Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) -> None:
+    for config in configs:
+        remark = invalid_group_config(config)
+        if remark is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    try:
+        changed = broker.subscription_groups.put_all(configs)
+    except OSError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"subscriptionGroup.json could not be written: {error.strerror or error}; see to the broker's disk",
+        ) from error
+    if changed:
+        names = ", ".join(config.group_name for config in configs)
+        logger.info("%s puts groups: %s", peer.remote_address[0], names)
+    _ensure_retry_topics(broker, configs)
+
+
+def _ensure_retry_topics(broker: Broker, configs: list[SubscriptionGroupConfig]) -> None:
+    """RocketMQ makes them with the first heartbeat, so that new consumers wait for the next route update."""
+    created = False
+    for config in configs:
+        retry_topic = RETRY_GROUP_TOPIC_PREFIX + config.group_name
+        if config.retry_queue_nums > 0 and broker.topic_configs.select(retry_topic) is None:
+            broker.topic_configs.create_for_send_back(retry_topic, config.retry_queue_nums)
+            created = True
+    if created:
+        broker.register_soon()
+
+
+@answers_refusals
+def delete_subscription_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The group, and its offsets too when the request says so; harmless when it is gone already."""
+    header = request.header(DeleteSubscriptionGroupRequestHeader)
+    try:
+        if broker.subscription_groups.delete(header.group_name):
+            logger.warning("%s deletes group %a", peer.remote_address[0], header.group_name)
+        if header.clean_offset:
+            broker.consumer_offsets.remove_group(header.group_name)
+            broker.consumer_offsets.persist()
+    except OSError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the deletion could not be written: {error.strerror or error}; see to the broker's disk",
+        ) from error
+    return request.reply()
+
+
+def get_all_subscription_group_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """All groups, or a page of them (5.3 and later ask for pages)."""
+    header = request.header(GetAllSubscriptionGroupRequestHeader)
+    whole = broker.subscription_groups.to_wrapper()
+    names = page(
+        sorted(whole.subscription_group_table),
+        header.data_version,
+        whole.data_version,
+        header.group_seq,
+        header.max_group_num,
+    )
+    body = SubscriptionGroupWrapper(
+        subscription_group_table={name: whole.subscription_group_table[name] for name in names},
+        forbidden_table={name: whole.forbidden_table[name] for name in names if name in whole.forbidden_table},
+        data_version=whole.data_version,
+    )
+    total = len(whole.subscription_group_table)
+    return request.reply(header=GetAllSubscriptionGroupResponseHeader(total_group_num=total), body=body.to_json())
+
+
+@answers_refusals
+def get_subscription_group_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """One group."""
+    config = existing_group(broker, request.header(GetSubscriptionGroupConfigRequestHeader).group)
+    return request.reply(body=config.to_json())
+
+
+HANDLERS: dict[RequestCode, Handler] = {
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update_and_create_subscription_group,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: update_and_create_subscription_group_list,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: delete_subscription_group,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: get_all_subscription_group_config,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: get_subscription_group_config,
+}

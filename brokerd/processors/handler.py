@@ -1,0 +1,47 @@
+"""What all processors have in common: a refusal becomes the answer."""
+
+from __future__ import annotations
+
+import functools
+
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.refusal import Refusal
+from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
+from mqwire.codes import ResponseCode
+from mqwire.command import RemotingCommand
+
+
+def answers_refusals(handler: Handler) -> Handler:
+    """Lets a processor raise Refusal."""
+
+    @functools.wraps(handler)
+    def answering(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+        try:
+            return handler(broker, peer, request)
+        except Refusal as refusal:
+            return request.reply(refusal.code, refusal.remark)
+
+    return answering
+
+
+def existing_topic(broker: Broker, topic: str) -> TopicConfig:
+    """The topic's configuration; raises Refusal."""
+    config = broker.topic_configs.select(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic {topic[:128]!a} does not exist on this broker: create it first"
+        )
+    return config
+
+
+def existing_group(broker: Broker, group: str) -> SubscriptionGroupConfig:
+    """The group's configuration; raises Refusal."""
+    config = broker.subscription_groups.select(group)
+    if config is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group {group[:128]!a} does not exist on this broker: create it, or set"
+            " autoCreateSubscriptionGroup=true and start a consumer in it",
+        )
+    return config

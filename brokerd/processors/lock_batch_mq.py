@@ -1,0 +1,40 @@
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: orderly consumers hold their queues. Source: AdminBrokerProcessor.lockBatchMQ."""
+
+from __future__ import annotations
+
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals
+from brokerd.processors.refusal import Refusal
+from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+
+
+@answers_refusals
+def lock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Answers the queues that the client holds now, for 60 s; the others belong to another member."""
+    body = LockBatchRequestBody.from_json(request.body)
+    group, client_id = _who(body)
+    locked = broker.rebalance_locks.try_lock_batch(group, body.mq_set, client_id)
+    return request.reply(body=LockBatchResponseBody(lock_ok_mq_set=locked).to_json())
+
+
+@answers_refusals
+def unlock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    body = LockBatchRequestBody.from_json(request.body)
+    group, client_id = _who(body)
+    broker.rebalance_locks.unlock_batch(group, body.mq_set, client_id)
+    return request.reply()
+
+
+def _who(body: LockBatchRequestBody) -> tuple[str, str]:
+    if not body.consumer_group or not body.client_id:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, "a lock needs consumerGroup and clientId in its body")
+    return body.consumer_group, body.client_id
+
+
+HANDLERS: dict[RequestCode, Handler] = {
+    RequestCode.LOCK_BATCH_MQ: lock_batch_mq,
+    RequestCode.UNLOCK_BATCH_MQ: unlock_batch_mq,
+}

@@ -1,0 +1,281 @@
+"""PULL_MESSAGE: a slice of the log, as it lies there, or a pull that is held until there is one.
+
+Source of the answers' codes: PullMessageProcessor, DefaultPullMessageResultHandler and protocol-notes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from brokerd.processors.refusal import Refusal
+from brokerd.services.long_polling import HeldPull
+from brokerd.store import GetMessageStatus, GetResult, StoreError
+from mqwire.codes import PermName, PullSysFlag, ResponseCode
+from mqwire.command import RemotingCommand, encode_frame_prefix
+from mqwire.errors import RemoteProtocolError
+from mqwire.field_layout import FieldLayouts
+from mqwire.headers_pull import PullMessageRequestHeader
+from mqwire.message import tags_code
+from mqwire.names import MASTER_ID
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.peer import Peer
+
+# A client may ask to be held for hours; nobody is held longer than this.
+_MAX_SUSPEND_S: Final = 120.0
+
+_CODES: Final = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullMessageProcessor:
+    """Answers pulls from the store."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._layouts = FieldLayouts()
+
+    def process(self, peer: Peer, request: RemotingCommand) -> None:
+        """Write the answer to `peer`, or hold the pull."""
+        try:
+            header = self._header(request)
+            accept = self._check(header)
+        except RemoteProtocolError as error:
+            peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+            return
+        except Refusal as refused:
+            peer.write(request.reply(refused.code, refused.remark).encode())
+            return
+        broker = self._broker
+        reset_offset = broker.consumer_offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+        if reset_offset is not None:
+            self._answer_reset(peer, request, header, reset_offset)
+            return
+        try:
+            result = self._get(header, header.queue_offset, accept)
+        except StoreError as error:
+            peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+            return
+        if result.count == 0 and header.sys_flag & PullSysFlag.SUSPEND and self._may_wait(header, result):
+            self._hold(peer, request, header, accept)
+        else:
+            self._answer(peer, request, header, result)
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            broker.consumer_offsets.commit(
+                header.topic, header.consumer_group, header.queue_id, header.commit_offset, peer.remote_address[0]
+            )
+
+    def answer_arrivals(self, queues: Iterable[tuple[str, int]]) -> list[Peer]:
+        """Answer the held pulls of queues that got messages; returns the peers to flush."""
+        peers: dict[int, Peer] = {}
+        for pull in self._broker.held_pulls.take(queues):
+            try:
+                result = self._get(pull.header, pull.offset, pull.accept)
+            except StoreError as error:
+                pull.peer.write(pull.request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+                peers[pull.peer.id] = pull.peer
+                continue
+            if result.count == 0 and result.status in (
+                GetMessageStatus.NO_MATCHED_MESSAGE,
+                GetMessageStatus.OFFSET_OVERFLOW_ONE,
+            ):
+                # Nothing for this group's tags yet: look on from there when more comes.
+                pull.offset = max(pull.offset, result.next_begin_offset)
+                pull.answered = False
+                self._broker.held_pulls.hold(pull)
+                continue
+            self._answer(pull.peer, pull.request, pull.header, result)
+            peers[pull.peer.id] = pull.peer
+        return list(peers.values())
+
+    def answer_expired(self, now_s: float) -> list[Peer]:
+        """Answer the held pulls whose time is over; returns the peers to flush."""
+        peers: dict[int, Peer] = {}
+        for pull in self._broker.held_pulls.expired(now_s):
+            peers[pull.peer.id] = pull.peer
+            try:
+                result = self._get(pull.header, pull.offset, pull.accept)
+            except StoreError as error:
+                pull.peer.write(pull.request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+                continue
+            self._answer(pull.peer, pull.request, pull.header, result)
+        return list(peers.values())
+
+    def _header(self, request: RemotingCommand) -> PullMessageRequestHeader:
+        raw = request.raw_ext_fields
+        if raw is None:
+            return request.header(PullMessageRequestHeader)
+        return PullMessageRequestHeader.from_ext_fields(self._layouts.fields(raw))
+
+    def _check(self, header: PullMessageRequestHeader) -> Callable[[int], bool] | None:
+        """The tag filter of an allowed pull; raises Refusal."""
+        broker = self._broker
+        if not broker.config.broker_permission & PermName.READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, "the broker does not let anyone read: brokerPermission")
+        group = broker.subscription_groups.find_or_create(header.consumer_group)
+        if group is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist: create it,"
+                " or set autoCreateSubscriptionGroup=true",
+            )
+        if not group.consume_enable:
+            raise Refusal(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}: it is disabled"
+            )
+        topic = broker.topic_configs.select(header.topic)
+        if topic is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.perm & PermName.READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal: topic {header.topic} has {topic.read_queue_nums} read queues",
+            )
+        return self._filter(header)
+
+    def _filter(self, header: PullMessageRequestHeader) -> Callable[[int], bool] | None:
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            if header.expression_type not in (None, "", "TAG"):
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"The broker does not support consumer to filter message by {header.expression_type}; use tags",
+                )
+            return tag_filter(header.subscription or "*")
+        consumer = self._broker.consumers.find(header.consumer_group)
+        if consumer is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: {header.consumer_group} has sent no heartbeat to this broker",
+            )
+        subscription = consumer.find_subscription(header.topic)
+        if subscription is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group} does not subscribe to"
+                f" {header.topic}; all members of a group must subscribe to the same topics",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if subscription.expression_type not in (None, "", "TAG"):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}; use tags",
+            )
+        if subscription.sub_string in ("*", "") or not subscription.code_set:
+            return None
+        return frozenset(subscription.code_set).__contains__
+
+    def _get(self, header: PullMessageRequestHeader, offset: int, accept: Callable[[int], bool] | None) -> GetResult:
+        broker = self._broker
+        config = broker.config
+        max_bytes = config.max_transfer_bytes_on_message_in_memory
+        result = broker.store.get_messages(
+            header.topic,
+            header.queue_id,
+            offset,
+            min(header.max_msg_nums, config.max_transfer_count_on_message_in_memory),
+            min(header.max_msg_bytes or max_bytes, max_bytes),
+            accept=accept,
+        )
+        broker.stats.got(header.topic, header.consumer_group, result.count, result.size_bytes)
+        return result
+
+    @staticmethod
+    def _may_wait(header: PullMessageRequestHeader, result: GetResult) -> bool:
+        # A queue that holds nothing waits only at its start: elsewhere the client's offset must be mended first.
+        return result.status == GetMessageStatus.OFFSET_OVERFLOW_ONE or (
+            result.status in (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.OFFSET_FOUND_NULL)
+            and header.queue_offset == result.next_begin_offset
+        )
+
+    def _hold(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        accept: Callable[[int], bool] | None,
+    ) -> None:
+        broker = self._broker
+        if broker.held_pulls.full:
+            self._answer(peer, request, header, self._get(header, header.queue_offset, accept))
+            return
+        if broker.config.long_polling_enable:
+            suspend_s = min(max(header.suspend_timeout_millis, 0) / 1000, _MAX_SUSPEND_S)
+        else:
+            suspend_s = broker.config.short_polling_time_ms / 1000
+        deadline_s = broker.clock.monotonic() + suspend_s
+        broker.held_pulls.hold(HeldPull(peer, request, header, accept, header.queue_offset, deadline_s))
+
+    def _answer(
+        self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader, result: GetResult
+    ) -> None:
+        code = _CODES.get(result.status)
+        if code is None:  # nothing in the queue, or no such queue
+            at_start = header.queue_offset == result.next_begin_offset
+            code = ResponseCode.PULL_NOT_FOUND if at_start else ResponseCode.PULL_OFFSET_MOVED
+        suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
+        self._write(
+            peer, request, code, result.status.name, result.next_begin_offset, result.min_offset, result.max_offset,
+            result.chunks, suggested,
+        )  # fmt: skip
+
+    def _answer_reset(
+        self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader, offset: int
+    ) -> None:
+        store = self._broker.store
+        self._write(
+            peer, request, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset,
+            store.min_offset(header.topic, header.queue_id), store.max_offset(header.topic, header.queue_id), (),
+        )  # fmt: skip
+
+    def _write(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        code: int,
+        remark: str,
+        next_begin_offset: int,
+        min_offset: int,
+        max_offset: int,
+        chunks: Iterable[bytes],
+        suggested_broker_id: int = MASTER_ID,
+    ) -> None:
+        body = b"".join(chunks)
+        reply = RemotingCommand(
+            code,
+            opaque=request.opaque,
+            flag=1,
+            remark=remark,
+            ext_fields={
+                "suggestWhichBrokerId": str(suggested_broker_id),
+                "nextBeginOffset": str(next_begin_offset),
+                "minOffset": str(min_offset),
+                "maxOffset": str(max_offset),
+                "topicSysFlag": "0",
+                "groupSysFlag": "0",
+            },
+            body=body,
+            serialize_type=request.serialize_type,
+        )
+        peer.write(encode_frame_prefix(reply))
+        if body:
+            peer.write(body)
+
+
+def tag_filter(expression: str) -> Callable[[int], bool] | None:
+    """The filter for a tag expression ("a || b"); None takes everything (FilterAPI)."""
+    if expression.strip() in ("*", ""):
+        return None
+    tags = [tag.strip() for tag in expression.split("||")]
+    return frozenset(tags_code(tag) for tag in tags if tag).__contains__

@@ -1,0 +1,90 @@
+"""Sends that need more than to be appended: delayed ones, retries that a client sends itself, and what is not offered.
+
+Kept off the hot path: `has_special_properties` decides with a few substring searches.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from brokerd.processors.refusal import Refusal
+from brokerd.store import MessageToStore
+from mqwire.codes import ResponseCode
+from mqwire.message import properties_to_string, string_to_properties
+from mqwire.names import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    PROPERTY_CRC32,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_POP_CK,
+    PROPERTY_TRANSACTION_PREPARED,
+    RETRY_GROUP_TOPIC_PREFIX,
+)
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.processors.send_header import SendOrigin
+
+_DLQ_QUEUES_PER_GROUP = 1
+
+
+def has_special_properties(properties: bytes) -> bool:
+    """Whether a message's properties ask for more than storing it. May say so too often, never too seldom."""
+    return (
+        b"DELAY\x01" in properties
+        or b"TRAN_MSG\x01" in properties
+        or b"TIMER_" in properties
+        or b"__CRC32#\x01" in properties
+        or b"POP_CK\x01" in properties
+    )
+
+
+class SpecialSends:
+    """Turns such a message into the one that is stored."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def prepare(self, origin: SendOrigin, message: MessageToStore) -> MessageToStore:
+        """The message to store instead; raises Refusal for what this broker does not do."""
+        properties = string_to_properties(_decode(message.properties))
+        if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+            raise Refusal(
+                ResponseCode.NO_PERMISSION,
+                "sending transaction message is forbidden: this broker does not serve transactions yet",
+            )
+        if any(name.startswith(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")) for name in properties):
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timer messages are not served by this broker yet: use a delay level (property DELAY)",
+            )
+        # The broker writes these itself; a copy from a client would be believed.
+        for name in (PROPERTY_CRC32, PROPERTY_POP_CK):
+            properties.pop(name, None)
+        if origin.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            message = self._retry(origin, message, properties)
+        message = message._replace(properties=properties_to_string(properties).encode("utf-8", "surrogatepass"))
+        return self._broker.schedule.transform_on_send(message)
+
+    def _retry(self, origin: SendOrigin, message: MessageToStore, properties: dict[str, str]) -> MessageToStore:
+        """A retry that a client sends itself after its send-back failed (SendMessageProcessor.handleRetryAndDLQ)."""
+        broker = self._broker
+        group_name = origin.topic[len(RETRY_GROUP_TOPIC_PREFIX) :]
+        group = broker.subscription_groups.find_or_create(group_name)
+        if group is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name}")
+        most = group.retry_max_times if origin.max_reconsume_times is None else origin.max_reconsume_times
+        if origin.reconsume_times <= most:
+            return message
+        topic = DLQ_GROUP_TOPIC_PREFIX + group_name
+        broker.topic_configs.create_for_send_back(topic, _DLQ_QUEUES_PER_GROUP)
+        broker.register_soon()
+        properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
+        return message._replace(topic=topic, queue_id=random.randrange(_DLQ_QUEUES_PER_GROUP))
+
+
+def _decode(properties: bytes) -> str:
+    try:
+        return properties.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are not UTF-8") from error

@@ -1,0 +1,200 @@
+"""Topics: create and update, delete, list, and what their queues hold. Source: AdminBrokerProcessor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals, existing_topic
+from brokerd.processors.refusal import Refusal
+from brokerd.topic_config import invalid_topic_config, merge_attributes
+from brokerd.topic_validator import invalid_topic
+from mqwire.bodies import (
+    CreateTopicListRequestBody,
+    DataVersion,
+    MessageQueue,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.errors import RemoteProtocolError
+from mqwire.headers_topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+# BrokerConfig.splitMetadataSize: the most topics or groups in one page.
+PAGE_SIZE_MAX = 2000
+
+
+@answers_refusals
+def update_and_create_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Durable before it is answered; name servers are told at once."""
+    header = request.header(CreateTopicRequestHeader)
+    config = TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=header.order,
+        attributes=_attributes(broker, header.topic, header.attributes),
+    )
+    _put(broker, peer, [config])
+    return request.reply()
+
+
+@answers_refusals
+def update_and_create_topic_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Several topics, all or none."""
+    configs = []
+    for config in CreateTopicListRequestBody.from_json(request.body).topic_config_list:
+        text = ",".join(
+            name if name.startswith("-") else f"+{name.removeprefix('+')}={value}"
+            for name, value in config.attributes.items()
+        )
+        configs.append(msgspec.structs.replace(config, attributes=_attributes(broker, config.topic_name, text)))
+    if not configs:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, "the list of topics is empty")
+    _put(broker, peer, configs)
+    return request.reply()
+
+
+def _attributes(broker: Broker, topic: str, text: str | None) -> dict[str, str]:
+    known = broker.topic_configs.select(topic)
+    try:
+        return merge_attributes({} if known is None else known.attributes, text)
+    except ValueError as error:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+def _put(broker: Broker, peer: Peer, configs: list[TopicConfig]) -> None:
+    for config in configs:
+        remark = invalid_topic_config(config)
+        if remark is None and broker.topic_configs.is_system_topic(config.topic_name):
+            remark = f"The topic[{config.topic_name}] is conflict with system topic: choose another name."
+        if remark is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    try:
+        changed = broker.topic_configs.put_all(configs)
+    except OSError as error:
+        raise _not_persisted("topics.json", error) from error
+    if changed:
+        logger.info("%s puts topics: %s", peer.remote_address[0], ", ".join(config.topic_name for config in configs))
+        broker.register_soon()
+
+
+@answers_refusals
+def delete_topic_in_broker(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The topic's configuration, messages and all groups' offsets in it; harmless when it is gone already."""
+    topic = request.header(DeleteTopicRequestHeader).topic
+    remark = invalid_topic(topic)
+    if remark is None and broker.topic_configs.is_system_topic(topic):
+        remark = f"The topic[{topic}] is conflict with system topic: it is the broker's own and stays."
+    if remark is not None:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    try:
+        # First nobody may send to it, last its messages go: a crash in between leaves nothing that is half there.
+        deleted = broker.topic_configs.delete([topic])
+        broker.consumer_offsets.remove_topic(topic)
+        broker.consumer_offsets.persist()
+        broker.store.delete_topic(topic)
+    except OSError as error:
+        raise _not_persisted("the deletion", error) from error
+    broker.stats.forget_topic(topic)
+    if deleted:
+        logger.warning("%s deletes topic %s", peer.remote_address[0], topic)
+        broker.register_soon()
+    return request.reply()
+
+
+def _not_persisted(what: str, error: OSError) -> Refusal:
+    return Refusal(
+        ResponseCode.SYSTEM_ERROR, f"{what} could not be written: {error.strerror or error}; see to the broker's disk"
+    )
+
+
+def get_all_topic_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """All topics, or a page of them (5.3 and later ask for pages)."""
+    header = request.header(GetAllTopicConfigRequestHeader)
+    table: Mapping[str, TopicConfig] = broker.topic_configs.table
+    version = broker.topic_configs.data_version
+    names = page(sorted(table), header.data_version, version, header.topic_seq, header.max_topic_num)
+    body = TopicConfigAndMappingSerializeWrapper(
+        topic_config_table={name: table[name] for name in names}, data_version=version
+    )
+    return request.reply(header=GetAllTopicConfigResponseHeader(total_topic_num=len(table)), body=body.to_json())
+
+
+def page(
+    names: list[str], data_version: str | None, current: DataVersion, first: int | None, count: int | None
+) -> list[str]:
+    """Which of `names` a paged request is for: all when it asks for no page, the first page when the table changed."""
+    if data_version is None and first is None and count is None:
+        return names
+    begin = max(first or 0, 0)
+    try:
+        if not data_version or DataVersion.from_json(data_version.encode()) != current:
+            begin = 0
+    except RemoteProtocolError:
+        begin = 0
+    size = min(PAGE_SIZE_MAX, PAGE_SIZE_MAX if count is None else max(count, 0))
+    return names[begin : begin + size]
+
+
+@answers_refusals
+def get_topic_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """One topic."""
+    config = existing_topic(broker, request.header(GetTopicConfigRequestHeader).topic)
+    return request.reply(body=config.to_json())
+
+
+def get_system_topic_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The topics that are the broker's own."""
+    return request.reply(body=TopicList(topic_list=broker.topic_configs.system_topics()).to_json())
+
+
+@answers_refusals
+def get_topic_stats_info(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """Per queue: first and next offset, and when the last message was stored (0: never, or it is gone)."""
+    topic = request.header(GetTopicStatsInfoRequestHeader).topic
+    config = existing_topic(broker, topic)
+    store = broker.store
+    table = {}
+    for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+        max_offset = store.max_offset(topic, queue_id)
+        timestamp_ms = store.store_timestamp_of(topic, queue_id, max_offset - 1) if max_offset else 0
+        queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
+        table[queue] = TopicOffset(
+            min_offset=store.min_offset(topic, queue_id),
+            max_offset=max_offset,
+            last_update_timestamp=max(timestamp_ms, 0),
+        )
+    return request.reply(body=TopicStatsTable(offset_table=table).to_json())
+
+
+HANDLERS: dict[RequestCode, Handler] = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: update_and_create_topic,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: update_and_create_topic_list,
+    RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic_in_broker,
+    RequestCode.GET_ALL_TOPIC_CONFIG: get_all_topic_config,
+    RequestCode.GET_TOPIC_CONFIG_LIST: get_all_topic_config,
+    RequestCode.GET_TOPIC_CONFIG: get_topic_config,
+    RequestCode.GET_TOPIC_STATS_INFO: get_topic_stats_info,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: get_system_topic_list,
+}

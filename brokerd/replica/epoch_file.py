@@ -1,0 +1,88 @@
+"""What a replica must remember of its group's leaderships: one small file, replaced whole and fsynced before anyone is told.
+
+    <root>/epoch.json    {"crc": ..., "state": {"epoch": 7, "role": "leader", ...}}
+
+`epoch` is the highest that this replica has seen or promised; it never falls. A replica that forgot it could follow, or
+become, a leader of the past (the Raft paper, section 5.2: currentTerm is persistent).
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Protocol
+from zlib import crc32
+
+import msgspec
+
+from brokerd.store import Disk, StoreFormatError
+from brokerd.store.store_checkpoint import replace_file
+
+
+class Role(enum.Enum):
+    """What a replica does in the epoch that its file names."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class EpochState(msgspec.Struct, frozen=True, kw_only=True):
+    """The file's content."""
+
+    epoch: int = 0
+    role: Role = Role.FOLLOWER
+    leader_address: str | None = None
+    # Of the log, oldest first; a cache, checked against the log's own epoch records where they are still there.
+    epoch_map: tuple[tuple[int, int], ...] = ()
+    # Every other replica that ever followed this one or was followed: id -> address. Whom a claim must ask.
+    replicas: dict[int, str] = {}
+    # Up to where readers could be shown the log when this was saved: what lies behind may still be cut.
+    confirm_offset: int = 0
+
+
+class EpochStorage(Protocol):
+    """Where the state is kept."""
+
+    def load(self) -> EpochState | None:
+        """The state, None when there never was one; raises StoreFormatError when it cannot be read."""
+
+    def save(self, state: EpochState) -> None:
+        """Durable on return; raises OSError."""
+
+
+class _Envelope(msgspec.Struct):
+    crc: int
+    state: msgspec.Raw
+
+
+class EpochFile:
+    """EpochStorage in a directory."""
+
+    def __init__(self, disk: Disk, root_dir: str) -> None:
+        self._disk = disk
+        self._path = os.path.join(root_dir, "epoch.json")
+
+    def load(self) -> EpochState | None:
+        """See EpochStorage. A broken file is never taken for a new one: the replica would forget what it promised."""
+        if not self._disk.exists(self._path):
+            return None
+        fd = self._disk.open(self._path, os.O_RDONLY)
+        try:
+            content = self._disk.pread(fd, 1 << 20, 0)
+        finally:
+            self._disk.close(fd)
+        try:
+            envelope = msgspec.json.decode(content, type=_Envelope)
+            if crc32(envelope.state) != envelope.crc:
+                raise StoreFormatError(f"{self._path} is damaged: {_WAY_OUT}")
+            return msgspec.json.decode(envelope.state, type=EpochState)
+        except msgspec.MsgspecError as error:
+            raise StoreFormatError(f"{self._path} cannot be read ({error}): {_WAY_OUT}") from error
+
+    def save(self, state: EpochState) -> None:
+        """See EpochStorage."""
+        content = msgspec.json.encode(state)
+        replace_file(self._disk, self._path, msgspec.json.encode(_Envelope(crc32(content), msgspec.Raw(content))))
+
+
+_WAY_OUT = "start the other replicas and let one of them lead; then empty this replica's directory, and it fetches everything again"

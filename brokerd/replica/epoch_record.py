@@ -1,0 +1,113 @@
+"""The epoch record: the message that begins an epoch, on RMQ_SYS_EPOCH, queue 0 (replication.md, "Words")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from brokerd.replica.epoch_map import EpochMap
+from brokerd.store import GetMessageStatus, MessageStore, MessageToStore
+from mqwire.errors import RemoteProtocolError
+from mqwire.message import StoredMessage, decode_record
+from mqwire.names import RMQ_SYS_EPOCH
+
+_TOPIC = RMQ_SYS_EPOCH.encode()
+_READ_MESSAGES = 64
+_READ_BYTES = 1024 * 1024
+
+
+class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The body, JSON. `voters` and `mode` say who counts from here on; the modes by decree write both for the record."""
+
+    type: str = "epoch"
+    epoch: int
+    leader: int
+    voters: list[int] = []
+    mode: str = "single"
+    timestamp_ms: int = 0
+    # Where its leader's log ended before: the epoch begins there. In front of the record there may be a BLANK, which is of
+    # this epoch too: another log may have messages of the epoch before in its place.
+    start_offset: int | None = None
+
+
+def epoch_message(record: EpochRecord, store_host: bytes) -> MessageToStore:
+    """The message to append; its sender is the broker itself."""
+    return MessageToStore(
+        RMQ_SYS_EPOCH,
+        0,
+        0,
+        0,
+        record.timestamp_ms,
+        store_host,
+        0,
+        0,
+        msgspec.json.encode(record),
+        b"WAIT\x01true\x02",
+        0,
+    )
+
+
+def read_epoch_map(store: MessageStore, remembered: tuple[tuple[int, int], ...]) -> EpochMap:
+    """The map of an opened store: from the log's epoch records, in front of them what the epoch file remembers.
+
+    Raises RemoteProtocolError when an epoch record cannot be read: the log is not ours then, or damaged.
+    """
+    found = [_start(message, record) for message, record in _epoch_records(store)]
+    first = found[0][1] if found else store.end_offset
+    older = [entry for entry in remembered if entry[1] < min(first, store.end_offset)]
+    if found:
+        older = [entry for entry in older if entry[0] < found[0][0] and entry[1] < store.min_physical_offset]
+    return EpochMap([*older, *found])
+
+
+def epochs_in(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) of the epoch records among whole records as a leader sent them."""
+    if _TOPIC not in data:
+        return []
+    found: list[tuple[int, int]] = []
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        if data[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":  # a BLANK travels as its head
+            position += 8
+            continue
+        if _TOPIC in data[position : position + size]:
+            message = decode_record(data, position)
+            if message.topic == RMQ_SYS_EPOCH:
+                found.append(_start(message, _decode(message)))
+        if size <= 0:
+            raise RemoteProtocolError("a record without a size")
+        position += size
+    return found
+
+
+def _epoch_records(store: MessageStore) -> Iterator[tuple[StoredMessage, EpochRecord]]:
+    offset = store.min_offset(RMQ_SYS_EPOCH, 0)
+    while True:
+        result = store.get_messages(RMQ_SYS_EPOCH, 0, offset, _READ_MESSAGES, _READ_BYTES)
+        if result.status is not GetMessageStatus.FOUND:
+            return
+        position = 0
+        data = b"".join(result.chunks)
+        while position < len(data):
+            message = decode_record(data, position)
+            yield message, _decode(message)
+            position += message.size_bytes
+        offset = result.next_begin_offset
+
+
+def _start(message: StoredMessage, record: EpochRecord) -> tuple[int, int]:
+    start_offset = message.physical_offset if record.start_offset is None else record.start_offset
+    if not 0 <= start_offset <= message.physical_offset:
+        raise RemoteProtocolError(
+            f"the epoch record at {message.physical_offset} says that it begins at {start_offset}"
+        )
+    return record.epoch, start_offset
+
+
+def _decode(message: StoredMessage) -> EpochRecord:
+    try:
+        return msgspec.json.decode(message.body, type=EpochRecord)
+    except msgspec.MsgspecError as error:
+        raise RemoteProtocolError(f"the epoch record at {message.physical_offset} cannot be read: {error}") from error

@@ -1,0 +1,171 @@
+"""What followers hold, which of them are in sync, and up to where the group's records are safe.
+
+Pure: time, the leader's own offsets and the followers' reports are passed in. Source: replication.md, "confirmOffset and
+the answer to a send"; the in-sync set is Kafka's and RocketMQ's SyncStateSet, kept by the leader alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+class AckMode(enum.Enum):
+    """When a send is acknowledged; see architecture.md section 1. DLedger's majority comes with its own core."""
+
+    LOCAL = "local"  # single, multi master, asynchronous replication: held here
+    SYNC = "sync"  # held by all in-sync replicas, of which there must be inSyncReplicas
+
+
+class SendVerdict(enum.Enum):
+    """What may be said of a record that ends at some offset."""
+
+    WAIT = "wait"
+    SEND_OK = "ok"
+    SLAVE_NOT_AVAILABLE = "slave not available"  # too few replicas are in sync for SEND_OK
+
+
+@dataclass(slots=True)
+class FollowerState:
+    """A follower as the leader knows it from pulls that passed the divergence check in the current epoch.
+
+    Invariant: durable_offset <= end_offset <= the leader's end when it was reported.
+    """
+
+    replica_id: int
+    end_offset: int
+    durable_offset: int
+    last_pull_s: float
+    # When it last held all that the leader had then: under a steady load it is never level with what came a moment ago.
+    last_level_s: float = float("-inf")
+    in_sync: bool = False
+    leader_held_offset: int = 0  # what the leader held when it pulled before, and when that was
+    leader_held_s: float = float("-inf")
+
+
+class InSyncSet:
+    """The leader's view of its followers in one epoch.
+
+    Invariants: `confirm_offset` never falls; a follower counts once, however many connections it has; what a report of
+    another epoch says never gets here (the pull protocol fences it).
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: AckMode,
+        own_durable_counts: bool,
+        in_sync_replicas: int,
+        min_in_sync_replicas: int,
+        max_time_not_level_s: float,
+        follower_timeout_s: float,
+        confirm_offset: int,
+        max_gap_bytes: int = 256 * 1024 * 1024,
+    ) -> None:
+        """`own_durable_counts` says that held means durable (SYNC_FLUSH); otherwise it means appended."""
+        self._mode = mode
+        self._durable_counts = own_durable_counts
+        self._in_sync_replicas = in_sync_replicas
+        self._min_in_sync_replicas = min_in_sync_replicas
+        self._max_time_not_level_s = max_time_not_level_s
+        self._follower_timeout_s = follower_timeout_s
+        self._max_gap_bytes = max_gap_bytes  # haMaxGapNotInSync
+        self._followers: dict[int, FollowerState] = {}
+        self._confirm_offset = confirm_offset
+        self._own_held = confirm_offset
+
+    @property
+    def followers(self) -> Mapping[int, FollowerState]:
+        """By replica id; a view."""
+        return MappingProxyType(self._followers)
+
+    @property
+    def confirm_offset(self) -> int:
+        """Readers see up to here."""
+        return self._confirm_offset
+
+    @property
+    def size(self) -> int:
+        """How many replicas are in sync, the leader included."""
+        return 1 + sum(follower.in_sync for follower in self._followers.values())
+
+    @property
+    def refuses_sends(self) -> bool:
+        """Whether a send must be refused before it is appended: fewer than minInSyncReplicas are in sync."""
+        return self._mode is AckMode.SYNC and self.size < self._min_in_sync_replicas
+
+    def held_by(self, follower: FollowerState) -> int:
+        """What a follower's report is worth under this flush type."""
+        return follower.durable_offset if self._durable_counts else follower.end_offset
+
+    def own_held(self, held_offset: int, now_s: float) -> bool:
+        """The leader holds up to `held_offset`; tells whether confirm_offset moved."""
+        self._own_held = max(self._own_held, held_offset)
+        return self._advance(now_s)
+
+    def report(
+        self, replica_id: int, *, end_offset: int, durable_offset: int, leader_end_offset: int, now_s: float
+    ) -> bool:
+        """A pull told what a follower holds; tells whether confirm_offset moved.
+
+        The caller has checked signature, epoch and divergence. Reports may come late and out of order: the newest pull
+        of a replica is the one that arrives last on its current connection, and what it holds may have become less only
+        by a cut, which confirm_offset, never above what it reported then, outlives.
+        """
+        follower = self._followers.get(replica_id)
+        if follower is None:
+            follower = FollowerState(replica_id, end_offset, durable_offset, now_s)
+            self._followers[replica_id] = follower
+        follower.end_offset = end_offset
+        follower.durable_offset = min(durable_offset, end_offset)
+        follower.last_pull_s = now_s
+        # Level is measured in what counts: a follower that fetches fast and never flushes is not in sync.
+        held = self.held_by(follower)
+        leader_held = min(leader_end_offset, self._own_held)
+        if held >= leader_held:
+            follower.last_level_s = now_s
+        elif held >= follower.leader_held_offset:
+            follower.last_level_s = max(follower.last_level_s, follower.leader_held_s)
+        follower.leader_held_offset, follower.leader_held_s = leader_held, now_s
+        # Less than what is confirmed: its disk has lost something, or it is a new one. It counts again when it has caught up.
+        follower.in_sync = held >= self._confirm_offset and self._keeps_up(follower, now_s)
+        return self._advance(now_s)
+
+    def forget(self, replica_id: int, now_s: float) -> bool:
+        """A follower is gone for good (removed from the group); tells whether confirm_offset moved."""
+        self._followers.pop(replica_id, None)
+        return self._advance(now_s)
+
+    def tick(self, now_s: float) -> bool:
+        """Time passed; tells whether confirm_offset moved because a laggard left the set."""
+        return self._advance(now_s)
+
+    def verdict(self, record_end_offset: int) -> SendVerdict:
+        """What may be answered to the sender of a record that ends there."""
+        if self._mode is AckMode.LOCAL:
+            return SendVerdict.SEND_OK if record_end_offset <= self._own_held else SendVerdict.WAIT
+        if self.size < self._in_sync_replicas:
+            return SendVerdict.SLAVE_NOT_AVAILABLE
+        return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
+
+    def _keeps_up(self, follower: FollowerState, now_s: float) -> bool:
+        return (
+            now_s - follower.last_level_s <= self._max_time_not_level_s
+            and now_s - follower.last_pull_s <= self._follower_timeout_s
+            and self._own_held - self.held_by(follower) <= self._max_gap_bytes
+        )
+
+    def _advance(self, now_s: float) -> bool:
+        confirmed = self._own_held
+        for follower in self._followers.values():
+            keeps_up = self._keeps_up(follower, now_s)
+            follower.in_sync = follower.in_sync and keeps_up
+            # One that keeps up and is not in sync yet is waited for: else what it must reach would run away from it.
+            if keeps_up and self._mode is AckMode.SYNC:
+                confirmed = min(confirmed, self.held_by(follower))
+        if confirmed <= self._confirm_offset:
+            return False
+        self._confirm_offset = confirmed
+        return True

@@ -1,0 +1,134 @@
+"""The replica pull: one request and its few possible answers, decided without sockets or disks.
+
+A follower asks for bytes from where its log ends; the request itself reports what it holds. Source: replication.md,
+"Pull"; the pull form of Raft is KRaft's (KIP-595). The same exchange serves every mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from brokerd.replica.epoch_map import Divergence, EpochMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPull:
+    """A follower's request. Offsets are of the CommitLog, in bytes.
+
+    Invariant: durable_offset <= end_offset; `last_epoch` is the epoch of the record in front of end_offset.
+    """
+
+    group: str
+    replica_id: int
+    leader_epoch: int  # the epoch of the leader whom it follows
+    end_offset: int
+    last_epoch: int
+    durable_offset: int
+    max_bytes: int
+    max_wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendBytes:
+    """The follower's log is a prefix of ours: answer with whole records from its end, or hold the pull until some come."""
+
+    from_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """The logs part: the follower cuts to the smaller of this end and its own end of that epoch, and asks again."""
+
+    divergence: Divergence
+
+
+@dataclass(frozen=True, slots=True)
+class TooOld:
+    """Retention has deleted what the follower needs: it starts over from here, not promotable until it is level."""
+
+    min_offset: int
+    epoch: int  # of the byte in front of it
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The request's epoch is not the receiver's, or the receiver does not lead."""
+
+    epoch: int
+    leader_address: str | None
+    reason: str
+
+
+PullDecision: TypeAlias = SendBytes | Diverged | TooOld | Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderLog:
+    """What of the leader's log a decision needs."""
+
+    min_offset: int
+    end_offset: int
+    epochs: EpochMap
+
+
+def decide_pull(
+    request: ReplicaPull,
+    *,
+    group: str,
+    own_epoch: int,
+    is_leader: bool,
+    leader_address: str | None,
+    log: LeaderLog,
+) -> PullDecision:
+    """What to answer. Only after SendBytes may the request's report be believed (InSyncSet.report).
+
+    A request of a higher epoch is answered with Fenced too; that it makes this leader step down is the caller's part.
+    """
+    if request.group != group:
+        return Fenced(own_epoch, None, f"this replica belongs to group {group}, not {request.group}")
+    if not is_leader:
+        return Fenced(own_epoch, leader_address, "this replica does not lead the group")
+    if request.leader_epoch != own_epoch:
+        return Fenced(own_epoch, leader_address, f"the group is in epoch {own_epoch}, not {request.leader_epoch}")
+    if request.end_offset < log.min_offset:
+        return TooOld(log.min_offset, log.epochs.epoch_at(log.min_offset - 1))
+    divergence = log.epochs.divergence(request.last_epoch, request.end_offset, log.end_offset)
+    if divergence is not None:
+        return Diverged(divergence)
+    return SendBytes(request.end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a follower does after Diverged: save the bytes from here on, cut, ask again."""
+
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """A follower that must not go on by itself: the reason says why."""
+
+    reason: str
+
+
+def decide_cut(
+    divergence: Divergence, *, own: EpochMap, own_end_offset: int, own_confirm_offset: int, may_cut_confirmed: bool
+) -> Cut | Halt:
+    """What a follower does about a divergence.
+
+    In quorum mode (`may_cut_confirmed` False) bytes below the own confirmOffset are committed: a leader that lacks them
+    must not exist, and the follower halts rather than destroy the proof (the Raft paper's Leader Completeness).
+    """
+    to_offset = own.cut_offset(divergence, own_end_offset)
+    if to_offset >= own_end_offset:
+        return Halt(
+            f"the leader says that the logs diverge at {divergence.end_offset} in epoch {divergence.epoch},"
+            f" but this log ends at {own_end_offset}"
+        )
+    if to_offset < own_confirm_offset and not may_cut_confirmed:
+        return Halt(
+            f"the leader's log lacks records below confirmOffset {own_confirm_offset}: it would cut to {to_offset}"
+        )
+    return Cut(to_offset)

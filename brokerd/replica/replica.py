@@ -1,0 +1,421 @@
+"""One replica of a broker group under leadership by decree: its role, its epoch, and what may be promised.
+
+Pure but for the store and the epoch file that it is given: no sockets, no clock, no tasks; the broker's shell and the
+simulator drive the same object. Source: replication.md, "Leadership by decree" and "confirmOffset and the answer to a
+send". The order in each method is the point: what must be durable is saved before anything is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from brokerd.replica.epoch_file import EpochState, EpochStorage, Role
+from brokerd.replica.epoch_map import Divergence, EpochMap
+from brokerd.replica.epoch_record import EpochRecord, epoch_message, epochs_in, read_epoch_map
+from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
+from brokerd.replica.pull_protocol import (
+    Cut,
+    Fenced,
+    Halt,
+    LeaderLog,
+    PullDecision,
+    ReplicaPull,
+    SendBytes,
+    decide_cut,
+    decide_pull,
+)
+from brokerd.store import MessageStore
+
+
+class RoleRefused(Exception):
+    """A promotion, demotion or claim that this replica does not take; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """What the configuration says of this replica."""
+
+    group: str
+    replica_id: int
+    address: str
+    store_host: bytes
+    mode: AckMode
+    mode_name: str  # single, async or sync: for records and status
+    durable_counts: bool  # flushDiskType is SYNC_FLUSH: held means durable
+    starts_as_leader: bool  # brokerRole at the very first start
+    total_replicas: int = 1  # of the group, as configured: a claim needs the agreement of all others
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    max_time_not_level_s: float = 15.0
+    follower_timeout_s: float = 15.0
+    max_gap_bytes: int = 256 * 1024 * 1024
+
+
+class Replica:
+    """See the module. Offsets are of the CommitLog, in bytes; times are seconds of one monotonic clock.
+
+    Invariants: `epoch` never falls and is durable before it is told; a leader's first record in an epoch is its epoch
+    record; a replica that is not a confirmed leader takes no sends.
+    """
+
+    def __init__(self, settings: ReplicaSettings, store: MessageStore, storage: EpochStorage) -> None:
+        self._settings = settings
+        self._store = store
+        self._storage = storage
+        self._state = EpochState()
+        self._epochs = EpochMap()
+        self._in_sync: InSyncSet | None = None
+        self._leader_confirm_offset = 0  # the leader's, of the bytes that are held here
+        self._frozen_until_s = float("-inf")
+        self._claiming: int | None = None
+
+    # --- what it is
+
+    @property
+    def settings(self) -> ReplicaSettings:
+        return self._settings
+
+    @property
+    def epoch(self) -> int:
+        """The highest epoch that this replica has seen or promised."""
+        return self._state.epoch
+
+    @property
+    def epochs(self) -> EpochMap:
+        return self._epochs
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica is the leader of its epoch, with the right to acknowledge."""
+        return self._in_sync is not None
+
+    @property
+    def must_claim(self) -> bool:
+        """Whether it led when it stopped: it may lead again once every other replica has agreed (`claimed`)."""
+        return self._in_sync is None and self._state.role is Role.LEADER
+
+    @property
+    def leader_address(self) -> str | None:
+        """Where the group's leader serves, as far as known; its own address while it leads."""
+        return self._settings.address if self.leads else self._state.leader_address
+
+    @property
+    def known_replicas(self) -> dict[int, str]:
+        """Every other replica of the group that was ever seen: id -> address."""
+        return dict(self._state.replicas)
+
+    @property
+    def unknown_replicas(self) -> int:
+        """How many of the group's replicas were never seen: they must be found before this one can claim to lead."""
+        return max(0, self._settings.total_replicas - 1 - len(self._state.replicas))
+
+    @property
+    def in_sync(self) -> InSyncSet | None:
+        """The followers' reports while it leads."""
+        return self._in_sync
+
+    @property
+    def held_offset(self) -> int:
+        """Up to where this replica holds the log as its flush type promises."""
+        return self._store.durable_offset if self._settings.durable_counts else self._store.end_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """Readers here see up to this offset."""
+        if self._in_sync is not None:
+            return self._in_sync.confirm_offset
+        return min(self._leader_confirm_offset, self._store.end_offset)
+
+    def refuses_sends(self, now_s: float) -> str | None:
+        """Why no send is taken, as a remark; None when they are."""
+        if self._in_sync is None:
+            if self.must_claim:
+                return "this replica was the master and waits for the other replicas' agreement to lead again"
+            return f"this replica is a slave; the master is {self.leader_address or 'not known here yet'}"
+        if now_s < self._frozen_until_s:
+            return "the master role is moving to another replica; send again in a moment"
+        if self._in_sync.refuses_sends:
+            return (
+                f"only {self._in_sync.size} of {self._settings.min_in_sync_replicas} replicas are in sync"
+                " (minInSyncReplicas); sends are taken again when a slave has caught up"
+            )
+        return None
+
+    # --- starting
+
+    def start(self, now_s: float, now_ms: int) -> None:
+        """Find out what this replica is, after the store was opened.
+
+        The only replica of its group leads at once if it led before, or if it is fresh and configured so. With others, it
+        waits for `claimed`: one of them may have been promoted since, or this directory may be a new one in the place of
+        one that was lost. Everyone else follows.
+        """
+        state = self._storage.load()
+        self._state = state or EpochState(role=Role.LEADER if self._settings.starts_as_leader else Role.FOLLOWER)
+        self._epochs = read_epoch_map(self._store, self._state.epoch_map)
+        if self._epochs.last_epoch > self._state.epoch:
+            self._save(epoch=self._epochs.last_epoch)
+        # What lies behind may be cut yet, and readers shall not have seen it then.
+        self._leader_confirm_offset = min(self._state.confirm_offset, self._store.end_offset)
+        if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
+            self._lead(self._state.epoch + 1, now_s, now_ms)
+
+    def add_known_replica(self, replica_id: int, address: str) -> None:
+        """Remember a replica of the group, durably: its agreement is asked for before this one leads again."""
+        if replica_id != self._settings.replica_id and self._state.replicas.get(replica_id) != address:
+            self._save(replicas={**self._state.replicas, replica_id: address})
+
+    def forget_known_replica(self, replica_id: int, now_s: float) -> None:
+        """A replica has left the group for good."""
+        if replica_id in self._state.replicas:
+            self._save(replicas={key: value for key, value in self._state.replicas.items() if key != replica_id})
+        if self._in_sync is not None:
+            self._in_sync.forget(replica_id, now_s)
+
+    # --- becoming and ceasing to be leader
+
+    def promote(self, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> None:
+        """Lead in `new_epoch` by decree; raises RoleRefused. Done when the epoch record is appended; flush it."""
+        if self.leads and self.epoch == new_epoch:
+            return  # the same decree, repeated
+        if new_epoch <= expected_epoch:
+            raise RoleRefused(f"the new epoch {new_epoch} is not above the expected one, {expected_epoch}")
+        if self.epoch != expected_epoch:
+            raise RoleRefused(f"this replica is in epoch {self.epoch}, not {expected_epoch}: read haStatus again")
+        refusal = self._store.refusal
+        if refusal is not None:
+            raise RoleRefused(f"this replica cannot lead: {refusal}")
+        self._lead(new_epoch, now_s, now_ms)
+
+    def begin_claim(self) -> int:
+        """The epoch to ask the other replicas for; whoever has agreed may name it before all have. Then end_claim()."""
+        self._claiming = self.epoch + 1
+        return self._claiming
+
+    def end_claim(self) -> None:
+        """All have answered, or one has not: from now on that epoch is somebody's like any other."""
+        self._claiming = None
+
+    def claimed(self, epoch: int, now_s: float, now_ms: int) -> None:
+        """Every known replica has agreed to `epoch`: lead again."""
+        if not self.must_claim or epoch <= self.epoch:
+            raise RoleRefused(f"epoch {epoch} is not to be claimed any more: this replica is in epoch {self.epoch}")
+        if self.unknown_replicas:
+            raise RoleRefused(f"{self.unknown_replicas} of the group's replicas (totalReplicas) were not found yet")
+        self._lead(epoch, now_s, now_ms)
+
+    def grant_claim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
+        """Agree, durably, that a restarted leader leads in `epoch`; raises RoleRefused.
+
+        The Raft paper's voting rule (sections 5.2 and 5.4.1): never two in one epoch, never one with a shorter log.
+        """
+        if self.leads:
+            raise RoleRefused(f"this replica leads in epoch {self.epoch}")
+        # Asked again by the same claimant: its first answer was lost, or another replica did not answer it.
+        agreed_before = epoch == self.epoch and self._state.leader_address == address and not self.must_claim
+        if epoch <= self.epoch and not agreed_before:
+            raise RoleRefused(f"epoch {epoch} is not above {self.epoch}, which this replica has seen")
+        own = (self._epochs.last_epoch, self._store.end_offset)
+        if (last_epoch, end_offset) < own:
+            raise RoleRefused(
+                f"this replica's log goes on to {own[1]} in epoch {own[0]}, the claimant's only to {end_offset}"
+                f" in epoch {last_epoch}: promote this one"
+            )
+        self._save(
+            epoch=epoch,
+            role=Role.FOLLOWER,
+            leader_address=address,
+            replicas={**self._state.replicas, replica_id: address},
+        )
+
+    def step_down(self, epoch: int, leader_address: str | None) -> None:
+        """Stop leading: somebody leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused."""
+        if epoch < self.epoch:
+            raise RoleRefused(f"epoch {epoch} is below {self.epoch}, which this replica has seen")
+        if self._in_sync is not None:
+            self._leader_confirm_offset = self._in_sync.confirm_offset
+            self._in_sync = None
+        if leader_address == self._settings.address:
+            leader_address = None
+        if epoch > self.epoch or self._state.role is Role.LEADER or leader_address is not None:
+            self._save(epoch=epoch, role=Role.FOLLOWER, leader_address=leader_address or self._state.leader_address)
+
+    def saw_epoch(self, epoch: int, leader_address: str | None = None) -> bool:
+        """Anyone named a higher epoch: a leader steps down before it acknowledges anything more; tells whether it did so."""
+        if epoch < self.epoch or epoch == self._claiming:
+            return False
+        if epoch == self.epoch:
+            known = (None, self._settings.address, self._state.leader_address)
+            if not self.leads and leader_address not in known:
+                self._save(leader_address=leader_address)
+            return False
+        led = self.leads
+        self.step_down(epoch, leader_address)
+        return led
+
+    def freeze_sends(self, epoch: int, until_s: float) -> None:
+        """Refuse sends until then: the drain of a planned switchover, which thaws by itself if nobody goes on."""
+        if not self.leads or epoch != self.epoch:
+            raise RoleRefused(f"this replica does not lead in epoch {epoch}")
+        self._frozen_until_s = until_s
+
+    def _lead(self, epoch: int, now_s: float, now_ms: int) -> None:
+        if self._in_sync is not None:  # led already, in a lower epoch: what readers have seen they go on seeing
+            self._leader_confirm_offset = self._in_sync.confirm_offset
+            self._in_sync = None  # a new epoch is not led before its record is there: the append may fail
+        self._save(epoch=epoch, role=Role.LEADER, leader_address=None)
+        settings = self._settings
+        start_offset = self._store.end_offset
+        record = EpochRecord(
+            epoch=epoch,
+            leader=settings.replica_id,
+            voters=sorted({settings.replica_id, *self._state.replicas}),
+            mode=settings.mode_name,
+            timestamp_ms=now_ms,
+            start_offset=start_offset,
+        )
+        self._store.append([epoch_message(record, settings.store_host)])
+        self._epochs.begin(epoch, start_offset)
+        self._frozen_until_s = float("-inf")
+        self._in_sync = InSyncSet(
+            mode=settings.mode,
+            own_durable_counts=settings.durable_counts,
+            in_sync_replicas=settings.in_sync_replicas,
+            min_in_sync_replicas=settings.min_in_sync_replicas,
+            max_time_not_level_s=settings.max_time_not_level_s,
+            follower_timeout_s=settings.follower_timeout_s,
+            max_gap_bytes=settings.max_gap_bytes,
+            confirm_offset=min(self._leader_confirm_offset, start_offset),
+        )
+        self._in_sync.own_held(self.held_offset, now_s)
+
+    def _save(self, **changes: object) -> None:
+        values: dict[str, object] = {
+            "epoch": self._state.epoch,
+            "role": self._state.role,
+            "leader_address": self._state.leader_address,
+            "replicas": self._state.replicas,
+            **changes,
+            "confirm_offset": self.confirm_offset,
+            "epoch_map": tuple((entry.epoch, entry.start_offset) for entry in self._epochs.entries),
+        }
+        state = EpochState(**values)  # type: ignore[arg-type] # the fields above, changed
+        self._storage.save(state)
+        self._state = state
+
+    def remember_confirm_offset(self) -> None:
+        """Save it if it has moved: what a follower that restarts without a leader can show. Each few seconds, and at a stop."""
+        if self.confirm_offset != self._state.confirm_offset:
+            self._save()
+
+    # --- leading
+
+    def held_changed(self, now_s: float) -> bool:
+        """The own log grew or became durable, or time passed; tells whether confirm_offset moved."""
+        return self._in_sync is not None and self._in_sync.own_held(self.held_offset, now_s)
+
+    def verdict(self, record_end_offset: int) -> SendVerdict:
+        """What may be answered to the sender of a record that ends there; WAIT for ever once it stopped leading."""
+        return SendVerdict.WAIT if self._in_sync is None else self._in_sync.verdict(record_end_offset)
+
+    def pulled(self, request: ReplicaPull, address: str, now_s: float) -> PullDecision:
+        """Answer a follower and believe its report if it is one of ours. Its signature was checked by the caller."""
+        if request.group == self._settings.group and request.leader_epoch > self.epoch:
+            self.saw_epoch(request.leader_epoch)
+        store = self._store
+        decision = decide_pull(
+            request,
+            group=self._settings.group,
+            own_epoch=self.epoch,
+            is_leader=self.leads,
+            leader_address=self.leader_address,
+            log=LeaderLog(store.min_physical_offset, store.end_offset, self._epochs),
+        )
+        if isinstance(decision, Fenced) or self._in_sync is None:
+            return decision
+        if request.replica_id == self._settings.replica_id:
+            return Fenced(
+                self.epoch, None, f"replica id {request.replica_id} is the leader's own: give each replica another"
+            )
+        # Durable before its report counts: from now on this replica does not lead again without asking it.
+        self.add_known_replica(request.replica_id, address)
+        if isinstance(decision, SendBytes):
+            self._in_sync.report(
+                request.replica_id,
+                end_offset=request.end_offset,
+                durable_offset=request.durable_offset,
+                leader_end_offset=store.end_offset,
+                now_s=now_s,
+            )
+        return decision
+
+    # --- following
+
+    def next_pull(self, *, max_bytes: int, max_wait_ms: int) -> ReplicaPull:
+        """What to ask the leader next; the report in it is what is true now."""
+        return ReplicaPull(
+            group=self._settings.group,
+            replica_id=self._settings.replica_id,
+            leader_epoch=self.epoch,
+            end_offset=self._store.end_offset,
+            last_epoch=self._epochs.last_epoch,
+            durable_offset=self._store.durable_offset,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+        )
+
+    def told_of_replicas(self, replicas: Mapping[int, str]) -> None:
+        """The leader named the group's replicas, itself included: whom this one asks, should it lead and be restarted."""
+        own_id = self._settings.replica_id
+        told = {**self._state.replicas, **{key: value for key, value in replicas.items() if key != own_id}}
+        if told != self._state.replicas:
+            self._save(replicas=told)
+
+    def received(self, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int) -> None:
+        """The leader of `epoch` answered with records; raises ValueError when they do not fit, RoleRefused when it is old."""
+        if self.leads or epoch != self.epoch:
+            raise RoleRefused(f"records of epoch {epoch} come too late: this replica is in epoch {self.epoch}")
+        if data:
+            # A log that started over behind retention knows already in which epoch it begins.
+            begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
+            epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
+            self._store.append_raw(data, at_offset)
+            if begun:
+                self._epochs = epochs
+                self._save()
+        # Only of what is held: the offset is this leader's, and what another one sends there later is not confirmed by it.
+        confirmed = min(leader_confirm_offset, self._store.end_offset)
+        self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
+
+    def diverged(self, divergence: Divergence) -> Cut | Halt:
+        """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""
+        return decide_cut(
+            divergence,
+            own=self._epochs,
+            own_end_offset=self._store.end_offset,
+            own_confirm_offset=self._leader_confirm_offset,
+            may_cut_confirmed=True,  # under decree the operator has decided, and was told what is lost
+        )
+
+    def start_over(self, min_offset: int, epoch: int, empty: Callable[[], object]) -> None:
+        """Retention has deleted what this follower lacks: go on at the leader's first byte, in front of which is `epoch`.
+
+        `empty` makes the store an empty one that begins there, durably. Killed in between, it is simply done again.
+        """
+        if self.leads:
+            raise RoleRefused("a leader's log is never emptied")
+        # The byte in front of the log stands for all of its epoch that is not here any more.
+        self._epochs = EpochMap([(epoch, min_offset - 1)] if epoch and min_offset else [])
+        self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
+        self._save()
+        empty()
+
+    def cut(self, to_offset: int, truncate: Callable[[int], None]) -> None:
+        """Cut the log; `truncate` makes the store's end `to_offset`, durably."""
+        if self.leads:
+            raise RoleRefused("a leader's log is never cut")
+        truncate(to_offset)
+        self._epochs.truncate(to_offset)
+        self._leader_confirm_offset = min(self._leader_confirm_offset, to_offset)
+        self._save()

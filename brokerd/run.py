@@ -1,0 +1,132 @@
+"""A broker from start to graceful stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.broker import Broker, open_store
+from brokerd.clock import SystemClock
+from brokerd.server import Server
+from brokerd.stats import SAMPLE_PERIOD_S
+from mqwire.message import pack_host
+
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+# From SIGTERM to exit within 10 s, whatever hangs (issue: graceful stop).
+_STOP_STEP_TIMEOUT_S: Final = 3.0
+_CLIENT_SCAN_PERIOD_S: Final = 10.0
+_CONFIRM_OFFSET_PERIOD_S: Final = 5.0
+
+
+async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises OSError when the port is taken, StoreError when the store cannot be opened, UnreadableConfigFile when a
+    config/*.json and its backup are broken.
+    """
+    clock = SystemClock()
+    server = Server(config)
+    ip, port = server.listen()
+    try:
+        store, report = open_store(config, pack_host(config.broker_ip1, port), clock)
+        logger.info(
+            "store opened: %d bytes, clean shutdown %s, %d records scanned in %d ms",
+            report.end_offset,
+            report.clean_shutdown,
+            report.records_scanned,
+            report.duration_ms,
+        )
+        for anomaly in report.anomalies:
+            logger.warning("store: %s", anomaly)
+        broker = Broker(config, store, port, clock)
+        broker.load()
+    except BaseException:
+        server.stop_listening()
+        raise
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            broker.nursery = nursery
+            await nursery.start(server.run, broker)
+            nursery.start_soon(broker.follower.run)
+            nursery.start_soon(broker.flush_service.run)
+            nursery.start_soon(broker.flush_service.run_consume_queues)
+            nursery.start_soon(broker.flush_service.run_retention)
+            nursery.start_soon(broker.flush_service.run_expiry)
+            nursery.start_soon(broker.registration.run)
+            nursery.start_soon(broker.schedule.run)
+            if broker.acl is not None:
+                nursery.start_soon(broker.acl.watch)
+            nursery.start_soon(_persist, broker)
+            nursery.start_soon(_remember_confirm_offset, broker)
+            nursery.start_soon(_scan_clients, broker)
+            nursery.start_soon(_sample, broker)
+            on_ready(f"{ip}:{port}")
+            async for number in signals:
+                logger.info("stopping on %s", signal.Signals(number).name)
+                break
+            await _stop(broker, server)
+            nursery.cancel_scope.cancel()
+    store.close()
+    logger.info("stopped")
+
+
+async def _stop(broker: Broker, server: Server) -> None:
+    """Refuse new sends, leave the name servers, make everything durable; each step bounded."""
+    broker.stopping = True
+    server.stop_listening()
+    with trio.move_on_after(_STOP_STEP_TIMEOUT_S) as leaving:
+        await broker.registration.unregister()
+    if leaving.cancelled_caught:
+        logger.warning("a name server did not answer in time; it will drop this broker by itself")
+    with trio.move_on_after(_STOP_STEP_TIMEOUT_S) as flushing:
+        await broker.flush_service.flush_once()
+    if flushing.cancelled_caught:
+        logger.error("the last flush takes too long; what was acknowledged as durable is durable")
+    broker.persist()
+    broker.replica.remember_confirm_offset()
+
+
+async def _remember_confirm_offset(broker: Broker) -> None:
+    """A slave that restarts while there is no master shows its readers what was confirmed by then, not more."""
+    while True:
+        await trio.sleep(_CONFIRM_OFFSET_PERIOD_S)
+        if not broker.replica.leads:
+            async with broker.store_gate.shared():
+                try:
+                    broker.replica.remember_confirm_offset()
+                except OSError as error:
+                    logger.error("the epoch file cannot be written, trying again: %s", error)
+
+
+async def _persist(broker: Broker) -> None:
+    while True:
+        await trio.sleep(broker.config.flush_consumer_offset_interval_ms / 1000)
+        content = broker.consumer_offsets.take_changes()
+        if content is not None:
+            try:
+                await trio.to_thread.run_sync(broker.consumer_offsets.write, content)
+            except OSError as error:
+                broker.consumer_offsets.mark_changed()
+                logger.error("consumer offsets cannot be written, trying again: %s", error)
+
+
+async def _scan_clients(broker: Broker) -> None:
+    while True:
+        await trio.sleep(_CLIENT_SCAN_PERIOD_S)
+        broker.producers.scan()
+        broker.consumers.scan()
+        broker.rebalance_locks.scan()
+
+
+async def _sample(broker: Broker) -> None:
+    while True:
+        broker.stats.sample(broker.clock.monotonic())
+        await trio.sleep(SAMPLE_PERIOD_S)

@@ -1,0 +1,199 @@
+"""The broker's sockets: accept, read, decode all, dispatch, write once.
+
+One task per connection reads into one shared buffer: whatever a peer has sent by then is decoded and served together
+(architecture.md section 4).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.peer import Peer
+from mqwire.connection import Connection
+from mqwire.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+_RECEIVE_BUFFER_BYTES: Final = 512 * 1024
+# Room for a header beside the largest body that maxMessageSize lets through.
+_FRAME_MARGIN_BYTES: Final = 128 * 1024
+_MAX_HEADER_BYTES: Final = 256 * 1024
+# Someone who drips a frame (slowloris) is cut after this long, someone on a slow line who delivers is not.
+_PARTIAL_FRAME_TIMEOUT_S: Final = 15.0
+_PARTIAL_FRAME_BYTES_PER_S: Final = 64 * 1024
+_SWEEP_PERIOD_S: Final = 2.5
+_MAX_CONNECTIONS: Final = 16_000
+_ACCEPT_PAUSE_S: Final = 0.1
+
+
+class Server:
+    """Listens and serves until cancelled."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._peers: set[Peer] = set()
+        self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
+        self._listener: socket.socket | None = None
+        self._ha_listener: socket.socket | None = None
+
+    @property
+    def peers(self) -> frozenset[Peer]:
+        """Everyone who is connected."""
+        return frozenset(self._peers)
+
+    def listen(self) -> tuple[str, int]:
+        """Bind the listening sockets; returns the first one's address. Raises OSError when one is taken."""
+        config = self._config
+        listener = self._bound(config.listen_port)
+        if config.ha_listen_port not in (0, config.listen_port):
+            # The same service on another port: replicas may be kept apart from clients by a firewall.
+            try:
+                self._ha_listener = self._bound(config.ha_listen_port)
+            except OSError:
+                listener.close()
+                raise
+        self._listener = listener
+        address = listener.getsockname()
+        return address[0], address[1]
+
+    def _bound(self, port: int) -> socket.socket:
+        config = self._config
+        family = socket.AF_INET6 if ":" in config.bind_address else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((config.bind_address, port))
+            listener.listen(config.server_socket_backlog)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    async def run(self, broker: Broker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Accept and serve until cancelled; every connection ends with it."""
+        listener = self._listener
+        if listener is None:
+            raise RuntimeError("listen() comes first")
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._sweep)
+                task_status.started()
+                if self._ha_listener is not None:
+                    nursery.start_soon(self._accept, broker, self._ha_listener, nursery)
+                await self._accept(broker, listener, nursery)
+        finally:
+            self.stop_listening()
+            for peer in list(self._peers):
+                peer.close()
+
+    def stop_listening(self) -> None:
+        """Take no new connections; those that are there go on."""
+        for listener in (self._listener, self._ha_listener):
+            if listener is not None and listener.fileno() >= 0:
+                trio.lowlevel.notify_closing(listener)
+                listener.close()
+
+    async def _accept(self, broker: Broker, listener: socket.socket, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(listener)
+                sock, _address = listener.accept()
+            except BlockingIOError:
+                continue
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                if listener.fileno() < 0:
+                    return
+                logger.warning("cannot accept a connection: %s", error)  # out of file descriptors, mostly
+                await trio.sleep(_ACCEPT_PAUSE_S)
+                continue
+            if len(self._peers) >= _MAX_CONNECTIONS:
+                logger.warning("refusing a connection: %d are open", len(self._peers))
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                peer = Peer(sock, nursery)
+            except OSError:  # it has gone already
+                sock.close()
+                continue
+            nursery.start_soon(self._serve, broker, peer)
+
+    async def _serve(self, broker: Broker, peer: Peer) -> None:
+        connection = Connection(
+            max_frame_bytes=self._config.max_message_size_bytes + _FRAME_MARGIN_BYTES,
+            max_header_bytes=_MAX_HEADER_BYTES,
+        )
+        self._peers.add(peer)
+        peer.last_read_s = trio.current_time()
+        try:
+            await self._read(broker, peer, connection)
+        except (OSError, trio.ClosedResourceError) as error:
+            logger.debug("%r: %s", peer, error)
+        except RemoteProtocolError as error:
+            logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
+        finally:
+            self._peers.discard(peer)
+            peer.close()
+            broker.peer_closed(peer)
+
+    async def _read(self, broker: Broker, peer: Peer, connection: Connection) -> None:
+        sock = peer.socket
+        buffer = self._buffer
+        view = memoryview(buffer)
+        dispatch = broker.dispatcher.dispatch
+        wait_readable = trio.lowlevel.wait_readable
+        partial_since_s: float | None = None  # when the unfinished frame began to arrive
+        while not peer.closed:
+            await wait_readable(sock)
+            try:
+                count = sock.recv_into(buffer)
+            except BlockingIOError:
+                continue
+            if count == 0:
+                return
+            peer.last_read_s = trio.current_time()
+            connection.receive_data(view[:count])
+            commands = connection.commands()
+            if commands:
+                dispatch(peer, commands)
+                peer.flush()
+                if peer.pending_bytes:
+                    await peer.wait_until_read()
+            unfinished = connection.buffered_bytes
+            if not unfinished:
+                partial_since_s = None
+                peer.partial_deadline_s = math.inf
+            else:
+                if commands or partial_since_s is None:
+                    partial_since_s = peer.last_read_s
+                peer.partial_deadline_s = (
+                    partial_since_s + _PARTIAL_FRAME_TIMEOUT_S + unfinished / _PARTIAL_FRAME_BYTES_PER_S
+                )
+            if connection.is_broken:
+                connection.commands()  # says how
+
+    async def _sweep(self) -> None:
+        idle_s = float(self._config.server_channel_max_idle_time_seconds)
+        while True:
+            await trio.sleep(_SWEEP_PERIOD_S)
+            now_s = trio.current_time()
+            for peer in list(self._peers):
+                if now_s > peer.partial_deadline_s:
+                    logger.warning("%r: closing, a frame has been incomplete for too long", peer)
+                    peer.close()
+                elif now_s - peer.last_read_s > idle_s and not peer.pending_bytes:
+                    logger.info("%r: closing, it has been silent for %g s", peer, idle_s)
+                    peer.close()

@@ -1,0 +1,360 @@
+"""ScheduleMessageService: messages with a delay level wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
+
+A message of level N waits in queue N - 1. All messages of one level wait equally long and were stored in order, so the
+head of the queue is the next that is due: nothing else is looked at. Due messages are appended to their real topics many
+at a time.
+
+Progress (level -> offset) is persisted in config/delayOffset.json. It never runs ahead of the disk: an offset is written
+only once the delivered records themselves are durable. So a crash repeats the last deliveries and loses none.
+
+Sources: ScheduleMessageService, HookUtils.handleScheduleMessage, DelayOffsetSerializeWrapper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.config_file import UnreadableConfigFile
+from brokerd.delay_levels import DelayLevels, level_of_queue_id, queue_id_of_level
+from brokerd.metadata import MetadataFile, Snapshot
+from brokerd.processors.refusal import Refusal
+from brokerd.store import GetMessageStatus, MessageIllegalError, MessageToStore, RecordDamagedError, StoreError
+from mqwire.bodies import DataVersion, DelayOffsetSerializeWrapper
+from mqwire.codes import ResponseCode
+from mqwire.errors import RemoteProtocolError
+from mqwire.message import (
+    QUEUE_OFFSET_POSITION,
+    StoredMessage,
+    decode_record,
+    pack_host,
+    properties_to_string,
+    string_to_properties,
+    tags_code,
+)
+from mqwire.names import (
+    PROPERTY_CRC32,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    RMQ_SYS_SCHEDULE_TOPIC,
+)
+
+if TYPE_CHECKING:
+    from brokerd.processors.context import Broker
+
+logger = logging.getLogger("brokerd.services.delay_level")
+
+# How late a message may be at most while all is well; RocketMQ looks each 100 ms too.
+_LOOK_PERIOD_S: Final = 0.1
+_AFTER_FAILURE_S: Final = 1.0
+_AFTER_UNFORESEEN_S: Final = 10.0
+# One round of one level: enough to keep up with a full queue, little enough not to hold up the hot path.
+_BATCH_MESSAGES: Final = 256
+_BATCH_BYTES: Final = 1024 * 1024
+
+
+class DueHead:
+    """Which messages at the head of one level's queue are due at `now_ms`; asked for one after the other.
+
+    The ConsumeQueue holds the time of delivery in place of a tags code. The first message that is not due ends the head,
+    also when later ones would be due (their level has become shorter since): they wait for it, so that none is passed
+    over. A time further ahead than the level's delay comes from a clock that was set back: such a message is due at once
+    (correctDeliverTimestamp).
+    """
+
+    __slots__ = ("_delay_ms", "_now_ms", "next_due_ms")
+
+    def __init__(self, now_ms: int, delay_ms: int) -> None:
+        self._now_ms = now_ms
+        self._delay_ms = delay_ms
+        self.next_due_ms: int | None = None  # when the first one behind the head is due
+
+    def accept(self, deliver_at_ms: int) -> bool:
+        if self.next_due_ms is not None:
+            return False
+        if self._now_ms < deliver_at_ms <= self._now_ms + self._delay_ms:
+            self.next_due_ms = deliver_at_ms
+            return False
+        return True
+
+
+def delay_level_of(properties: dict[str, str]) -> int:
+    """The DELAY property, 0 when there is none; raises Refusal when it is no number."""
+    text = properties.get(PROPERTY_DELAY_TIME_LEVEL)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"the property DELAY is {text[:40]!a}: write a delay level such as 3"
+        ) from None
+
+
+def to_schedule_topic(message: MessageToStore, levels: DelayLevels) -> MessageToStore:
+    """The message that waits in place of one with a DELAY property; one without is returned as it is."""
+    properties = string_to_properties(message.properties.decode("utf-8", "surrogatepass"))
+    level = delay_level_of(properties)
+    if level <= 0 or message.topic == RMQ_SYS_SCHEDULE_TOPIC:
+        return message
+    level = levels.clamp(level)
+    properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
+    properties[PROPERTY_REAL_TOPIC] = message.topic
+    properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    return message._replace(
+        topic=RMQ_SYS_SCHEDULE_TOPIC,
+        queue_id=queue_id_of_level(level),
+        properties=_encode(properties),
+    )
+
+
+def to_real_topic(message: StoredMessage) -> MessageToStore | None:
+    """The message as it is delivered, its DELAY property kept as RocketMQ does; None when it names no real topic."""
+    properties = dict(message.properties)
+    properties.pop(PROPERTY_CRC32, None)  # it belongs to the record that waited
+    topic = properties.get(PROPERTY_REAL_TOPIC)
+    queue_id = properties.get(PROPERTY_REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isascii() or not queue_id.isdigit() or topic == RMQ_SYS_SCHEDULE_TOPIC:
+        return None
+    return MessageToStore(
+        topic=topic,
+        queue_id=int(queue_id),
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=pack_host(*message.born_host),
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=0,
+        body=message.body,
+        properties=_encode(properties),
+        tags_code=tags_code(properties[PROPERTY_TAGS]) if PROPERTY_TAGS in properties else 0,
+    )
+
+
+def _decode(chunks: Sequence[bytes]) -> Iterator[tuple[int, StoredMessage | None]]:
+    """Each record with its queue offset; None for one that cannot be read (properties that are not UTF-8)."""
+    for chunk in chunks:
+        position = 0
+        while position < len(chunk):
+            queue_offset_at = position + QUEUE_OFFSET_POSITION
+            queue_offset = int.from_bytes(chunk[queue_offset_at : queue_offset_at + 8], "big")
+            try:
+                yield queue_offset, decode_record(chunk, position)
+            except RemoteProtocolError as error:
+                logger.error("the delayed message at offset %d cannot be read: %s", queue_offset, error)
+                yield queue_offset, None
+            position += int.from_bytes(chunk[position : position + 4], "big")
+
+
+def _encode(properties: dict[str, str]) -> bytes:
+    return properties_to_string(properties).encode("utf-8", "surrogatepass")
+
+
+class ScheduleMessageService:
+    """Sends delayed messages to their queues, and delivers them from there."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._levels = broker.config.message_delay_level
+        self._file = MetadataFile(broker.config.config_folder, "delayOffset.json")
+        self._top_level = self._levels.maximum
+        self._offsets: dict[int, int] = {}
+        self._next_due_ms: dict[int, int] = {}
+        self._damaged: dict[int, int] = {}  # level -> the offset of a record that the store cannot read
+        # Delivered, but perhaps not durable yet: (end of the last delivered record in the log, level, offset).
+        self._unproven: deque[tuple[int, int, int]] = deque()
+        self._proven: dict[int, int] = {}
+        self._persisted: dict[int, int] = {}
+        self._take_anew = False
+        self._data_version = DataVersion()
+
+    def load(self) -> None:
+        """Reads delayOffset.json; raises UnreadableConfigFile. Offsets outside of the queue are corrected later."""
+        # Levels that the configuration no longer has are delivered too: their messages were promised.
+        waiting = [level_of_queue_id(queue) for queue in self._broker.store.topics().get(RMQ_SYS_SCHEDULE_TOPIC, [])]
+        self._top_level = max([self._levels.maximum, *waiting])
+        stored = self._file.load(DelayOffsetSerializeWrapper)
+        if stored is None:
+            return
+        for level, offset in stored.offset_table.items():
+            if level < 1 or offset < 0:
+                raise UnreadableConfigFile(
+                    f"{self._file.path} says offset {offset} for delay level {level}: restore it from a backup"
+                )
+        self._offsets = dict(stored.offset_table)
+        self._proven = dict(stored.offset_table)
+        self._persisted = dict(stored.offset_table)
+        self._data_version = stored.data_version or DataVersion()
+
+    # --- sends ---
+
+    def transform_on_send(self, message: MessageToStore) -> MessageToStore:
+        """What to store for `message`: itself, or the message that waits when it has a DELAY property.
+
+        Raises Refusal when DELAY is no number. A level above the highest is taken as the highest.
+        """
+        return to_schedule_topic(message, self._levels)
+
+    # --- delivery ---
+
+    async def run(self) -> None:
+        """Delivers what is due, until cancelled; progress is persisted each flushDelayOffsetInterval."""
+        persist_at_s = trio.current_time() + self._broker.config.flush_delay_offset_interval_ms / 1000
+        while True:
+            try:
+                busy = self._broker.delivers_messages and self.deliver_due()
+                await trio.sleep(0 if busy else _LOOK_PERIOD_S)
+            except StoreError as error:
+                logger.warning("delayed messages wait, for the store takes none: %s", error)
+                await trio.sleep(_AFTER_FAILURE_S)
+            except Exception:
+                # One bad record must not take the broker down with it, nor end all deliveries.
+                logger.exception("delivering delayed messages failed, trying again in %g s", _AFTER_UNFORESEEN_S)
+                await trio.sleep(_AFTER_UNFORESEEN_S)
+            if trio.current_time() >= persist_at_s:
+                persist_at_s = trio.current_time() + self._broker.config.flush_delay_offset_interval_ms / 1000
+                await self._persist_in_thread()
+
+    def deliver_due(self) -> bool:
+        """One round over all levels; tells whether some level may have more that is due. Raises StoreError."""
+        now_ms = self._broker.clock.time_ms()
+        busy = False
+        for level in range(1, self._top_level + 1):
+            if self._next_due_ms.get(level, 0) > now_ms and not self._clock_was_set_back(level, now_ms):
+                continue
+            busy |= self._deliver_level(level, now_ms)
+        return busy
+
+    def _clock_was_set_back(self, level: int, now_ms: int) -> bool:
+        return self._next_due_ms[level] > now_ms + self._levels.delay_ms(level)
+
+    def _deliver_level(self, level: int, now_ms: int) -> bool:
+        store = self._broker.store
+        queue_id = queue_id_of_level(level)
+        offset = self._offsets.get(level, 0)
+        if store.max_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id) == offset:
+            return False
+        head = DueHead(now_ms, self._levels.delay_ms(level))
+        count = self._damaged.get(level, offset + _BATCH_MESSAGES) - offset
+        try:
+            result = store.get_messages(
+                RMQ_SYS_SCHEDULE_TOPIC, queue_id, offset, count, _BATCH_BYTES, accept=head.accept
+            )
+        except RecordDamagedError as error:
+            if error.queue_offset > offset:
+                self._damaged[level] = error.queue_offset  # what is in front of it comes first
+            else:
+                logger.error("delay level %d: %s; it cannot be delivered", level, error)
+                self._damaged.pop(level, None)
+                self._advance(level, offset + 1, 0)
+            return True
+        if result.status is GetMessageStatus.FOUND:
+            self._deliver(level, result.chunks)
+        elif result.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+            if result.next_begin_offset == offset:
+                return False
+            logger.error(
+                "delay level %d: offset %d is outside of its queue (%d to %d), going on at %d",
+                *(level, offset, result.min_offset, result.max_offset, result.next_begin_offset),
+            )
+            self._advance(level, result.next_begin_offset, 0)
+            return True
+        self._next_due_ms[level] = head.next_due_ms or 0
+        return head.next_due_ms is None
+
+    def _deliver(self, level: int, chunks: Sequence[bytes]) -> None:
+        deliverable = []
+        next_offset = 0
+        for queue_offset, message in _decode(chunks):
+            next_offset = queue_offset + 1
+            real = None if message is None else to_real_topic(message)
+            if real is None:
+                logger.error("delay level %d: the message at offset %d names no real topic", level, queue_offset)
+            else:
+                deliverable.append(real)
+        end_offset_bytes = 0
+        while deliverable:
+            try:
+                last = self._broker.append(deliverable)[-1]
+            except MessageIllegalError as error:
+                logger.error("delay level %d: a message cannot be delivered: %s", level, error.reason)
+                del deliverable[error.index]
+                continue
+            end_offset_bytes = last.physical_offset + last.size_bytes
+            break
+        self._advance(level, next_offset, end_offset_bytes)
+
+    def _advance(self, level: int, offset: int, end_offset_bytes: int) -> None:
+        self._offsets[level] = offset
+        self._unproven.append((end_offset_bytes, level, offset))
+
+    def raise_offsets(self, offsets: Mapping[int, int]) -> None:
+        """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
+
+        But once after a cut (`log_was_cut`): what this replica delivered beyond its master's log is not delivered.
+        """
+        anew, self._take_anew = self._take_anew, False
+        for level, offset in offsets.items():
+            if anew or offset > self._offsets.get(level, 0):
+                self._advance(level, offset, 0)
+                self._next_due_ms.pop(level, None)
+
+    def log_was_cut(self) -> None:
+        """Records that were delivered are gone from this replica's log: its master knows how far deliveries really are."""
+        self._take_anew = True
+        self._unproven.clear()
+        for level, offset in self._offsets.items():
+            end = self._broker.store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
+            self._advance(level, offset if end is None else min(offset, end), 0)
+
+    # --- persistence ---
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """How far each level has been delivered; a copy."""
+        return dict(self._offsets)
+
+    def to_wrapper(self) -> DelayOffsetSerializeWrapper:
+        """The table as it is answered: only what is durable."""
+        self._prove()
+        return DelayOffsetSerializeWrapper(offset_table=dict(self._proven), data_version=self._data_version)
+
+    def persist(self) -> None:
+        """Writes durable progress; raises OSError."""
+        changes = self._take_changes()
+        if changes is not None:
+            self._write(*changes)
+
+    async def _persist_in_thread(self) -> None:
+        changes = self._take_changes()
+        if changes is None:
+            return
+        try:
+            await trio.to_thread.run_sync(self._write, *changes)
+        except OSError as error:
+            logger.error("the progress of delayed messages cannot be written, trying again: %s", error)
+
+    def _take_changes(self) -> tuple[Snapshot, dict[int, int]] | None:
+        self._prove()
+        if self._proven == self._persisted:
+            return None
+        self._data_version = self._data_version.next_version(self._broker.clock.time_ms())
+        return self._file.snapshot(self.to_wrapper().to_json()), dict(self._proven)
+
+    def _write(self, snapshot: Snapshot, offsets: dict[int, int]) -> None:
+        self._file.store(snapshot)
+        self._persisted = offsets
+
+    def _prove(self) -> None:
+        # A delivery counts once it is durable here and as safe as the mode promises: what a promotion could lose is
+        # delivered again by the next master.
+        safe_offset = min(self._broker.store.durable_offset, self._broker.replica.confirm_offset)
+        while self._unproven and self._unproven[0][0] <= safe_offset:
+            _end_offset_bytes, level, offset = self._unproven.popleft()
+            self._proven[level] = offset

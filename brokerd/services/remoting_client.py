@@ -1,0 +1,95 @@
+"""The broker as a client: one connection to a name server or another broker, one request at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from mqwire.command import RemotingCommand
+from mqwire.connection import Connection
+from mqwire.errors import RemoteProtocolError
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S: Final = 3.0
+_RECEIVE_BYTES: Final = 64 * 1024
+
+
+class RequestFailed(Exception):
+    """No answer came: the text says why."""
+
+
+class RemotingClient:
+    """Requests to `address` ("ip:port"), one after the other, over a connection that is opened when needed.
+
+    `sign` adds the credentials to a request, or does nothing.
+    """
+
+    def __init__(self, address: str, *, sign: Callable[[RemotingCommand], None]) -> None:
+        self.address = address
+        self._sign = sign
+        self._stream: trio.SocketStream | None = None
+        self._connection = Connection()
+        self._lock = trio.Lock()
+
+    async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        """The reply to `command`; raises RequestFailed when none comes in time."""
+        try:
+            with trio.fail_after(timeout_s):
+                async with self._lock:
+                    return await self._exchange(command)
+        except trio.TooSlowError:
+            self.close()
+            raise RequestFailed(f"no answer within {timeout_s:g} s") from None
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.close()
+            raise RequestFailed(str(error) or type(error).__name__) from error
+        except RemoteProtocolError as error:
+            self.close()
+            raise RequestFailed(f"it does not speak the remoting protocol: {error}") from error
+
+    async def _exchange(self, command: RemotingCommand) -> RemotingCommand:
+        if self._stream is None:
+            host, _, port = self.address.rpartition(":")
+            with trio.fail_after(_CONNECT_TIMEOUT_S):
+                self._stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+            self._connection = Connection()
+        self._sign(command)
+        await self._stream.send_all(command.encode())
+        while True:
+            for reply in self._connection.commands():
+                if reply.is_response and reply.opaque == command.opaque:
+                    return reply
+            data = await self._stream.receive_some(_RECEIVE_BYTES)
+            if not data:
+                raise trio.BrokenResourceError("the other end closed the connection")
+            self._connection.receive_data(data)
+
+    async def closed_or(self, event: trio.Event) -> None:
+        """Return when the other end closes the connection, or `event` is set."""
+        async with trio.open_nursery() as nursery:
+
+            async def until_event() -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(until_event)
+            stream = self._stream
+            if stream is not None:
+                try:
+                    # Nothing but an end can come between requests: a name server pushes nothing that we need.
+                    while await stream.receive_some(_RECEIVE_BYTES):
+                        pass
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    logger.debug("name server %s: %s", self.address, error)
+                self.close()
+            nursery.cancel_scope.cancel()
+
+    def close(self) -> None:
+        """Drop the connection; the next request opens another."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.socket.close()

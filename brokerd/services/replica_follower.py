@@ -1,0 +1,398 @@
+"""A follower's life: find the leader, pull its log, and what belongs to it; a restarted leader's claim to lead again.
+
+One loop, which looks at the replica's role each round, so that a promotion or a demotion needs no restart. Nothing is
+decided here: brokerd/replica/replica.py says what an answer means.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from brokerd.replica.epoch_map import Divergence
+from brokerd.replica.pull_protocol import Halt
+from brokerd.replica.replica import RoleRefused
+from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.replica_metadata import MetadataFollower
+from brokerd.services.replica_server import parse_replicas
+from brokerd.store import DiskFullError, StoreError
+from mqwire.bodies import ClusterInfo, ReplicaStatus
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.errors import RemoteProtocolError
+from mqwire.headers_replica import (
+    ReplicaClaimRequestHeader,
+    ReplicaClaimResponseHeader,
+    ReplicaDemoteRequestHeader,
+    ReplicaPullRequestHeader,
+    ReplicaPullResponseHeader,
+)
+from mqwire.names import MASTER_ID
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+_PULL_BYTES: Final = 1024 * 1024
+_REQUEST_TIMEOUT_S: Final = 3.0
+_FIRST_RETRY_S: Final = 0.1
+_MAX_RETRY_S: Final = 2.0
+_MAX_HINTS: Final = 3
+_ANNOUNCE_PERIOD_S: Final = 2.0
+_MAX_FAILURES: Final = 30
+_MAX_WAIT_MS: Final = 5_000
+_UNFORESEEN_S: Final = 5.0
+
+
+class FollowerService:
+    """Runs whenever this replica does not lead."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._role_changed = trio.Event()
+        self._round = trio.CancelScope()
+        self._metadata = MetadataFollower(broker)
+        self._halted: str | None = None
+        self._starting_over = False
+        self._hints = 0  # leaders named by replicas that do not lead, since the last answer from one that does
+        self._failures = 0  # rounds without an answer from a leader, since the last one that had some
+
+    @property
+    def halted(self) -> str | None:
+        """Why this follower should not be promoted, or does not go on by itself; None while all is well."""
+        if self._halted is None and self._starting_over:
+            return "it started over behind the leader's retention, and has not caught up yet"
+        return self._halted
+
+    def role_changed(self) -> None:
+        """Look at the role again now: what is under way with a former leader ends."""
+        self._role_changed.set()
+        self._round.cancel()
+
+    async def run(self) -> None:
+        """Follow, or wait to; until cancelled."""
+        while True:
+            with trio.CancelScope() as self._round:
+                if self._broker.replica.leads:
+                    self._role_changed = trio.Event()
+                    await self._announce()
+                    await self._wait(_ANNOUNCE_PERIOD_S)
+                else:
+                    await self._one_round()
+
+    async def _one_round(self) -> None:
+        replica = self._broker.replica
+        self._role_changed = trio.Event()
+        try:
+            if replica.must_claim:
+                await self._claim()
+            else:
+                await self._follow()
+        except (RequestFailed, RoleRefused, RemoteProtocolError, DiskFullError, ValueError) as error:
+            retry_s = min(_FIRST_RETRY_S * 2**self._failures, _MAX_RETRY_S)
+            self._failures = min(self._failures + 1, _MAX_FAILURES)
+            logger.warning("group %s: %s; trying again in %.1f s", replica.settings.group, error, retry_s)
+            await self._wait(retry_s * random.uniform(0.7, 1.3))
+        except StoreError as error:
+            self._halted = str(error)
+            logger.error("group %s: the follower stops: %s", replica.settings.group, error)
+            await self._wait(None)
+        except Exception:
+            # A follower that cannot go on must not take the broker and its readers with it.
+            logger.exception("group %s: following failed, trying again in %g s", replica.settings.group, _UNFORESEEN_S)
+            await self._wait(_UNFORESEEN_S)
+
+    async def _wait(self, seconds: float | None) -> None:
+        with trio.move_on_after(float("inf") if seconds is None else seconds):
+            await self._role_changed.wait()
+        self._role_changed = trio.Event()
+
+    # --- leading
+
+    async def _announce(self) -> None:
+        """Tell replicas that don't pull who leads: a former master that was stopped or cut off ends its leadership then."""
+        replica = self._broker.replica
+        in_sync = replica.in_sync
+        if in_sync is None:
+            return
+        silent_from_s = self._broker.clock.monotonic() - replica.settings.follower_timeout_s
+        pulling = {key for key, follower in in_sync.followers.items() if follower.last_pull_s > silent_from_s}
+        async with trio.open_nursery() as nursery:
+            for replica_id, address in replica.known_replicas.items():
+                if replica_id not in pulling:
+                    nursery.start_soon(self._announce_to, address)
+
+    async def _announce_to(self, address: str) -> None:
+        replica = self._broker.replica
+        header = ReplicaDemoteRequestHeader(
+            group=replica.settings.group, epoch=replica.epoch, leader_address=replica.settings.address
+        )
+        client = RemotingClient(address, sign=self._broker.sign)
+        try:
+            await client.request(
+                RemotingCommand.request(HighwaterRequestCode.REPLICA_DEMOTE, header), timeout_s=_REQUEST_TIMEOUT_S
+            )
+        except RequestFailed as error:
+            logger.debug("the replica at %s cannot be told who leads: %s", address, error)
+        finally:
+            client.close()
+
+    # --- following
+
+    async def _follow(self) -> None:
+        address = await self._find_leader()
+        client = RemotingClient(address, sign=self._broker.sign)
+        failure: Exception | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                try:
+                    await self._pull_from(client, nursery)
+                except (RequestFailed, RoleRefused, RemoteProtocolError, ValueError, StoreError) as error:
+                    failure = error  # raised behind the nursery, which would wrap it in a group
+                nursery.cancel_scope.cancel()
+        finally:
+            client.close()
+        if failure is not None:
+            raise failure
+
+    async def _pull_from(self, client: RemotingClient, nursery: trio.Nursery) -> None:
+        """Pull until the role or the leader changes; raises RequestFailed when the leader does not answer."""
+        broker = self._broker
+        replica = broker.replica
+        wait_ms = min(_MAX_WAIT_MS, broker.config.ha_send_heartbeat_interval_ms)
+        leads = False
+        while not replica.leads and not replica.must_claim:
+            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms)
+            request = RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_PULL,
+                ReplicaPullRequestHeader(
+                    group=pull.group,
+                    replica_id=pull.replica_id,
+                    leader_epoch=pull.leader_epoch,
+                    end_offset=pull.end_offset,
+                    last_epoch=pull.last_epoch,
+                    durable_offset=pull.durable_offset,
+                    max_bytes=pull.max_bytes,
+                    max_wait_millis=pull.max_wait_ms,
+                    address=replica.settings.address,
+                ),
+            )
+            reply = await client.request(request, timeout_s=wait_ms / 1000 + _REQUEST_TIMEOUT_S)
+            if reply.code != ResponseCode.SUCCESS:
+                raise RequestFailed(f"{client.address} answered the pull with code {reply.code}: {reply.remark}")
+            header = reply.header(ReplicaPullResponseHeader)
+            if header.answer == "bytes":
+                await self._take(header, bytes(reply.body), pull.end_offset)
+                self._failures = self._hints = 0
+                if not leads:  # before that it may be anyone, with tables of any age
+                    leads = True
+                    nursery.start_soon(self._metadata.run, client.address)
+            elif header.answer == "diverged":
+                await self._cut(header)
+            elif header.answer == "too_old":
+                await self._start_over(header, msgspec.json.decode(reply.body, type=list[tuple[str, int, int]]))
+            else:
+                broker.saw_epoch(header.epoch, header.leader_address)
+                if header.epoch >= pull.leader_epoch and header.leader_address not in (None, client.address):
+                    self._take_hint(client.address)
+                    return  # follow that one
+                if header.epoch <= pull.leader_epoch:
+                    raise RequestFailed(f"{client.address} does not lead: {reply.remark}")
+
+    def _take_hint(self, address: str) -> None:
+        """Ask at once the leader that was named, unless replicas send this one around in circles."""
+        self._hints += 1
+        if self._hints > _MAX_HINTS:
+            self._hints = 0
+            raise RequestFailed(f"{address} and others name each other as the leader")
+        self._failures = 0
+
+    async def _take(self, header: ReplicaPullResponseHeader, data: bytes, at_offset: int) -> None:
+        broker = self._broker
+        replica = broker.replica
+        replica.told_of_replicas(parse_replicas(header.replicas))
+        replica.saw_epoch(header.epoch, header.leader_address)
+        replica.received(data, at_offset, header.epoch, header.confirm_offset)
+        broker.replicated(has_data=bool(data))
+        if data and replica.settings.durable_counts and not await broker.flush_service.flush_once():
+            raise RequestFailed("the log cannot be flushed")
+        self._starting_over &= not header.in_sync
+        self._metadata.leader_is_at(header.metadata_version, header.end_offset)
+
+    async def _cut(self, header: ReplicaPullResponseHeader) -> None:
+        broker = self._broker
+        replica = broker.replica
+        self._check_epoch(header)
+        decision = replica.diverged(Divergence(header.diverged_epoch or 0, header.diverged_end_offset or 0))
+        if isinstance(decision, Halt):
+            raise RequestFailed(decision.reason)
+        end_offset = broker.store.end_offset
+        async with broker.store_gate.alone():
+            self._check_epoch(header)
+            name = await trio.to_thread.run_sync(self._save_and_cut, decision.to_offset)
+        logger.warning(
+            "the leader never had %d bytes from %d on: cut, and kept in diverged/%s",
+            end_offset - decision.to_offset,
+            decision.to_offset,
+            name,
+        )
+        broker.log_was_cut()
+
+    def _save_and_cut(self, to_offset: int) -> str:
+        broker = self._broker
+        replica = broker.replica
+        name = broker.diverged.save(broker.store, to_offset, replica.epochs.epoch_at(to_offset), broker.clock.time_ms())
+        replica.cut(to_offset, lambda offset: _truncate(broker.store, offset))
+        return name
+
+    async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:
+        """The leader's retention has deleted what this log lacks: forget it, and fetch all that the leader still has."""
+        broker = self._broker
+        min_offset = header.min_offset
+        async with broker.store_gate.alone():
+            self._check_epoch(header)
+            logger.warning(
+                "the leader's log begins at %d, this one ends at %d: starting over there",
+                *(min_offset, broker.store.end_offset),
+            )
+            self._starting_over = True
+            await trio.to_thread.run_sync(
+                broker.replica.start_over,
+                min_offset,
+                header.diverged_epoch or 0,
+                lambda: broker.store.start_over(min_offset, queues),
+            )
+        broker.log_was_cut()
+
+    def _check_epoch(self, header: ReplicaPullResponseHeader) -> None:
+        replica = self._broker.replica
+        if replica.leads or header.epoch != replica.epoch:
+            raise RoleRefused(f"an answer of epoch {header.epoch} comes too late: this is epoch {replica.epoch} by now")
+
+    async def _find_leader(self) -> str:
+        """Whom to ask: the leader as last known, and whoever else may know it, in turn, once that one fails."""
+        broker = self._broker
+        replica = broker.replica
+        known = replica.leader_address
+        if known is not None and not self._failures:
+            return known
+        candidates = [
+            await self._registered_master(),
+            known,
+            broker.config.ha_master_address or None,
+            *replica.known_replicas.values(),
+        ]
+        addresses = [one for one in dict.fromkeys(candidates) if one not in (None, replica.settings.address)]
+        if not addresses:
+            raise RequestFailed("no name server knows the group's master, and haMasterAddress is not set")
+        found = addresses[max(0, self._failures - 1) % len(addresses)]
+        assert found is not None, "None was left out"
+        return found
+
+    async def _registered_master(self) -> str | None:
+        for members in await self._registered_members():
+            if MASTER_ID in members:
+                return members[MASTER_ID]
+        return None
+
+    async def _registered_members(self) -> list[dict[int, str]]:
+        """brokerId -> address of this group, as each name server that answers has it."""
+        broker = self._broker
+        found: list[dict[int, str]] = []
+        for namesrv in broker.config.namesrv_addr:
+            client = RemotingClient(namesrv, sign=broker.sign)
+            try:
+                reply = await client.request(
+                    RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=_REQUEST_TIMEOUT_S
+                )
+                group = ClusterInfo.from_json(reply.body).broker_addr_table.get(broker.replica.settings.group)
+            except (RequestFailed, RemoteProtocolError):
+                continue
+            finally:
+                client.close()
+            if group is not None:
+                found.append(group.broker_addrs)
+        return found
+
+    # --- leading again
+
+    async def _claim(self) -> None:
+        """Ask every known replica to agree; raises RequestFailed when one does not answer, RoleRefused when one refuses."""
+        broker = self._broker
+        replica = broker.replica
+        if replica.unknown_replicas:
+            await self._find_unknown_replicas()
+        epoch = replica.begin_claim()
+        try:
+            for replica_id, address in replica.known_replicas.items():
+                await self._claim_from(replica_id, address, epoch)
+        finally:
+            replica.end_claim()
+        self._failures = 0
+        replica.claimed(epoch, broker.clock.monotonic(), broker.clock.time_ms())
+        broker.role_changed()
+
+    async def _claim_from(self, replica_id: int, address: str, epoch: int) -> None:
+        broker = self._broker
+        replica = broker.replica
+        header = ReplicaClaimRequestHeader(
+            group=replica.settings.group,
+            replica_id=replica.settings.replica_id,
+            epoch=epoch,
+            last_epoch=replica.epochs.last_epoch,
+            end_offset=broker.store.end_offset,
+            address=replica.settings.address,
+        )
+        client = RemotingClient(address, sign=broker.sign)
+        try:
+            reply = await client.request(
+                RemotingCommand.request(HighwaterRequestCode.REPLICA_CLAIM, header), timeout_s=_REQUEST_TIMEOUT_S
+            )
+        finally:
+            client.close()
+        if reply.code != ResponseCode.SUCCESS:
+            raise RequestFailed(f"replica {replica_id} answered the claim with code {reply.code}: {reply.remark}")
+        answer = reply.header(ReplicaClaimResponseHeader)
+        if not answer.granted:
+            replica.end_claim()
+            broker.saw_epoch(answer.epoch, None)
+            raise RoleRefused(f"replica {replica_id} does not agree that this one leads again: {answer.reason}")
+        await self._metadata.merge_offsets_from(address)
+
+    async def _find_unknown_replicas(self) -> None:
+        """Ask those of the group whom this replica has never seen, and the name servers have, who they are."""
+        broker = self._broker
+        replica = broker.replica
+        known = {replica.settings.address, *replica.known_replicas.values()}
+        addresses = [address for members in await self._registered_members() for address in members.values()]
+        for address in dict.fromkeys(addresses):
+            if address in known:
+                continue
+            client = RemotingClient(address, sign=broker.sign)
+            try:
+                reply = await client.request(
+                    RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS), timeout_s=_REQUEST_TIMEOUT_S
+                )
+            finally:
+                client.close()
+            if reply.code == ResponseCode.SUCCESS:
+                status = ReplicaStatus.from_json(reply.body)
+                if status.group == replica.settings.group:
+                    replica.add_known_replica(status.replica_id, address)
+        if replica.unknown_replicas:
+            raise RequestFailed(
+                f"{replica.unknown_replicas} of the group's replicas (totalReplicas) were never seen and are not registered:"
+                " this one does not lead without their agreement; start them, or promote one"
+            )
+
+
+def _truncate(store: MessageStore, offset: int) -> None:
+    report = store.truncate(offset)
+    if report.end_offset != offset:
+        raise ValueError(f"the log was to be cut to {offset}, but ends at {report.end_offset}")

@@ -1,0 +1,191 @@
+"""The leader's side of replication: answers followers' pulls, at once or when there is something to say.
+
+A pull with nothing to send is held like a consumer's, without a task of its own, and woken by an append or by a moved
+confirmOffset (replication.md, "Pull").
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from brokerd.replica.pull_protocol import Diverged, Fenced, ReplicaPull, SendBytes, TooOld
+from brokerd.store import StoreError
+from mqwire.codes import ResponseCode
+from mqwire.command import encode_frame_prefix
+from mqwire.headers_replica import ReplicaPullRequestHeader, ReplicaPullResponseHeader
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.peer import Peer
+    from mqwire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+_MAX_WAIT_MS: Final = 5_000
+_MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _HeldPull:
+    peer: Peer
+    request: RemotingCommand
+    from_offset: int
+    max_bytes: int
+    told_confirm_offset: int
+    deadline_s: float
+
+
+class ReplicaServer:
+    """Held replica pulls, at most one of each follower."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._held: dict[int, _HeldPull] = {}
+        self._told_confirm_offset: dict[int, int] = {}
+        self._told_tables: dict[int, str] = {}
+
+    def pull(self, peer: Peer, request: RemotingCommand) -> None:
+        """Answer one pull, or hold it."""
+        header = request.header(ReplicaPullRequestHeader)
+        broker = self._broker
+        now_s = broker.clock.monotonic()
+        led = broker.replica.leads
+        decision = broker.replica.pulled(
+            ReplicaPull(
+                group=header.group,
+                replica_id=header.replica_id,
+                leader_epoch=header.leader_epoch,
+                end_offset=header.end_offset,
+                last_epoch=header.last_epoch,
+                durable_offset=header.durable_offset,
+                max_bytes=header.max_bytes,
+                max_wait_ms=header.max_wait_millis,
+            ),
+            header.address,
+            now_s,
+        )
+        if led and not broker.replica.leads:
+            broker.role_changed()
+        if not isinstance(decision, SendBytes):
+            self._refuse(peer, request, decision)
+            return
+        broker.held_changed()  # its report may have confirmed something
+        self._held.pop(header.replica_id, None)  # a reconnected follower's old pull has nobody to answer
+        held = _HeldPull(
+            peer,
+            request,
+            decision.from_offset,
+            max(1, min(header.max_bytes, _MAX_BYTES)),
+            self._told_confirm_offset.get(header.replica_id, -1),
+            now_s + min(max(header.max_wait_millis, 0), _MAX_WAIT_MS) / 1000,
+        )
+        if self._has_news(held):
+            self._answer(header.replica_id, held)
+        else:
+            self._held[header.replica_id] = held
+
+    def wake(self) -> None:
+        """The log grew or confirmOffset moved: answer who waits for that."""
+        if self._held:
+            for replica_id, held in list(self._held.items()):
+                if self._has_news(held) or self._told_tables.get(replica_id) != self._broker.tables_version():
+                    self._answer_held(replica_id, held)
+
+    def answer_expired(self, now_s: float) -> None:
+        """Answer who has waited long enough, with nothing: its next pull is its heartbeat."""
+        for replica_id, held in list(self._held.items()):
+            if held.deadline_s <= now_s or held.peer.closed:
+                self._answer_held(replica_id, held)
+
+    def stopped_leading(self) -> None:
+        """Tell every waiting follower at once."""
+        replica = self._broker.replica
+        for held in self._held.values():
+            self._refuse(held.peer, held.request, Fenced(replica.epoch, replica.leader_address, "it stopped leading"))
+            held.peer.flush()
+        self._held.clear()
+        self._told_confirm_offset.clear()
+
+    def _has_news(self, held: _HeldPull) -> bool:
+        broker = self._broker
+        if broker.store.end_offset > held.from_offset:
+            return True
+        # While senders wait, the next records are on their way and tell confirmOffset too: an answer less per flush.
+        return not len(broker.acknowledgements) and broker.replica.confirm_offset > held.told_confirm_offset
+
+    def _answer_held(self, replica_id: int, held: _HeldPull) -> None:
+        self._held.pop(replica_id, None)
+        if not held.peer.closed:
+            self._answer(replica_id, held)
+            held.peer.flush()
+
+    def _answer(self, replica_id: int, held: _HeldPull) -> None:
+        broker = self._broker
+        replica = broker.replica
+        try:
+            data = broker.store.read_raw(held.from_offset, held.max_bytes)
+        except (StoreError, OSError) as error:
+            # Whoever woke us, a send perhaps, must not fail for that.
+            logger.error("the log cannot be read for replica %d at %d: %s", replica_id, held.from_offset, error)
+            held.peer.write(held.request.reply(ResponseCode.SYSTEM_ERROR, f"reading failed: {error}").encode())
+            return
+        self._told_confirm_offset[replica_id] = replica.confirm_offset
+        self._told_tables[replica_id] = broker.tables_version()
+        in_sync = replica.in_sync
+        follower = None if in_sync is None else in_sync.followers.get(replica_id)
+        header = ReplicaPullResponseHeader(
+            answer="bytes",
+            epoch=replica.epoch,
+            end_offset=broker.store.end_offset,
+            confirm_offset=replica.confirm_offset,
+            min_offset=broker.store.min_physical_offset,
+            leader_address=replica.settings.address,
+            in_sync=follower is not None and follower.in_sync,
+            metadata_version=broker.metadata_version(),
+            replicas=_replicas_text({replica.settings.replica_id: replica.settings.address, **replica.known_replicas}),
+        )
+        reply = held.request.reply(header=header, body=data)
+        held.peer.write(encode_frame_prefix(reply))
+        if data:
+            held.peer.write(data)
+
+    def _refuse(self, peer: Peer, request: RemotingCommand, decision: Diverged | TooOld | Fenced) -> None:
+        replica = self._broker.replica
+        if isinstance(decision, Diverged):
+            header = ReplicaPullResponseHeader(
+                answer="diverged",
+                epoch=replica.epoch,
+                diverged_epoch=decision.divergence.epoch,
+                diverged_end_offset=decision.divergence.end_offset,
+            )
+            reply = request.reply(header=header)
+        elif isinstance(decision, TooOld):
+            header = ReplicaPullResponseHeader(
+                answer="too_old", epoch=replica.epoch, min_offset=decision.min_offset, diverged_epoch=decision.epoch
+            )
+            body = msgspec.json.encode(self._broker.store.queues_without_messages())
+            reply = request.reply(header=header, body=body)
+        else:
+            header = ReplicaPullResponseHeader(
+                answer="fenced", epoch=decision.epoch, leader_address=decision.leader_address
+            )
+            reply = request.reply(ResponseCode.SUCCESS, decision.reason, header=header)
+        peer.write(reply.encode())
+
+
+def _replicas_text(replicas: dict[int, str]) -> str:
+    return ";".join(f"{replica_id}={address}" for replica_id, address in sorted(replicas.items()))
+
+
+def parse_replicas(text: str) -> dict[int, str]:
+    """The replicas that a leader names; what cannot be read is left out."""
+    found: dict[int, str] = {}
+    for part in text.split(";"):
+        replica_id, separator, address = part.partition("=")
+        if separator and replica_id.isdigit() and address:
+            found[int(replica_id)] = address
+    return found

@@ -1,0 +1,50 @@
+"""Who works on the store's files from a thread, and who must be alone with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+class StoreGate:
+    """Flushes and deletions share the store; reopening it after a cut waits for them and keeps them out."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._idle = trio.Event()
+        self._opened: trio.Event | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether somebody is alone with the store: nothing of it may be read or written by others."""
+        return self._opened is not None
+
+    @asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Use the store's files beside others."""
+        while self._opened is not None:
+            await self._opened.wait()
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Be alone with the store."""
+        while self._opened is not None:
+            await self._opened.wait()
+        self._opened = trio.Event()
+        try:
+            while self._users:
+                self._idle = trio.Event()
+                await self._idle.wait()
+            yield
+        finally:
+            opened, self._opened = self._opened, None
+            opened.set()

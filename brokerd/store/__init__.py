@@ -1,0 +1,81 @@
+"""The message store: RocketMQ's CommitLog and ConsumeQueues on disk, synchronous, without sockets and without trio.
+
+Read in this order:
+
+    message_store.py        the door: MessageStore, and which method may run in which thread
+    config.py results.py errors.py disk.py clock.py    what it is told, what it answers, what it stands on
+    append_message.py       sends: encode, number, write once, index        (hot)
+    get_message.py          pulls, by offset, time and physical offset       (hot)
+    commit_log.py           the files of records: creation, writing, syncing, cutting
+    block_cache.py file_cache.py status.py    what reads share; open files, bounded; the latch that refuses appends
+    consume_queue.py consume_queue_store.py    the index of each queue: memory tails and files
+    record.py log_scanner.py    what a whole record is; walking the log
+    recovery.py store_checkpoint.py    what happens at open; where it may begin
+    retention.py topic_tombstones.py append_raw.py    what is deleted; what stays deleted; bytes between replicas
+
+Not here: the IndexFile (queries by key; an `index/` folder of Apache's is left alone and not extended), ConsumeQueueExt,
+batch and multi-dispatch ConsumeQueues, and config/*.json, which belong to the broker's managers.
+
+Nothing here logs: reports and errors carry what there is to say, never a payload.
+"""
+
+from brokerd.store.clock import Clock, SystemClock
+from brokerd.store.config import StoreConfig
+from brokerd.store.consume_queue_store import WrittenEntries
+from brokerd.store.disk import Disk, DiskUsage, OsDisk
+from brokerd.store.errors import (
+    AppendFailedError,
+    DiskFullError,
+    FlushFailedError,
+    MessageIllegalError,
+    RecordDamagedError,
+    StoreClosedError,
+    StoreDamagedError,
+    StoreError,
+    StoreFormatError,
+    StoreLockedError,
+    StoreReadOnlyError,
+)
+from brokerd.store.message_store import MessageStore
+from brokerd.store.results import (
+    AppendResult,
+    BoundaryType,
+    GetMessageStatus,
+    GetResult,
+    LogRange,
+    MessageToStore,
+    RecoveryReport,
+    RetentionReport,
+    StoreState,
+)
+
+__all__ = [
+    "AppendFailedError",
+    "AppendResult",
+    "BoundaryType",
+    "Clock",
+    "Disk",
+    "DiskFullError",
+    "DiskUsage",
+    "FlushFailedError",
+    "GetMessageStatus",
+    "GetResult",
+    "LogRange",
+    "MessageIllegalError",
+    "MessageStore",
+    "MessageToStore",
+    "OsDisk",
+    "RecordDamagedError",
+    "RecoveryReport",
+    "RetentionReport",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreFormatError",
+    "StoreLockedError",
+    "StoreReadOnlyError",
+    "StoreState",
+    "SystemClock",
+    "WrittenEntries",
+]

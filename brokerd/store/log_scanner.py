@@ -1,0 +1,105 @@
+"""Walking the CommitLog record by record, at recovery: to dispatch, and to find where it ends and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokerd.store.commit_log import CommitLog
+from brokerd.store.record import BLANK_HEAD_BYTES, HEAD, MIN_RECORD_BYTES, DispatchRequest, parse_record
+from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+
+WINDOW_BYTES = 4 * 1024 * 1024
+_ZEROS = bytes(WINDOW_BYTES)
+_MAGIC_START = b"\xda\xa3\x20"  # of both record magics
+
+
+class LogScanner:
+    """Iterate to get the records from `offset` on. It stops in front of the first byte that is none: `offset` then."""
+
+    def __init__(self, commit_log: CommitLog, offset: int, record_crc_from: int) -> None:
+        self.offset = offset
+        self._log = commit_log
+        self._record_crc_from = record_crc_from
+
+    def __iter__(self) -> Iterator[DispatchRequest]:
+        log = self._log
+        file_bytes = log.file_bytes
+        crc_from = self._record_crc_from
+        offset = self.offset
+        file_end = offset - offset % file_bytes + file_bytes
+        buffer = b""
+        position = 0
+        while True:
+            record = parse_record(buffer, position, offset, file_end - offset, offset >= crc_from)
+            if isinstance(record, DispatchRequest):
+                offset += record.size_bytes
+                position += record.size_bytes
+                self.offset = offset
+                yield record
+            elif record is None:
+                wanted = min(max(WINDOW_BYTES, self._claimed_size(buffer, position, offset)), file_end - offset)
+                if len(buffer) - position >= wanted or wanted < BLANK_HEAD_BYTES:
+                    return
+                buffer = log.read(offset, wanted)
+                position = 0
+                if len(buffer) < wanted and parse_record(buffer, 0, offset, file_end - offset, False) is None:
+                    return
+            elif record == file_end - offset:  # a BLANK reaches exactly to the end of its file
+                offset = file_end
+                file_end += file_bytes
+                buffer = b""
+                position = 0
+                self.offset = offset
+            else:
+                return
+
+    @staticmethod
+    def _claimed_size(buffer: bytes, position: int, offset: int) -> int:
+        """The size that a record claims, if what is here can be one; otherwise 0, so that garbage can't ask for memory."""
+        if len(buffer) - position < HEAD.size:
+            return 0
+        size, magic, _, _, _, _, own_offset, _, _ = HEAD.unpack_from(buffer, position)
+        return int(size) if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and own_offset == offset else 0
+
+    def find_record(self, begin: int) -> int | None:
+        """The offset of the first whole record at or after `begin`; None when only other bytes are left."""
+        log = self._log
+        offset = begin
+        while (data := log.next_data(offset)) is not None:
+            offset = data
+            file_end = log.base_of(offset) + log.file_bytes
+            # Overlap the windows by a head, so that no magic hides on an edge; look back for a head split by next_data.
+            window = log.read(offset, min(WINDOW_BYTES, file_end - offset))
+            found = window.find(_MAGIC_START)
+            while found >= 0:
+                candidate = offset + found - 4
+                if candidate >= begin and self._is_record(candidate, file_end):
+                    return candidate
+                found = window.find(_MAGIC_START, found + 1)
+            end = offset + len(window)
+            offset = end if end >= file_end or len(window) < BLANK_HEAD_BYTES else end - 3
+        return None
+
+    def _is_record(self, offset: int, file_end: int) -> bool:
+        size = self._claimed_size(self._log.read(offset, HEAD.size), 0, offset)
+        if not MIN_RECORD_BYTES <= size <= file_end - offset:
+            return False
+        record = parse_record(
+            self._log.read(offset, size), 0, offset, file_end - offset, offset >= self._record_crc_from
+        )
+        return isinstance(record, DispatchRequest)
+
+    def zeros_from(self, begin: int) -> bool:
+        """Whether every byte from `begin` on is zero."""
+        log = self._log
+        offset = begin
+        while (data := log.next_data(offset)) is not None:
+            offset = data
+            file_end = log.base_of(offset) + log.file_bytes
+            window = log.read(offset, min(WINDOW_BYTES, file_end - offset))
+            if window != _ZEROS[: len(window)]:
+                return False
+            offset += max(len(window), 1)
+            if not window:
+                offset = file_end
+        return True

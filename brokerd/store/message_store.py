@@ -1,0 +1,521 @@
+"""MessageStore: the store's one door.
+
+Threads: everything belongs to one thread, but flush() and sync_consume_queues(), which block and may each run in a worker
+thread at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from brokerd.store.append_message import MessageAppender
+from brokerd.store.append_raw import RawAppender
+from brokerd.store.clock import Clock
+from brokerd.store.commit_log import NO_ROOM, CommitLog
+from brokerd.store.config import StoreConfig
+from brokerd.store.consume_queue_store import ConsumeQueueStore, WrittenEntries
+from brokerd.store.disk import Disk
+from brokerd.store.errors import (
+    DiskFullError,
+    FlushFailedError,
+    StoreClosedError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+    StoreReadOnlyError,
+)
+from brokerd.store.get_message import AcceptTagsCode, MessageReader
+from brokerd.store.recovery import Recovery
+from brokerd.store.results import (
+    AppendResult,
+    BoundaryType,
+    GetMessageStatus,
+    GetResult,
+    MessageToStore,
+    RecoveryReport,
+    RetentionReport,
+    StoreState,
+)
+from brokerd.store.retention import LogFile, expired_files
+from brokerd.store.status import StoreStatus
+from brokerd.store.store_checkpoint import NO_RECORD_CRC, StoreCheckpoint
+from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
+
+_SPACE_CHECK_INTERVAL_MS = 1000
+
+
+class MessageStore:
+    """One CommitLog with its ConsumeQueues, in a directory that an Apache RocketMQ broker could serve as well.
+
+    `store_host` is this broker's address as records hold it (mqwire.message.pack_host). Open it before use.
+    """
+
+    def __init__(self, config: StoreConfig, *, disk: Disk, clock: Clock, store_host: bytes) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._store_host = store_host
+        self._status = StoreStatus()
+        self._lock_fd = -1
+        self._reset()
+
+    def _reset(self) -> None:
+        config, disk = self._config, self._disk
+        self._checkpoint = StoreCheckpoint()
+        self._tombstones = TopicTombstones(disk, config.path("topicTombstones.json"))
+        self._log = CommitLog(config, disk, self._status)
+        self._queues = ConsumeQueueStore(config, disk, self._tombstones)
+        self._appender = MessageAppender(config, self._log, self._queues, self._status, self._store_host)
+        self._raw_appender = RawAppender(config, self._log, self._queues, self._status)
+        self._reader = MessageReader(config, self._log, self._queues)
+        self._disk_full = False
+        self._next_space_check_ms = 0
+
+    # -- opening and closing
+
+    def open(self) -> RecoveryReport:
+        """Take the lock and recover; returns what was found. With damage the store opens read-only.
+
+        Raises StoreLockedError, StoreFormatError (nothing was touched), FlushFailedError or OSError.
+        """
+        began = time.monotonic_ns()
+        if self._lock_fd >= 0:
+            raise StoreLockedError("this store is open already")
+        self._reset()
+        self._disk.make_directory(self._config.root_dir)
+        self._take_lock()
+        try:
+            report = self._recover()
+        except BaseException:
+            self._release()
+            raise
+        report.duration_ms = (time.monotonic_ns() - began) // 1_000_000
+        return report
+
+    def _take_lock(self) -> None:
+        path = self._config.path("lock")
+        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._disk.lock(fd)
+        except OSError as error:
+            self._disk.close(fd)
+            raise StoreLockedError(f"{path} is locked: another broker serves this directory") from error
+        self._lock_fd = fd
+        self._disk.pwrite(fd, b"lock", 0)
+
+    def _recover(self) -> RecoveryReport:
+        config, disk, log = self._config, self._disk, self._log
+        abort = config.path("abort")
+        clean = not disk.exists(abort)
+        self._checkpoint = StoreCheckpoint.load(disk, config.path("checkpoint"))
+        fresh = not self._checkpoint.own and not disk.listdir(config.commit_log_dir)
+        recovery = Recovery(config, disk, log, self._queues, self._tombstones, self._checkpoint)
+        report = recovery.run()
+        report.clean_shutdown = clean
+        self._appender.last_store_timestamp_ms = max(
+            recovery.last_store_timestamp_ms, self._checkpoint.physic_msg_timestamp_ms
+        )
+        self._reader.trusted_from = report.scanned_from
+        self._reader.damaged = bool(report.damage)
+        self._reader.record_crc_from = self._checkpoint.record_crc_from
+        if report.damage:
+            first = report.damage[0]
+            self._status.latch(
+                StoreDamagedError(
+                    f"the CommitLog is damaged at {first.begin_offset}..{first.end_offset}: read-only until repaired"
+                )
+            )
+            return report
+        try:
+            log.sync_recovered(report.durable_mark)
+        except OSError as error:
+            raise FlushFailedError(f"syncing {config.commit_log_dir} failed: {error.strerror}") from error
+        disk.make_directory(config.consume_queue_dir)
+        self._queues.trim()
+        checkpoint = self._checkpoint
+        if not config.append_record_crc:
+            checkpoint.record_crc_from = NO_RECORD_CRC
+        elif fresh:
+            checkpoint.record_crc_from = 0
+        elif checkpoint.record_crc_from > report.end_offset:
+            checkpoint.record_crc_from = report.end_offset
+        self._reader.record_crc_from = checkpoint.record_crc_from
+        checkpoint.boot_id = disk.boot_id()
+        self._status.opened()
+        self._remove_deleted_topics()
+        self.flush_consume_queues()
+        if clean:
+            fd = disk.open(abort, os.O_RDWR | os.O_CREAT)
+            disk.close(fd)
+            disk.sync_directory(config.root_dir)
+        return report
+
+    def _remove_deleted_topics(self) -> None:
+        """Finish deletions that a crash interrupted: topics of which no queue shows a message any more."""
+        for topic in self._queues.topics():
+            if self._tombstones.get(topic) is not None and all(
+                self._reader.min_offset(queue) == queue.next_offset for queue in self._queues if queue.topic == topic
+            ):
+                self._queues.delete_topic(topic)
+
+    def close(self, clean: bool = True) -> None:
+        """Sync everything and take away the `abort` file; with clean=False just let go, as a crash would.
+
+        Raises what flush() raises; the lock is released all the same.
+        """
+        if self._lock_fd < 0:
+            return
+        try:
+            if clean and self._status.refusal is None:
+                self.flush_consume_queues()
+                self._disk.unlink(self._config.path("abort"))
+                self._disk.sync_directory(self._config.root_dir)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._log.close()
+        self._queues.close()
+        if self._lock_fd >= 0:
+            self._disk.close(self._lock_fd)
+            self._lock_fd = -1
+        self._status.refusal = StoreClosedError("the store is closed")
+
+    # -- state
+
+    @property
+    def state(self) -> StoreState:
+        if self._lock_fd < 0:
+            return StoreState.CLOSED
+        return StoreState.RUNNING if self._status.refusal is None else StoreState.READ_ONLY
+
+    @property
+    def refusal(self) -> StoreReadOnlyError | None:
+        """Why nothing can be appended; None while it can. A full disk is not among the reasons: see disk_full."""
+        return self._status.refusal
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether appends are refused for want of room, as of the last look (at most a second old under load)."""
+        return self._disk_full
+
+    @property
+    def end_offset(self) -> int:
+        """The byte after the last appended record."""
+        return self._log.end_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """The byte after the last synced record."""
+        return self._log.durable_offset
+
+    @property
+    def commit_log_file_bytes(self) -> int:
+        """mappedFileSizeCommitLog: where a BLANK head stands in read_raw's bytes, the next file follows."""
+        return self._log.file_bytes
+
+    @property
+    def min_physical_offset(self) -> int:
+        """The first byte that retention has left."""
+        return self._log.min_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """Readers see records that end at or before it: the end of the log unless it was set."""
+        return self._reader.bound
+
+    @confirm_offset.setter
+    def confirm_offset(self, offset: int | None) -> None:
+        self._reader.confirm_offset = offset
+
+    # -- appending
+
+    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]:
+        """Store all messages in order, with one write, or none of them; give them their offsets.
+
+        They are readable at once (up to confirm_offset) and durable after a flush(). Raises MessageIllegalError (names
+        the one message; append the others without it), DiskFullError, StoreReadOnlyError.
+        """
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._next_space_check_ms:
+            self._check_space(now_ms)
+        if self._disk_full:
+            self._status.check()
+            raise DiskFullError(self._disk_full_text())
+        try:
+            return self._appender.append(messages, now_ms)
+        except DiskFullError:
+            self._disk_full = True  # until the next look
+            raise
+
+    def append_raw(self, data: bytes, at_offset: int) -> int:
+        """Append whole records as a leader's read_raw() gave them; returns the new end offset.
+
+        Raises ValueError unless `at_offset` is the end and every record is whole and says so itself.
+        """
+        return self._raw_appender.append(data, at_offset)
+
+    def _check_space(self, now_ms: int) -> None:
+        self._next_space_check_ms = now_ms + _SPACE_CHECK_INTERVAL_MS
+        self._disk_full = self.used_ratio() > self._config.disk_space_warning_level_ratio
+
+    def used_ratio(self) -> float:
+        """The used share of the fuller of the file systems that hold the store."""
+        return max(
+            self._disk.usage(self._config.commit_log_dir).used_ratio, self._disk.usage(self._config.root_dir).used_ratio
+        )
+
+    def _disk_full_text(self) -> str:
+        return f"the disk is full, or more than {self._config.disk_space_warning_level_ratio:.0%} of it is used"
+
+    # -- durability
+
+    def flush(self) -> int:
+        """Sync all records that were appended when this began; returns the durable offset. Blocks: for a worker thread.
+
+        An error is for ever: FlushFailedError now and at each later call, appends are refused, reads go on.
+        """
+        durable = self._log.flush()
+        try:
+            self._log.prepare_next_file()
+        except DiskFullError:
+            pass  # the append that needs the file will say so, when it still has no room then
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+        return durable
+
+    def write_consume_queues(self) -> WrittenEntries:
+        """Put the ConsumeQueues' fresh entries into their files, unsynced: quick, for the main thread, once a second or so.
+
+        Give the result to sync_consume_queues(). Raises DiskFullError (nothing is lost: the entries stay in memory).
+        """
+        if self._status.refusal is not None:
+            self._status.check()
+        log = self._log
+        return self._queues.write(log.end_offset, log.last_record_offset, self._appender.last_store_timestamp_ms)
+
+    def sync_consume_queues(self, written: WrittenEntries) -> None:
+        """Sync the log, then these entries, then the checkpoint, so that recovery begins here. Blocks: for a worker thread.
+
+        One at a time, in the order of the writes. Raises FlushFailedError (latched) or OSError (try again later).
+        """
+        durable = self._log.flush()
+        try:
+            self._queues.sync(written)
+            checkpoint = self._checkpoint
+            checkpoint.physic_msg_timestamp_ms = written.store_timestamp_ms
+            checkpoint.logics_msg_timestamp_ms = written.store_timestamp_ms
+            checkpoint.confirm_phy_offset = written.dispatch_offset
+            checkpoint.durable_mark = durable
+            checkpoint.dispatch_offset = written.dispatch_offset
+            checkpoint.last_record_offset = written.last_record_offset
+            checkpoint.queues_digest = written.queues_digest
+            checkpoint.commit_log_file_bytes = self._config.mapped_file_size_commit_log_bytes
+            checkpoint.consume_queue_file_bytes = self._config.mapped_file_size_consume_queue_bytes
+            checkpoint.save(self._disk, self._config.path("checkpoint"))
+        except OSError:
+            self._queues.written_again(written)
+            raise
+
+    def flush_consume_queues(self) -> None:
+        """write_consume_queues() and sync_consume_queues() in one."""
+        self.sync_consume_queues(self.write_consume_queues())
+
+    # -- reading
+
+    def get_messages(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        *,
+        accept: AcceptTagsCode | None = None,
+    ) -> GetResult:
+        """Records of a queue from `offset` on, at least one (whatever its size) and at most `max_count`.
+
+        `accept` sees the tags code of each entry; a filtered pull looks at a bounded number of entries and then answers
+        NO_MATCHED_MESSAGE with where to go on. Raises RecordDamagedError when a message is damaged, StoreError when the
+        disk can't be read.
+        """
+        queue = self._queues.queues.get((topic, queue_id))
+        if queue is None:
+            return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+        try:
+            return self._reader.get_messages(queue, offset, max_count, max_bytes, accept)
+        except OSError as error:
+            raise StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}") from error
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the queue's next visible message gets; 0 when there is no such queue."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return self._reader.max_offset(queue) if queue is not None else 0
+
+    def queue_end_offset(self, topic: str, queue_id: int) -> int | None:
+        """The offset that the queue's next message gets, visible or not; None when there is no such queue."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return None if queue is None else queue.next_offset
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The offset of the queue's first message that is left; its max offset when none is; 0 when there is no queue."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return self._reader.min_offset(queue) if queue is not None else 0
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        """The queue offset of a moment (by store timestamps); 0 when there is no such queue."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return self._reader.offset_by_time(queue, timestamp_ms, boundary) if queue is not None else 0
+
+    def message_at(self, physical_offset: int) -> bytes | None:
+        """The record that starts exactly there; None unless a whole, undamaged, visible one does."""
+        return self._reader.message_at(physical_offset)
+
+    def store_timestamp_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored; -1 when there is none at that offset."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return self._reader.store_timestamp_of(queue, offset) if queue is not None else -1
+
+    def physical_offset_of(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Where the record of a message begins in the CommitLog; None when there is none at that offset."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return self._reader.physical_offset_of(queue, offset) if queue is not None else None
+
+    def read_raw(self, offset: int, max_bytes: int) -> bytes:
+        """Whole records (and BLANK heads) from a record's start on, for a follower; at least one, up to the log's end.
+
+        Followers fetch beyond confirm_offset: that they hold a record is what moves it.
+        """
+        return self._raw_appender.read(offset, max_bytes, self._log.end_offset)
+
+    def truncate(self, end_offset: int) -> RecoveryReport:
+        """Make `end_offset`, where a record ends, the log's end, durably: for a replica whose log parts from its leader's.
+
+        Blocks, reopens the store, and is safe to be killed anywhere. Raises ValueError and what open() raises.
+        """
+        if not self._log.min_offset <= end_offset <= self._log.end_offset:
+            raise ValueError(f"{end_offset} is outside of the log, {self._log.min_offset}..{self._log.end_offset}")
+        self.flush_consume_queues()
+        # The checkpoint goes back first: were the log cut below what it calls durable, recovery would call that damage.
+        # A file begins with a record, so everything from its file's first byte on is dispatched anew.
+        file_base = self._log.base_of(end_offset)
+        queues = ConsumeQueueStore(self._config, self._disk, self._tombstones)
+        checkpoint = self._checkpoint
+        checkpoint.queues_digest = queues.load(file_base)
+        queues.close()
+        checkpoint.durable_mark = min(checkpoint.durable_mark, end_offset)
+        checkpoint.confirm_phy_offset = min(checkpoint.confirm_phy_offset, end_offset)
+        checkpoint.dispatch_offset = checkpoint.last_record_offset = file_base
+        checkpoint.save(self._disk, self._config.path("checkpoint"))
+        self._log.cut(end_offset)
+        confirm_offset = self._reader.confirm_offset
+        self._release()
+        report = self.open()
+        self.confirm_offset = None if confirm_offset is None else min(confirm_offset, end_offset)
+        return report
+
+    def queues_without_messages(self) -> list[tuple[str, int, int]]:
+        """(topic, queue id, next offset) of the queues that retention has emptied: only they know where they go on."""
+        return [
+            (queue.topic, queue.queue_id, queue.next_offset)
+            for queue in self._queues
+            if queue.next_offset and self._reader.min_offset(queue) >= queue.next_offset
+        ]
+
+    def start_over(self, begin_offset: int, queues: Sequence[tuple[str, int, int]] = ()) -> RecoveryReport:
+        """Forget all messages and make `begin_offset`, where a file begins, both ends of the log, durably.
+
+        For a replica whose leader's retention has deleted what it lacks. `queues` are the leader's
+        queues_without_messages(): they go on counting there. Blocks, reopens the store; killed in between it leaves a
+        shorter log. Raises ValueError and what open() raises.
+        """
+        if begin_offset % self._log.file_bytes:
+            raise ValueError(
+                f"{begin_offset} is no file's first byte: mappedFileSizeCommitLog must be the same on all replicas"
+            )
+        self.flush_consume_queues()
+        # Without a checkpoint recovery reads whatever log it finds from its first record, and calls nothing damage.
+        self._disk.unlink(self._config.path("checkpoint"))
+        self._disk.sync_directory(self._config.root_dir)
+        for topic in self._queues.topics():
+            self._queues.delete_topic(topic)
+        self._log.start_over(begin_offset)
+        self._release()
+        report = self.open()
+        for topic, queue_id, next_offset in queues:
+            # An entry for a message that retention has deleted, as the leader's queue has one.
+            self._queues.unwritten_entries += self._queues.create(topic, queue_id).put(
+                next_offset - 1, begin_offset - 1, 1, 0
+            )
+        self.flush_consume_queues()
+        self.confirm_offset = begin_offset
+        return report
+
+    @property
+    def earliest_store_time_ms(self) -> int:
+        """The store timestamp of the oldest record; -1 when the log is empty."""
+        if self._log.min_offset >= self._log.end_offset:
+            return -1
+        return self._reader.store_timestamp_at(self._log.min_offset)
+
+    # -- topics
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topic -> queue ids, of all queues that have had messages (or were asked to take one)."""
+        return self._queues.topics()
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's messages. A later topic of that name goes on counting where this one stopped.
+
+        The bytes stay in the CommitLog until retention takes their files. Raises StoreReadOnlyError, OSError.
+        """
+        if self._status.refusal is not None:
+            self._status.check()
+        next_offsets = {queue.queue_id: queue.next_offset for queue in self._queues if queue.topic == topic}
+        if not next_offsets:
+            return
+        self._tombstones.bury(topic, Tombstone(self._log.end_offset, next_offsets))
+        self._queues.delete_topic(topic)
+        self.flush_consume_queues()
+
+    # -- retention
+
+    def delete_expired(self, now_ms: int, *, keep_from_offset: int | None = None) -> RetentionReport:
+        """Delete CommitLog files by age and disk usage, and ConsumeQueue files that became empty; see retention.py.
+
+        Never the active file. `keep_from_offset`: the first byte that somebody must still consume; forced cleaning (not
+        expiry) respects it. Call it each ten seconds or so; each call deletes at most deleteFileBatchMax files.
+        """
+        used_ratio = self.used_ratio()
+        if self._status.refusal is not None:
+            return RetentionReport(min_offset=self._log.min_offset, used_ratio=used_ratio)
+        files = self._expirable_files()
+        expired = expired_files(self._config, files, now_ms, used_ratio, keep_from_offset)
+        for _ in expired:
+            self._log.delete_first_file()
+        queue_files = 0
+        if expired:
+            queue_files = self._queues.delete_expired(self._log.min_offset)
+            self._tombstones.forget_below(self._log.min_offset)
+            self._next_space_check_ms = 0
+        return RetentionReport(
+            tuple(file.base_offset for file in expired), queue_files, self._log.min_offset, used_ratio
+        )
+
+    def _expirable_files(self) -> list[LogFile]:
+        log = self._log
+        files = []
+        for base in log.bases[: self._config.delete_file_batch_max]:
+            end = base + log.file_bytes
+            if end >= log.durable_offset:  # also the active file, and one whose end is not synced
+                break
+            newest_ms = self._reader.store_timestamp_at(end)
+            if newest_ms < 0:
+                break
+            files.append(LogFile(base, end, newest_ms))
+        return files

@@ -1,0 +1,167 @@
+"""Checking records and taking from them what dispatch needs, without decoding the rest.
+
+CommitLog.checkMessageAndReturnSize, with two differences: the physical offset must agree, and a CRC of the whole record is
+demanded where we know that every record carries one. The layout is drawn in mqwire/message.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from mqwire.message import (
+    BLANK_MAGIC,
+    CRC32_PROPERTY_BYTES,
+    CRC32_PROPERTY_PREFIX,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    tags_code,
+)
+from mqwire.names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS, RMQ_SYS_SCHEDULE_TOPIC
+
+BLANK: Final = struct.Struct(">II")
+ENTRY: Final = struct.Struct(">qiq")  # a ConsumeQueue entry: physical offset, size, tags code
+HEAD: Final = struct.Struct(">IIIiiqqiq")  # up to the born timestamp
+_INT64: Final = struct.Struct(">q")
+_BODY_LENGTH: Final = struct.Struct(">i")
+_UINT16: Final = struct.Struct(">H")
+
+BLANK_HEAD_BYTES: Final = BLANK.size
+MIN_RECORD_BYTES: Final = 91  # IPv4 hosts, no body, no topic, no properties
+
+_TAGS_PREFIX: Final = PROPERTY_TAGS.encode() + b"\x01"
+_DELAY_PREFIX: Final = PROPERTY_DELAY_TIME_LEVEL.encode() + b"\x01"
+NOT_CONSUMABLE: Final = 0x4
+"""This bit of sysFlag is set in TRANSACTION_PREPARED_TYPE and TRANSACTION_ROLLBACK_TYPE, and in no other type: such
+records have queue offset 0 and no ConsumeQueue entry (CommitLogDispatcherBuildConsumeQueue)."""
+
+
+class DispatchRequest(NamedTuple):
+    """What one record says to the ConsumeQueues (RocketMQ's DispatchRequest)."""
+
+    physical_offset: int
+    size_bytes: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp_ms: int
+    properties: bytes
+
+
+def parse_record(
+    buffer: bytes | bytearray, position: int, physical_offset: int, size_max: int, crc_required: bool
+) -> DispatchRequest | int | None:
+    """The whole, undamaged record at `position` of `buffer`, which lies at `physical_offset` of the log.
+
+    The size of a BLANK when one is there; None when neither is. `size_max` bounds the claimed size; a record that is
+    longer than what the buffer still holds gives None too, so the caller must have read enough.
+    """
+    if len(buffer) - position < BLANK_HEAD_BYTES:
+        return None
+    if len(buffer) - position < MIN_RECORD_BYTES:
+        size, magic = BLANK.unpack_from(buffer, position)
+        return size if magic == BLANK_MAGIC and BLANK_HEAD_BYTES <= size <= size_max else None
+    size, magic, body_crc, queue_id, _flag, queue_offset, own_offset, sys_flag, _born = HEAD.unpack_from(
+        buffer, position
+    )
+    if magic == MESSAGE_MAGIC:
+        topic_length_bytes = 1
+    elif magic == MESSAGE_MAGIC_V2:
+        topic_length_bytes = 2
+    elif magic == BLANK_MAGIC and BLANK_HEAD_BYTES <= size <= size_max:
+        return int(size)
+    else:
+        return None
+    end = position + size
+    if own_offset != physical_offset or not MIN_RECORD_BYTES <= size <= size_max or end > len(buffer):
+        return None
+    store_timestamp = position + 48 + (20 if sys_flag & 0x10 else 8)
+    body_length_at = store_timestamp + 8 + (20 if sys_flag & 0x20 else 8) + 12
+    body_start = body_length_at + 4
+    if body_start + topic_length_bytes + 2 > end:
+        return None
+    (body_length,) = _BODY_LENGTH.unpack_from(buffer, body_length_at)
+    body_end = body_start + body_length
+    if body_length < 0 or body_end + topic_length_bytes + 2 > end:
+        return None
+    if topic_length_bytes == 1:
+        topic_start = body_end + 1
+        topic_end = topic_start + buffer[body_end]
+    else:
+        topic_start = body_end + 2
+        topic_end = topic_start + _UINT16.unpack_from(buffer, body_end)[0]
+    properties_start = topic_end + 2
+    if properties_start > end or properties_start + _UINT16.unpack_from(buffer, topic_end)[0] != end:
+        return None
+    crc_start = end - CRC32_PROPERTY_BYTES
+    if crc_start >= properties_start and buffer.startswith(CRC32_PROPERTY_PREFIX, crc_start):
+        crc = crc32(memoryview(buffer)[position:crc_start]) & 0x7FFFFFFF
+        if buffer[end - 11 : end] != (b"%010d" % crc)[::-1] + b"\x02":
+            return None
+    elif crc_required or (body_length and crc32(memoryview(buffer)[body_start:body_end]) & 0x7FFFFFFF != body_crc):
+        return None
+    return DispatchRequest(
+        physical_offset,
+        size,
+        bytes(buffer[topic_start:topic_end]),
+        queue_id,
+        queue_offset,
+        sys_flag,
+        _INT64.unpack_from(buffer, store_timestamp)[0],
+        bytes(buffer[properties_start:end]),
+    )
+
+
+def store_timestamp_ms(head: bytes) -> int:
+    """The store timestamp of the record that starts with `head` (at least 76 bytes of it)."""
+    sys_flag = int.from_bytes(head[36:40], "big")
+    return int(_INT64.unpack_from(head, 68 if sys_flag & 0x10 else 56)[0])
+
+
+STORE_TIMESTAMP_HEAD_BYTES: Final = 76
+
+
+class DispatchTagsCode:
+    """The tags code of a record, from its own bytes only, so that a rebuilt ConsumeQueue is equal to the first one.
+
+    Messages that wait in SCHEDULE_TOPIC_XXXX hold the time of their delivery there instead.
+    """
+
+    def __init__(self, delay_levels_ms: tuple[int, ...]) -> None:
+        self._delay_levels_ms = delay_levels_ms
+        self._codes: dict[bytes, int] = {b"": 0}
+
+    def of(self, topic: bytes, properties: bytes, store_timestamp: int) -> int:
+        if topic == _SCHEDULE_TOPIC:
+            level = self._delay_level(properties)
+            if level > 0:
+                delays = self._delay_levels_ms
+                return store_timestamp + delays[min(level, len(delays)) - 1]
+        value = _property(properties, _TAGS_PREFIX)
+        code = self._codes.get(value)
+        if code is None:
+            code = tags_code(value.decode("utf-8", "replace"))
+            if len(self._codes) < 4096:
+                self._codes[value] = code
+        return code
+
+    @staticmethod
+    def _delay_level(properties: bytes) -> int:
+        value = _property(properties, _DELAY_PREFIX)
+        return int(value) if value.isdigit() and len(value) < 10 else 0
+
+
+_SCHEDULE_TOPIC: Final = RMQ_SYS_SCHEDULE_TOPIC.encode()
+
+
+def _property(properties: bytes, prefix: bytes) -> bytes:
+    """The value of a property, b"" without one; of several with one name the last counts, as in Java's map."""
+    if prefix not in properties:
+        return b""
+    found = b""
+    for pair in properties.split(b"\x02"):
+        if pair.startswith(prefix) and len(pair) > len(prefix):
+            found = pair[len(prefix) :]
+    return found

@@ -1,0 +1,251 @@
+"""Recovery: find the log's end, cut what a crash tore, refuse what bit rot broke, and bring the ConsumeQueues up to it.
+
+There is one path, whether the stop was clean or not (the `abort` file is only reported):
+
+1. The checkpoint tells from where on records must be read (all ConsumeQueue entries for earlier ones are synced), what was
+   durable, and a digest of the queues. Without one of ours, or when the queues on disk don't match it, everything is read
+   from the first record on.
+2. Records are checked and dispatched one after the other, up to the first place p that holds none.
+3. Behind p there are only zeros: p is the end. Otherwise a whole record is looked for there.
+   - p lies below the durable mark: damage. Acknowledged data is missing; nothing is cut, the store is read-only.
+   - there is none, or only such as a power cut explains (see StoreConfig.cut_unproven_tail): a torn tail. Whole records
+     among it are saved aside first; then the tail is cut and synced, before anything can be appended.
+   - otherwise: damage, as above. Reading goes on behind it, so that as much as possible is served.
+4. Log, then ConsumeQueues, then the checkpoint are synced.
+
+Running it again changes nothing, and it may be interrupted anywhere: it writes nothing that it would read differently.
+"""
+
+from __future__ import annotations
+
+import os
+
+from brokerd.store.commit_log import CommitLog
+from brokerd.store.config import StoreConfig
+from brokerd.store.consume_queue_store import ConsumeQueueStore
+from brokerd.store.disk import Disk
+from brokerd.store.errors import StoreFormatError
+from brokerd.store.log_scanner import WINDOW_BYTES, LogScanner
+from brokerd.store.record import NOT_CONSUMABLE, DispatchRequest, DispatchTagsCode
+from brokerd.store.results import LogRange, RecoveryReport
+from brokerd.store.store_checkpoint import StoreCheckpoint
+from brokerd.store.topic_tombstones import TopicTombstones
+
+_GAP_MAX = 1_000_000  # a queue offset that jumps further is an oddity of the record, not of the log
+_ANOMALIES_MAX = 100
+
+
+class _QueueHasGap(Exception):
+    """The ConsumeQueue on disk lacks entries that the checkpoint promised: dispatch everything anew."""
+
+
+class Recovery:
+    """One run of it, over the parts of a store that is being opened."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        commit_log: CommitLog,
+        consume_queues: ConsumeQueueStore,
+        tombstones: TopicTombstones,
+        checkpoint: StoreCheckpoint,
+    ) -> None:
+        self.report = RecoveryReport()
+        self.last_store_timestamp_ms = 0
+        self._config = config
+        self._disk = disk
+        self._log = commit_log
+        self._queues = consume_queues
+        self._tombstones = tombstones
+        self._checkpoint = checkpoint
+        self._tags_code = DispatchTagsCode(config.delay_levels_ms)
+        self._first_file_problems: list[str] = []
+        self._complete_rebuild = False
+
+    def run(self) -> RecoveryReport:
+        """Leaves log and queues ready for reading; for appending too unless the report tells of damage."""
+        self._refuse_other_stores()
+        checkpoint, log, report = self._checkpoint, self._log, self.report
+        same_sizes = checkpoint.own and checkpoint.commit_log_file_bytes == log.file_bytes
+        problems = log.load(short_file_is_ours=same_sizes)
+        self._check_consume_queue_file_size()
+        self._tombstones.load()
+        report.min_offset = log.min_offset
+        report.durable_mark = checkpoint.durable_mark if checkpoint.own else -1
+        report.anomalies.extend(problems)
+
+        # Begin with the last record in front of the checkpoint: were it gone, the log would have lost its end.
+        start = max(checkpoint.dispatch_offset, log.min_offset) if checkpoint.own else log.min_offset
+        first = max(checkpoint.last_record_offset, log.min_offset) if checkpoint.own else start
+        digest = self._queues.load(start)
+        self._complete_rebuild = (
+            not checkpoint.own
+            or checkpoint.dispatch_offset <= log.min_offset
+            or digest != checkpoint.queues_digest
+            or bool(problems)
+        )
+        try:
+            if self._complete_rebuild and start > log.min_offset:
+                raise _QueueHasGap
+            end = self._scan(first, start)
+        except _QueueHasGap:
+            self._complete_rebuild = True
+            first = start = log.min_offset
+            self._queues.load(start)
+            end = self._scan(first, start)
+        report.scanned_from = first
+        report.consume_queue_rebuilt = self._complete_rebuild and end > start
+        log.end_offset = end
+        report.end_offset = end
+        return report
+
+    def _refuse_other_stores(self) -> None:
+        root = self._config.root_dir
+        for name, what in (
+            ("batchconsumequeue", "batch ConsumeQueues"),
+            ("consumequeue_r", "RocksDB ConsumeQueues (storeType=defaultRocksDB)"),
+        ):
+            if self._disk.listdir(f"{root}/{name}"):
+                raise StoreFormatError(f"{root}/{name}: {what} are not supported")
+        for name in self._disk.listdir(root):
+            if name.startswith("dledger-"):
+                raise StoreFormatError(f"{root}/{name}: a DLedger CommitLog of Apache's has another format")
+
+    def _check_consume_queue_file_size(self) -> None:
+        known, now = self._checkpoint.consume_queue_file_bytes, self._config.mapped_file_size_consume_queue_bytes
+        if self._checkpoint.own and known != now:
+            raise StoreFormatError(
+                f"{self._config.consume_queue_dir} was made with mappedFileSizeConsumeQueue={known}, not {now}: "
+                "set the key to that, or remove the directory (it is rebuilt)"
+            )
+
+    # -- reading
+
+    def _scan(self, start: int, dispatch_from: int) -> int:
+        """Check all records from `start` on and dispatch those from `dispatch_from` on.
+
+        Returns where the log ends, having cut a torn tail.
+        """
+        report = self.report
+        report.records_scanned = 0
+        report.damage.clear()
+        self._log.last_record_offset = start
+        while True:
+            scanner = LogScanner(self._log, start, self._checkpoint.record_crc_from)
+            last_end = start
+            for record in scanner:
+                last_end = record.physical_offset + record.size_bytes
+                if record.physical_offset >= dispatch_from:
+                    self._dispatch(record)
+                report.records_scanned += 1
+                self._log.last_record_offset = record.physical_offset
+            end = scanner.offset
+            # A BLANK whose record is not there goes too: who appends next decides anew what stands behind the last record,
+            # and another replica may have a message there, of the epoch before the one that wrote the BLANK.
+            without_blank = last_end if last_end >= report.durable_mark else end
+            if end >= report.durable_mark and scanner.zeros_from(end):
+                if without_blank < end and not report.damage:
+                    self._log.cut(without_blank)
+                    return without_blank
+                self._remove_files_behind(end)
+                return end
+            next_record = scanner.find_record(end)
+            if end >= report.durable_mark and (next_record is None or self._is_unproven(end)):
+                if report.damage:  # damaged in front already: leave the tail as it is
+                    return end
+                self._cut(without_blank, save=next_record is not None)
+                return without_blank
+            if next_record is None:
+                damaged_until = max(report.durable_mark, end)
+                report.damage.append(LogRange(end, damaged_until))
+                return max(end, damaged_until)
+            report.damage.append(LogRange(end, next_record))
+            start = next_record
+
+    def _is_unproven(self, end: int) -> bool:
+        """Whether whole records behind the bad one at `end` can be leftovers of writes that were never synced."""
+        policy = self._config.cut_unproven_tail
+        if policy == "after_power_loss":
+            checkpoint = self._checkpoint
+            return checkpoint.own and end >= checkpoint.durable_mark and checkpoint.boot_id != self._disk.boot_id()
+        return policy == "always"
+
+    def _dispatch(self, record: DispatchRequest) -> None:
+        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, record.store_timestamp_ms)
+        if record.sys_flag & NOT_CONSUMABLE:
+            return
+        topic = record.topic.decode("utf-8", "replace")
+        queue = self._queues.queues.get((topic, record.queue_id))
+        if queue is None:
+            try:
+                queue = self._queues.create(topic, record.queue_id)
+            except ValueError as error:
+                self._note(f"the record at {record.physical_offset} is in no queue: {error}")
+                return
+        if record.physical_offset < queue.floor_physical_offset:
+            return
+        if record.queue_offset != queue.next_offset:
+            far = queue.next_offset > 0 and record.queue_offset > queue.next_offset + _GAP_MAX
+            if record.queue_offset < 0 or far:
+                self._note(f"the record at {record.physical_offset} claims queue offset {record.queue_offset}")
+                return
+            if not self._complete_rebuild:
+                raise _QueueHasGap
+            if not queue.next_offset and self.report.damage and not self._log.min_offset:
+                self._queues.unwritten_entries += queue.put_gap(record.queue_offset, record.physical_offset)
+            if queue.next_offset:
+                self._note(
+                    f"{topic}, queue {record.queue_id}: offset {record.queue_offset} follows {queue.next_offset - 1}"
+                )
+        code = self._tags_code.of(record.topic, record.properties, record.store_timestamp_ms)
+        self._queues.unwritten_entries += queue.put(
+            record.queue_offset, record.physical_offset, record.size_bytes, code
+        )
+        if self._queues.unwritten_entries > self._config.unwritten_entries_max:
+            self._queues.spill()
+
+    def _note(self, text: str) -> None:
+        if len(self.report.anomalies) < _ANOMALIES_MAX:
+            self.report.anomalies.append(text)
+
+    # -- cutting
+
+    def _remove_files_behind(self, end: int) -> None:
+        """Files that were created ahead, and a last file that is shorter than it should be, are put right."""
+        log = self._log
+        if log.bases and (log.bases[-1] > end or log.last_file_is_short) and not self.report.damage:
+            log.cut(end)
+
+    def _cut(self, end: int, save: bool) -> None:
+        report = self.report
+        cut_end = self._log.bases[-1] + self._log.file_bytes
+        if save:
+            report.cut_saved_as = self._save_aside(end)
+        report.cut = LogRange(end, cut_end)
+        self._log.cut(end)
+
+    def _save_aside(self, begin: int) -> str:
+        """Copy the log from `begin` on to `diverged/cut-<offset>`, holes left out; durable on return."""
+        directory = self._config.path("diverged")
+        self._disk.make_directory(directory)
+        path = f"{directory}/cut-{begin:020d}"
+        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            offset = begin
+            while (next_data := self._log.next_data(offset)) is not None:
+                offset = next_data
+                file_end = self._log.base_of(offset) + self._log.file_bytes
+                window = self._log.read(offset, min(WINDOW_BYTES, file_end - offset))
+                data = memoryview(window.rstrip(b"\0"))
+                position = offset - begin
+                while data:
+                    written = self._disk.pwrite(fd, data, position)
+                    position += written
+                    data = data[written:]
+                offset = offset + len(window) if window else file_end
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.sync_directory(directory)
+        return path

@@ -1,0 +1,41 @@
+"""Which CommitLog files may go: decided here, from times and disk usage only (CleanCommitLogService)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from brokerd.store.config import StoreConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A CommitLog file that is not the active one."""
+
+    base_offset: int
+    end_offset: int
+    newest_ms: int  # no record of it is younger: the store timestamp of the record behind it
+
+
+def expired_files(
+    config: StoreConfig, files: list[LogFile], now_ms: int, used_ratio: float, keep_from_offset: int | None
+) -> list[LogFile]:
+    """The files to delete now, oldest first: always a run from the oldest on, so that the log has no hole.
+
+    Expired ones go in the hours of deleteWhen, and at any hour when the disk is fuller than diskMaxUsedSpaceRatio. With
+    cleanFileForciblyEnable, unexpired ones go too while it is fuller than diskSpaceCleanForciblyRatio, one each time, but
+    none that reaches into [keep_from_offset, ...): what somebody still has to consume.
+    """
+    by_time = time.localtime(now_ms / 1000).tm_hour in config.delete_when
+    if not by_time and used_ratio <= config.disk_max_used_space_ratio:
+        return []
+    reserved_ms = config.file_reserved_hours * 3_600_000
+    chosen = []
+    for file in files[: config.delete_file_batch_max]:
+        if file.newest_ms + reserved_ms > now_ms:
+            break
+        chosen.append(file)
+    forcibly = config.clean_file_forcibly and used_ratio > config.disk_space_clean_forcibly_ratio
+    if not chosen and forcibly and files and (keep_from_offset is None or files[0].end_offset <= keep_from_offset):
+        chosen.append(files[0])
+    return chosen

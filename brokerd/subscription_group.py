@@ -1,0 +1,141 @@
+"""SubscriptionGroupManager: which consumer groups this broker knows, and how each may consume.
+
+Persisted in config/subscriptionGroup.json before a change is answered. Source: SubscriptionGroupManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from brokerd.config import BrokerConfig
+from brokerd.metadata import MetadataFile
+from brokerd.topic_validator import invalid_group, is_system_group
+from mqwire import names
+from mqwire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+
+logger = logging.getLogger("brokerd.subscription_group")
+
+# The groups that SubscriptionGroupManager.init makes, and whether they may broadcast is true for all of them here.
+_SYSTEM_GROUPS = (
+    names.TOOLS_CONSUMER_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_SYS_RMQ_TRANS",
+)
+
+
+class SubscriptionGroupManager:
+    """The table of groups. `clock_ms` is the wall clock, for the DataVersion."""
+
+    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._clock_ms = clock_ms
+        self._file = MetadataFile(config.config_folder, "subscriptionGroup.json")
+        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.data_version = DataVersion()
+
+    def load(self) -> None:
+        """Reads subscriptionGroup.json; raises UnreadableConfigFile."""
+        wrapper = self._file.load(SubscriptionGroupWrapper)
+        if wrapper is not None:
+            self._table.update(wrapper.subscription_group_table)
+            self._forbidden.update(wrapper.forbidden_table)
+            self.data_version = wrapper.data_version
+
+    @property
+    def table(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """All groups by name; a view."""
+        return MappingProxyType(self._table)
+
+    def select(self, group: str) -> SubscriptionGroupConfig | None:
+        return self._table.get(group)
+
+    def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None."""
+        known = self._table.get(group)
+        if known is not None:
+            return known
+        if not self._config.auto_create_subscription_group and not is_system_group(group):
+            return None
+        if invalid_group(group) is not None:
+            return None
+        config = SubscriptionGroupConfig(group_name=group)
+        self.put(config)
+        logger.info("subscription group %s created on first use", group)
+        return config
+
+    def to_wrapper(self) -> SubscriptionGroupWrapper:
+        """The table as it is answered and persisted; a copy."""
+        return SubscriptionGroupWrapper(
+            subscription_group_table=dict(self._table),
+            forbidden_table={group: dict(topics) for group, topics in self._forbidden.items()},
+            data_version=self.data_version,
+        )
+
+    def put(self, config: SubscriptionGroupConfig) -> bool:
+        """Makes or replaces one group; tells whether anything changed. Raises OSError when it cannot be persisted."""
+        return self.put_all([config])
+
+    def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> bool:
+        """The same for several, with one write."""
+        before = dict(self._table)
+        for config in configs:
+            known = before.get(config.group_name)
+            attributes = merge_group_attributes({} if known is None else known.attributes, config.attributes)
+            self._table[config.group_name] = msgspec.structs.replace(config, attributes=attributes)
+        if self._table == before:
+            return False
+        self._changed(before)
+        return True
+
+    def delete(self, group: str) -> bool:
+        """Forgets a group; tells whether it was there."""
+        before = dict(self._table)
+        if self._table.pop(group, None) is None:
+            return False
+        self._forbidden.pop(group, None)
+        self._changed(before)
+        return True
+
+    def _changed(self, before: dict[str, SubscriptionGroupConfig]) -> None:
+        version = self.data_version
+        self.data_version = version.next_version(self._clock_ms())
+        try:
+            self._file.store(self._file.snapshot(self.to_wrapper().to_json()))
+        except OSError:
+            # What could not be written must not be answered as done, nor be seen by anyone.
+            self._table = before
+            self.data_version = version
+            raise
+
+
+def merge_group_attributes(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Attributes after `changes`, whose names may carry RocketMQ's + (set) or - (remove) in front."""
+    merged = dict(current)
+    for name, value in changes.items():
+        if name.startswith("-"):
+            merged.pop(name[1:], None)
+        else:
+            merged[name.removeprefix("+")] = value
+    return merged
+
+
+def invalid_group_config(config: SubscriptionGroupConfig) -> str | None:
+    """Why this group cannot be made, as a remark; None when it can."""
+    remark = invalid_group(config.group_name)
+    if remark is not None:
+        return remark
+    if not 0 <= config.retry_queue_nums <= 1024:
+        return f"retryQueueNums is {config.retry_queue_nums}: allowed is 0 (no retries) to 1024"
+    if config.retry_max_times < -1:
+        return f"retryMaxTimes is {config.retry_max_times}: allowed is -1 and above"
+    return None

@@ -1,0 +1,273 @@
+"""TopicConfigManager: which topics this broker has, with how many queues and which permission.
+
+Persisted in config/topics.json before a change is answered. Every change raises the DataVersion, so that name servers
+see it; who changes a table asks the broker to register again (`broker.register_soon()`).
+Sources: TopicConfigManager, TopicAttributes, AttributeUtil.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from brokerd.config import BrokerConfig
+from brokerd.metadata import MetadataFile
+from brokerd.topic_validator import invalid_topic, is_system_topic
+from mqwire import names
+from mqwire.bodies import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+)
+from mqwire.codes import PermName
+
+logger = logging.getLogger("brokerd.topic_config")
+
+READ_WRITE = PermName.READ | PermName.WRITE
+_SCHEDULE_TOPIC_QUEUE_NUMS = 18
+_BENCHMARK_TOPIC_QUEUE_NUMS = 1024
+_CLUSTER_TOPIC_QUEUE_NUMS = 16
+_REVIVE_QUEUE_NUMS = 8
+
+# Attributes that a topic may have, and the values that this broker can honour (None: any).
+_ATTRIBUTES: Mapping[str, frozenset[str] | None] = MappingProxyType(
+    {
+        "queue.type": frozenset({"SimpleCQ"}),
+        "cleanup.policy": frozenset({"DELETE"}),
+        "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+        "reserve.time": None,
+    }
+)
+
+
+class TopicConfigManager:
+    """The table of topics. `clock_ms` is the wall clock, for the DataVersion."""
+
+    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._clock_ms = clock_ms
+        self._file = MetadataFile(config.config_folder, "topics.json")
+        self._table: dict[str, TopicConfig] = {}
+        self._own_system_topics: frozenset[str] = frozenset()
+        self.data_version = DataVersion()
+
+    def load(self) -> None:
+        """Reads topics.json and adds the system topics; raises UnreadableConfigFile."""
+        wrapper = self._file.load(TopicConfigSerializeWrapper)
+        if wrapper is not None:
+            self._table.update(wrapper.topic_config_table)
+            self.data_version = wrapper.data_version
+        self.ensure_system_topics()
+
+    @property
+    def table(self) -> Mapping[str, TopicConfig]:
+        """All topics by name; a view."""
+        return MappingProxyType(self._table)
+
+    def select(self, topic: str) -> TopicConfig | None:
+        return self._table.get(topic)
+
+    def is_order_topic(self, topic: str) -> bool:
+        config = self._table.get(topic)
+        return config is not None and config.order
+
+    def is_system_topic(self, topic: str) -> bool:
+        """RocketMQ's system topics, and those named after this cluster and broker."""
+        return is_system_topic(topic) or topic in self._own_system_topics
+
+    def system_topics(self) -> list[str]:
+        return sorted(topic for topic in self._table if self.is_system_topic(topic))
+
+    def to_wrapper(self) -> TopicConfigAndMappingSerializeWrapper:
+        """The table as it is registered, answered and persisted; a copy."""
+        return TopicConfigAndMappingSerializeWrapper(
+            topic_config_table=dict(self._table), data_version=self.data_version
+        )
+
+    # --- changes ---
+
+    def ensure_system_topics(self) -> bool:
+        """Adds the system topics that are missing; tells whether the table changed. Also after a change of config."""
+        before = dict(self._table)
+        wanted = _system_topics(self._config)
+        self._own_system_topics = frozenset(config.topic_name for config in wanted)
+        for config in wanted:
+            known = self._table.get(config.topic_name)
+            if known is None or config.topic_name == names.AUTO_CREATE_TOPIC_KEY_TOPIC:
+                self._table[config.topic_name] = config
+            elif config.topic_name == names.RMQ_SYS_SCHEDULE_TOPIC and known.write_queue_nums < config.write_queue_nums:
+                self._table[config.topic_name] = config  # messageDelayLevel has more levels than before
+        template = self._table.get(names.AUTO_CREATE_TOPIC_KEY_TOPIC)
+        if template is not None and not self._config.auto_create_topic_enable and template.perm & PermName.INHERIT:
+            # It was on before: the topic stays readable, but no topic is made after it any more.
+            self._table[template.topic_name] = msgspec.structs.replace(template, perm=READ_WRITE)
+        if self._table == before:
+            return False
+        self._changed(before)
+        return True
+
+    def create_on_send(
+        self,
+        topic: str,
+        default_topic: str,
+        client_queue_nums: int,
+        *,
+        sys_flag: int = 0,
+    ) -> TopicConfig | None:
+        """The topic, made after `default_topic` when it does not exist and that is allowed; else None.
+
+        The number of queues is the lower of the client's wish and the template's. The caller has validated the name.
+        """
+        known = self._table.get(topic)
+        if known is not None:
+            return known
+        if default_topic == names.AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.auto_create_topic_enable:
+            return None
+        template = self._table.get(default_topic)
+        if template is None or not template.perm & PermName.INHERIT:
+            return None
+        # RocketMQ would make a topic of no queue for a wish below 1, which nobody can send to.
+        queue_nums = max(1, min(client_queue_nums, template.write_queue_nums))
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=template.perm & ~PermName.INHERIT,
+            topic_sys_flag=sys_flag,
+            topic_filter_type=template.topic_filter_type,
+        )
+        self.put(config)
+        logger.info("topic %s of %d queues created by a send", topic, queue_nums)
+        return config
+
+    def create_for_send_back(
+        self, topic: str, queue_nums: int, perm: int = READ_WRITE, *, order: bool = False, sys_flag: int = 0
+    ) -> TopicConfig:
+        """The retry or dead-letter topic, made when it does not exist (createTopicInSendMessageBackMethod)."""
+        known = self._table.get(topic)
+        if known is not None:
+            if order and not known.order:
+                known = msgspec.structs.replace(known, order=True)
+                self.put(known)
+            return known
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=perm,
+            order=order,
+            topic_sys_flag=sys_flag,
+        )
+        self.put(config)
+        return config
+
+    def put(self, config: TopicConfig) -> bool:
+        """Makes or replaces one topic; tells whether anything changed. Raises OSError when it cannot be persisted."""
+        return self.put_all([config])
+
+    def put_all(self, configs: Iterable[TopicConfig]) -> bool:
+        """The same for several, with one write."""
+        before = dict(self._table)
+        self._table.update((config.topic_name, config) for config in configs)
+        if self._table == before:
+            return False
+        self._changed(before)
+        return True
+
+    def delete(self, topics: Iterable[str]) -> bool:
+        """Forgets topics; tells whether any was there."""
+        before = dict(self._table)
+        for topic in topics:
+            self._table.pop(topic, None)
+        if self._table == before:
+            return False
+        self._changed(before)
+        return True
+
+    def touch(self) -> None:
+        """Raises the DataVersion alone: name servers are to take the table again (brokerPermission has changed)."""
+        self._changed(dict(self._table))
+
+    def _changed(self, before: dict[str, TopicConfig]) -> None:
+        version = self.data_version
+        self.data_version = version.next_version(self._clock_ms())
+        try:
+            wrapper = TopicConfigSerializeWrapper(topic_config_table=self._table, data_version=self.data_version)
+            self._file.store(self._file.snapshot(wrapper.to_json()))
+        except OSError:
+            # What could not be written must not be answered as done, nor be seen by anyone.
+            self._table = before
+            self.data_version = version
+            raise
+
+
+def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, str]:
+    """The attributes after `text`, RocketMQ's "+name=value,-name" (AttributeParser, AttributeUtil).
+
+    Raises ValueError with a remark for an unknown name or a value that this broker cannot honour.
+    """
+    merged = dict(current)
+    for part in (text or "").split(","):
+        part = part.strip()
+        if not part:
+            continue
+        sign, rest = part[0], part[1:]
+        name, _, value = rest.partition("=")
+        if sign not in "+-" or name not in _ATTRIBUTES:
+            raise ValueError(
+                f"the attribute {part[:80]!a} is not understood: write +name=value or -name, with a name of"
+                f" {', '.join(sorted(_ATTRIBUTES))}"
+            )
+        if sign == "-":
+            merged.pop(name, None)
+            continue
+        allowed = _ATTRIBUTES[name]
+        if allowed is not None and value not in allowed:
+            raise ValueError(f"{name} cannot be {value[:80]!a} here: allowed is {' or '.join(sorted(allowed))}")
+        merged[name] = value
+    return merged
+
+
+def invalid_topic_config(config: TopicConfig, *, max_queue_nums: int = 1024) -> str | None:
+    """Why this topic cannot be made, as a remark; None when it can."""
+    remark = invalid_topic(config.topic_name)
+    if remark is not None:
+        return remark
+    for name, queue_nums in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
+        if not 0 <= queue_nums <= max_queue_nums:
+            return f"{name} is {queue_nums}: allowed is 0 to {max_queue_nums}"
+    if not 0 <= config.perm <= 7:
+        return f"perm is {config.perm}: allowed is 2 (write), 4 (read), 6 (both), 0 (neither), plus 1 (inherit)"
+    if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+        return f"topicFilterType is {config.topic_filter_type[:40]!a}: allowed is SINGLE_TAG or MULTI_TAG"
+    return None
+
+
+def _system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    def topic(name: str, queue_nums: int, perm: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm)
+
+    cluster, broker = config.broker_cluster_name, config.broker_name
+    inherited = PermName.INHERIT
+    topics = [
+        topic(names.RMQ_SYS_SELF_TEST_TOPIC, 1),
+        topic(names.RMQ_SYS_BENCHMARK_TOPIC, _BENCHMARK_TOPIC_QUEUE_NUMS),
+        topic(cluster, _CLUSTER_TOPIC_QUEUE_NUMS, inherited | (READ_WRITE if config.cluster_topic_enable else 0)),
+        topic(broker, 1, inherited | (READ_WRITE if config.broker_topic_enable else 0)),
+        topic(names.RMQ_SYS_OFFSET_MOVED_EVENT, 1),
+        topic(names.RMQ_SYS_SCHEDULE_TOPIC, max(_SCHEDULE_TOPIC_QUEUE_NUMS, config.message_delay_level.maximum)),
+        topic(f"{cluster}_{names.REPLY_TOPIC_POSTFIX}", 1),
+        topic(f"rmq_sys_REVIVE_LOG_{cluster}", _REVIVE_QUEUE_NUMS),
+        topic(f"{names.SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker}", 1, inherited),
+        topic(names.RMQ_SYS_TRANS_HALF_TOPIC, 1),
+        topic(names.RMQ_SYS_TRANS_OP_HALF_TOPIC, 1),
+    ]
+    if config.auto_create_topic_enable:
+        topics.append(topic(names.AUTO_CREATE_TOPIC_KEY_TOPIC, config.default_topic_queue_nums, inherited | READ_WRITE))
+    if config.trace_topic_enable:
+        topics.append(topic(config.msg_trace_topic_name, 1))
+    return topics

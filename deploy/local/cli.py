@@ -1,0 +1,245 @@
+"""The commands of `./dev`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from deploy.local import environment as environments
+from deploy.local import tools
+from deploy.local.environment import Environment
+from deploy.local.layout import REPOSITORY, Layout
+from deploy.local.leftovers import describe, find_leftovers
+from deploy.local.stack import Stack
+from deploy.local.supervisor import MARK
+from deploy.local.terminal import DevError, Terminal
+
+NOT_RUNNING = 3  # the exit status that init scripts use for it
+INTERRUPTED = 130
+
+# Commands whose every argument, options such as -k included, is for another program.
+PASSING_ON = ("test", "bench", "sim", "powercut")
+
+CHECKS = (
+    ("ruff check", ["-m", "ruff", "check", "."]),
+    ("ruff format", ["-m", "ruff", "format", "--check", "."]),
+    ("mypy", ["-m", "mypy"]),
+    (
+        "import-linter",
+        ["-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache"],
+    ),
+)
+
+
+class Dev:
+    """One call of `./dev`: its terminal, its environment and the platform of this checkout."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self.layout = Layout.from_environment()
+        self.environment = Environment.of_checkout()
+        self.stack = Stack(self.layout, self.environment, terminal)
+
+    def up(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.RUNTIME, self.terminal)
+        self.stack.up()
+        for surprise in self.stack.ports.surprises():
+            self.terminal.warn(surprise)
+        if options.demo:
+            status = self._demo("ensure")
+            if status == INTERRUPTED:
+                raise KeyboardInterrupt
+            return status
+        self.terminal.say(f"\n  Console: {self.stack.console_url}")
+        return 0
+
+    def _demo(self, *arguments: str) -> int:
+        variables = {**self.stack.django_variables(), MARK: str(self.layout.state)}
+        return self._run(["-m", "deploy.local.demo", "--url", self.stack.console_url, *arguments], variables)
+
+    def snippets(self, options: argparse.Namespace) -> int:
+        if self.stack.processes() is None:
+            raise DevError("The platform isn't running.", "./dev up")
+        return self._demo("snippets", *options.languages)
+
+    def down(self, options: argparse.Namespace) -> int:
+        self.terminal.say("Everything is stopped." if self.stack.down() else "Nothing was running.")
+        return 0
+
+    def reset(self, options: argparse.Namespace) -> int:
+        if not self.layout.state.exists():
+            self.terminal.say("There is nothing to remove.")
+            return 0
+        question = f"Stop the platform and delete {self.layout.state} with its database, clusters and messages?"
+        if not options.yes and not self.terminal.confirm(question):
+            raise DevError("Nothing was removed.", "answer y, or say ./dev reset --yes")
+        self.stack.reset()
+        return 0
+
+    def status(self, options: argparse.Namespace) -> int:
+        processes = self.stack.processes()
+        if processes is None:
+            self.terminal.say("The platform isn't running.")
+            if leftovers := find_leftovers(self.layout.state):
+                self.terminal.warn(f"{describe(leftovers)}; ./dev down stops them")
+            return NOT_RUNNING
+        width = max(len(process.full_name) for process in processes)
+        for process in processes:
+            colour = "32" if process.state == "RUNNING" else "31"
+            state = self.terminal.paint(f"{process.state:<8}", colour)
+            self.terminal.say(f"  {process.full_name:<{width}}  {state}  {process.description}")
+        self.terminal.say(f"\n  Console: {self.stack.console_url}\n  State:   {self.layout.state}")
+        return 0 if all(process.state in ("RUNNING", "STARTING") for process in processes) else 1
+
+    def logs(self, options: argparse.Namespace) -> int:
+        logs = self._logs()
+        if not logs:
+            raise DevError("There are no logs yet.", "./dev up")
+        if options.name is None:
+            width = max(map(len, logs))
+            self.terminal.say("\n".join(f"  {name:<{width}}  {path}" for name, path in logs.items()))
+            return 0
+        if options.name not in logs:
+            raise DevError(f"There is no log {options.name!r}.", f"one of: {', '.join(logs)}")
+        command = ["tail", "-n", str(options.lines), *(["-F"] if options.follow else []), str(logs[options.name])]
+        try:
+            return subprocess.run(command, check=False).returncode
+        except KeyboardInterrupt:
+            return INTERRUPTED  # which is how one stops following
+
+    def _logs(self) -> dict[str, Path]:
+        """Log files by name: ours, and those of the tenants' daemons, running or not."""
+        files = [*self.layout.logs.glob("*.log"), *self.layout.clusters.glob("*/logs/*.log")]
+        logs = {path.stem: path for path in sorted(files)}
+        for process in self.stack.processes() or []:
+            if process.log is not None and process.log.exists():
+                logs[process.full_name] = process.log
+        return logs
+
+    def setup(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.RUNTIME if options.runtime else environments.DEVELOPMENT, self.terminal)
+        self.terminal.say(f"  {self.environment.prefix} is up to date.")
+        return 0
+
+    def lock(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.RUNTIME, self.terminal)
+        environments.lock(self.environment, self.terminal)
+        return 0
+
+    def check(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        failed = []
+        for name, arguments in CHECKS:
+            self.terminal.say(self.terminal.paint(f"== {name}", "1"))
+            if self._run(arguments) != 0:
+                failed.append(name)
+        if failed:
+            raise DevError(
+                f"Failed: {', '.join(failed)}.",
+                "see above; `.venv/bin/ruff check --fix` and `.venv/bin/ruff format` repair much.",
+            )
+        return 0
+
+    def test(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        tools.ensure_test_tools(self.terminal)
+        return self._run(["-m", "pytest", *options.arguments])
+
+    def bench(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        tools.ensure_test_tools(self.terminal)
+        return self._run(["-m", "tests.bench", *options.arguments])
+
+    def sim(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        return self._run(
+            ["-m", "tests.sim", *options.arguments], {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"}
+        )
+
+    def powercut(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        return self._run(
+            ["-m", "tests.replication.powercut", *options.arguments],
+            {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"},
+        )
+
+    def token(self, options: argparse.Namespace) -> int:
+        print(self.stack.manage("issue_token", options.tenant, *options.arguments).strip())
+        return 0
+
+    def _run(self, arguments: Sequence[str], variables: dict[str, str] | None = None) -> int:
+        """Runs the environment's Python in the checkout, on our terminal. An interrupt is its business first."""
+        environment = {**os.environ, **(variables or {})}
+        command = [str(self.environment.python), *arguments]
+        with subprocess.Popen(command, cwd=REPOSITORY, env=environment) as process:
+            while True:
+                try:
+                    status = process.wait()
+                    return status if status >= 0 else 128 - status  # as a shell counts an end by a signal
+                except KeyboardInterrupt:
+                    continue  # it got the same signal, as it is of our process group; pytest wants to write its summary
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = shutil.get_terminal_size().columns
+    parser = argparse.ArgumentParser(
+        prog="./dev",
+        description="Runs and tests Highwater on this machine. Start with `./dev up`.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=width),
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, function: Callable[[Dev, argparse.Namespace], int]) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(function=function)
+        return sub
+
+    up = command("up", "start the platform, with a demo cluster to try; harmless when it runs", Dev.up)
+    up.add_argument("--no-demo", dest="demo", action="store_false", help="without the demo tenant")
+    snippets = command("snippets", "print first programs for the demo cluster, filled in", Dev.snippets)
+    snippets.add_argument("languages", nargs="*", metavar="LANGUAGE")
+    command("down", "stop it, all clusters included; data stays", Dev.down)
+    command("status", "what runs, and where", Dev.status)
+    logs = command("logs", "list the logs, or show one", Dev.logs)
+    logs.add_argument("name", nargs="?", metavar="NAME")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on showing what is added")
+    logs.add_argument("-n", "--lines", type=int, default=100)
+    reset = command("reset", "stop it and delete all its data", Dev.reset)
+    reset.add_argument("--yes", action="store_true", help="don't ask")
+    token = command("token", "print an API token of a tenant, for scripts", Dev.token)
+    token.add_argument("tenant", metavar="TENANT")
+    command("test", "install what tests need, and run them; arguments go to pytest", Dev.test)
+    command("check", "ruff, mypy --strict, import-linter", Dev.check)
+    command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
+    command("sim", "simulate broker groups under faults, seed by seed; arguments go to tests/sim", Dev.sim)
+    command("powercut", "cut the power of replicas under load, as root; --cuts 50", Dev.powercut)
+    setup = command("setup", "only make the environment .venv/", Dev.setup)
+    setup.add_argument("--runtime", action="store_true", help="without what only tests and checks need")
+    command("lock", "write both requirements files anew from pyproject.toml", Dev.lock)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command; returns its exit status."""
+    terminal = Terminal()
+    parser = _parser()
+    if arguments and arguments[0] in PASSING_ON and arguments[1:] not in (["-h"], ["--help"]):
+        options, rest = parser.parse_args(arguments[:1]), list(arguments[1:])
+    else:
+        options, rest = parser.parse_known_args(arguments)
+        if rest and options.command != "token":  # whose further options are those of the management command
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.arguments = rest
+    try:
+        return int(options.function(Dev(terminal), options))
+    except DevError as exc:
+        terminal.error(exc)
+        return exc.exit_code
+    except KeyboardInterrupt:
+        print("\nInterrupted. `./dev up` continues where this stopped; `./dev down` stops what runs.", file=sys.stderr)
+        return INTERRUPTED

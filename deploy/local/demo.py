@@ -1,0 +1,260 @@
+"""The demo of `./dev up`: what a new user does, done for them through the same doors (sign-up page, REST API, SDK).
+
+    python -m deploy.local.demo ensure|snippets ...
+
+Runs in the environment, unlike the rest of this folder. Each step looks first, so running it again is quick and harmless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from controlplane.console.snippets import Snippet, Values, snippets_render
+from deploy.local.layout import Layout
+from deploy.local.secrets_file import load_secrets
+from deploy.local.terminal import DevError, Terminal
+from highwater import Admin, Credentials, HighwaterError, Message, Producer, ReceivedMessage
+
+EMAIL = "demo@highwater.example"
+TENANT = "demo"
+CLUSTER = "demo"
+TOPIC = "orders"
+CLUSTER_PATH = f"/api/v1/tenants/{TENANT}/clusters/{CLUSTER}/"
+TOPIC_BODY = {"name": TOPIC, "read_queue_nums": 4, "write_queue_nums": 4, "description": "Made by ./dev up"}
+
+REQUEST_TIMEOUT_S = 30.0
+OPERATION_SECONDS_MAX = 120
+# After ./dev down and up, daemons start anew, and a broker registers as soon as it serves.
+SEND_SECONDS_MAX = 45
+
+
+@dataclass(frozen=True)
+class DemoCluster:
+    """What a client program needs."""
+
+    namesrv_addr: str
+    access_key: str
+    secret_key: str
+
+    @property
+    def snippets(self) -> list[Snippet]:
+        return snippets_render(Values(self.namesrv_addr, self.access_key, self.secret_key, TOPIC))
+
+
+class Console:
+    """The demo user's browser: a session cookie and its CSRF token."""
+
+    def __init__(self, url: str, password: str) -> None:
+        # No proxies: it is the loopback.
+        self._http = httpx.Client(base_url=url, timeout=REQUEST_TIMEOUT_S, trust_env=False)
+        self._password = password
+
+    def enter(self) -> None:
+        """Logs in, or signs up the first time. Raises DevError."""
+        if not self._submit("/login/", {"login": EMAIL, "password": self._password}):
+            form = {"email": EMAIL, "password1": self._password, "password2": self._password}
+            if not self._submit("/signup/", form):
+                raise DevError(
+                    f"{EMAIL} can neither log in with the password in .local/secrets.json nor sign up.",
+                    "if you have changed the demo user's password, use ./dev up --no-demo from now on; else ./dev logs web",
+                )
+
+    def _submit(self, path: str, form: dict[str, str]) -> bool:
+        """Fills in one of the site's forms; True when it let us in."""
+        page = self._http.get(path)
+        match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        if page.status_code != httpx.codes.OK or match is None:
+            raise DevError(f"{path} answers {page.status_code} instead of a form.", "look into ./dev logs web")
+        answer = self._http.post(path, data={**form, "csrfmiddlewaretoken": match.group(1)})
+        return answer.is_redirect and "sessionid" in self._http.cookies
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """None when there is no such thing."""
+        return self._call("GET", path, None)
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        return self._call("POST", path, body) or {}
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
+        headers = {"X-CSRFToken": self._http.cookies.get("csrftoken") or ""}
+        answer = self._http.request(method, path, json=body, headers=headers)
+        if answer.status_code == httpx.codes.NOT_FOUND and method == "GET":
+            return None
+        if answer.is_error:
+            raise DevError(
+                f"{method} {path} answers {answer.status_code}: {_problem(answer)}", "look into ./dev logs web"
+            )
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def finish(self, operation: dict[str, Any]) -> None:
+        """Waits for an operation; tries a failed one again once. Raises DevError with its cause and hint."""
+        path = f"/api/v1/operations/{operation['id']}/"
+        deadline = time.monotonic() + OPERATION_SECONDS_MAX
+        while operation["state"] == "in_progress":
+            if time.monotonic() > deadline:
+                raise DevError(
+                    f"The cluster is still being made after {OPERATION_SECONDS_MAX} s.", "look into ./dev logs worker"
+                )
+            time.sleep(0.2)
+            operation = self.get(path) or operation
+        if operation["state"] == "failed":
+            error = operation.get("error") or {}
+            raise DevError(
+                f"Making the cluster failed: {error.get('cause', 'no cause was given')}",
+                f"{error.get('hint') or 'look into ./dev logs worker.'} ./dev up tries again.",
+            )
+
+
+def _problem(answer: httpx.Response) -> str:
+    """The sentence of a problem+json body."""
+    try:
+        body = answer.json()
+    except ValueError:
+        return answer.text[:300]
+    return f"{body.get('title', '')} {body.get('detail', '')} {body.get('errors') or ''}".strip()
+
+
+def ensure_cluster(console: Console) -> None:
+    """Tenant and cluster, each made unless it is there."""
+    if console.get(f"/api/v1/tenants/{TENANT}/") is None:
+        console.post("/api/v1/tenants/", {"slug": TENANT, "name": "Demo"})
+    cluster = console.get(CLUSTER_PATH)
+    if cluster is None:
+        console.finish(console.post(f"/api/v1/tenants/{TENANT}/clusters/", {"slug": CLUSTER, "name": "Demo"}))
+    elif cluster["state"] != "running":
+        latest = (console.get(f"/api/v1/tenants/{TENANT}/operations/?cluster={CLUSTER}") or {})["results"][0]
+        if latest["state"] == "failed":
+            latest = console.post(f"/api/v1/operations/{latest['id']}/retry/")
+        console.finish(latest)
+
+
+def topic_is_there(console: Console) -> bool:
+    """False also for a topic whose creation failed: creating it again is how to retry."""
+    topic = console.get(f"{CLUSTER_PATH}topics/{TOPIC}/?live=false")
+    return topic is not None and topic["state"] == "active"
+
+
+def describe_cluster(console: Console) -> DemoCluster:
+    """Its address, and the first credential that an application may use. Raises DevError when there is none."""
+    cluster = console.get(CLUSTER_PATH)
+    credentials = (console.get(f"{CLUSTER_PATH}credentials/") or {"results": []})["results"]
+    app = next((credential for credential in credentials if credential["role"] == "app"), None)
+    if cluster is None or cluster["state"] != "running" or app is None:
+        raise DevError("There is no running demo cluster with a credential.", "./dev up")
+    revealed = console.post(f"{CLUSTER_PATH}credentials/{app['access_key']}/reveal/")
+    return DemoCluster(cluster["namesrv_addr"], revealed["access_key"], revealed["secret_key"])
+
+
+def send_and_read_back(cluster: DemoCluster) -> ReceivedMessage:
+    """One message through the cluster, by the SDK with the tenant's own credentials. Raises DevError."""
+    credentials = Credentials(cluster.access_key, cluster.secret_key)
+    body = f"Hello from ./dev up at {time.strftime('%H:%M:%S')}".encode()
+    deadline = time.monotonic() + SEND_SECONDS_MAX
+    while True:
+        try:
+            with Producer(cluster.namesrv_addr, "dev-up", credentials=credentials) as producer:
+                result = producer.send(Message(TOPIC, body, tags="hello", keys=["first"]))
+            with Admin(cluster.namesrv_addr, credentials=credentials) as admin:
+                messages = admin.pull(result.queue, result.queue_offset, max_messages=1)
+        except HighwaterError as exc:
+            if time.monotonic() > deadline:
+                raise DevError(f"The demo cluster does not take a message: {exc}", "./dev status, ./dev logs") from exc
+            time.sleep(0.3)
+            continue
+        if [message.body for message in messages] != [body]:
+            raise DevError(
+                f"What was sent did not come back: {messages}", "./dev logs; this is a bug, please report it"
+            )
+        return messages[0]
+
+
+def print_snippets(terminal: Terminal, cluster: DemoCluster, languages: list[str]) -> None:
+    known = [snippet.name for snippet in cluster.snippets]
+    if unknown := set(languages).difference(known):
+        raise DevError(f"There is no first program in {', '.join(unknown)}.", f"choose from {', '.join(known)}")
+    for snippet in cluster.snippets:
+        if languages and snippet.name not in languages:
+            continue
+        terminal.say(terminal.paint(f"\n──── {snippet.title} " + "─" * (70 - len(snippet.title)), "1"))
+        terminal.say(snippet.note)
+        for file in snippet.files:
+            terminal.say(terminal.paint(f"\n── {file.title}", "36"))
+            terminal.say(file.text)
+
+
+def print_summary(terminal: Terminal, url: str, password: str, cluster: DemoCluster) -> None:
+    lines = {
+        "Console": url,
+        "Log in": f"{EMAIL}  {password}",
+        "Name server": cluster.namesrv_addr,
+        "Access key": cluster.access_key,
+        "Secret key": cluster.secret_key,
+        "Topic": TOPIC,
+    }
+    terminal.say()
+    for name, value in lines.items():
+        terminal.say(f"  {name:<12}{terminal.paint(value, '1')}")
+    languages = "|".join(snippet.name for snippet in cluster.snippets)
+    terminal.say(f"\n  First programs, filled in:  ./dev snippets [{languages}]")
+    terminal.say(f"  A token for the REST API:   ./dev token {TENANT}")
+
+
+def ensure(terminal: Terminal, url: str, password: str) -> None:
+    """The whole demo; prints the first programs when the topic was made by this call, and what to know in any case."""
+    console = Console(url, password)
+    console.enter()
+    cluster_row = console.get(CLUSTER_PATH)
+    if cluster_row is None or cluster_row["state"] != "running":
+        with terminal.step("Making the demo cluster, by the REST API"):
+            ensure_cluster(console)
+    is_new = not topic_is_there(console)
+    if is_new:
+        with terminal.step(f"Making its topic {TOPIC}"):
+            console.post(f"{CLUSTER_PATH}topics/", TOPIC_BODY)
+    cluster = describe_cluster(console)
+    with terminal.step("Sending a message and reading it back"):
+        message = send_and_read_back(cluster)
+    terminal.say(
+        f"    “{message.body.decode()}” lies at offset {message.queue_offset} of queue {message.queue.queue_id}"
+    )
+    if is_new:
+        print_snippets(terminal, cluster, [])
+    print_summary(terminal, url, password, cluster)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("what", choices=["ensure", "snippets"])
+    parser.add_argument("languages", nargs="*")
+    options = parser.parse_args(arguments)
+    terminal = Terminal()
+    password = load_secrets(Layout.from_environment().secrets_file)["demo"]
+    try:
+        if options.what == "ensure":
+            ensure(terminal, options.url, password)
+        else:
+            console = Console(options.url, password)
+            console.enter()
+            print_snippets(terminal, describe_cluster(console), options.languages)
+    except DevError as exc:
+        terminal.error(exc)
+        return exc.exit_code
+    except httpx.TransportError as exc:
+        terminal.error(DevError(f"The web server does not answer: {exc}", "look into ./dev logs web"))
+        return 1
+    except KeyboardInterrupt:
+        return 130  # ./dev says the rest
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

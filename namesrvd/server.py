@@ -1,0 +1,254 @@
+"""The name server's sockets: accept, read, decode all, process, answer in one send.
+
+Resource handling: a peer that nobody knows may send frames of 64 KiB; a broker's first registration may be larger, but
+all such frames that are under way share one allowance. Who drips a frame, or doesn't read its answers, is cut off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import socket
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from mqwire.codes import ResponseCode
+from mqwire.connection import Connection
+from mqwire.errors import RemoteProtocolError
+from namesrvd.acl import AclConfigError, AdminAccounts
+from namesrvd.kv_config import KVConfigManager, write_durably
+from namesrvd.processor import Outcome, Processor
+from namesrvd.route_info import RouteInfoManager
+
+if TYPE_CHECKING:
+    from mqwire.command import RemotingCommand
+    from namesrvd.config import NamesrvConfig
+
+logger = logging.getLogger(__name__)
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+MAX_HEADER_BYTES: Final = 64 * 1024
+# What anybody may have under way...
+UNTRUSTED_FRAME_BYTES: Final = 64 * 1024
+# ...and what all strangers together may have in larger frames: a few large brokers that register for the first time.
+UNTRUSTED_LARGE_FRAMES_BYTES: Final = 64 * 1024 * 1024
+# A broker on a slow line that delivers is given longer than the frame timeout.
+_FRAME_BYTES_PER_S: Final = 64 * 1024
+_RECEIVE_BYTES: Final = 64 * 1024
+# Answers are sent together, but not more of them than this at once are held.
+_SEND_BYTES: Final = 256 * 1024
+# Others get their turn after this many requests of one peer.
+_REQUESTS_PER_TURN: Final = 64
+
+_ids = itertools.count(1)
+
+
+class Peer:
+    """One connection. Equal only to itself, so it can stand for the channel in the registry."""
+
+    __slots__ = ("_name", "connection", "large_frame_bytes", "partial_since_s", "scope", "stream", "trusted")
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.scope = trio.CancelScope()
+        self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
+        self.trusted = False
+        self.large_frame_bytes = 0
+        self.partial_since_s: float | None = None
+        address = stream.socket.getpeername()
+        self._name = f"{address[0]}:{address[1]}#{next(_ids)}"
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+@dataclass(slots=True)
+class _Answers:
+    """The answers of one wake-up that are not sent yet."""
+
+    replies: list[RemotingCommand] = field(default_factory=list)
+    changing_kv: list[RemotingCommand] = field(default_factory=list)
+    kv_changed: bool = False
+    body_bytes: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        if outcome.reply is not None:
+            self.replies.append(outcome.reply)
+            self.body_bytes += len(outcome.reply.body)
+        if outcome.kv_changed:
+            self.kv_changed = True
+            if outcome.reply is not None:
+                self.changing_kv.append(outcome.reply)
+
+
+class Server:
+    """Listens and serves until cancelled."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        processor: Processor,
+        route_info: RouteInfoManager,
+        kv_config: KVConfigManager,
+        accounts: AdminAccounts | None,
+    ) -> None:
+        self._config = config
+        self._processor = processor
+        self._routes = route_info
+        self._kv = kv_config
+        self._accounts = accounts
+        self._kv_lock = trio.Lock()
+        self._peers: set[Peer] = set()
+        self._large_frame_bytes = 0
+
+    async def run(self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; `started` tells the listening address. Raises OSError when it can't be had."""
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._bind()))
+        address = listener.socket.getsockname()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._scan)
+            await nursery.start(partial(trio.serve_listeners, self._serve, [listener]))
+            task_status.started((address[0], address[1]))
+
+    def _bind(self) -> socket.socket:
+        config = self._config
+        family = socket.AF_INET6 if ":" in config.bind_address else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((config.bind_address, config.listen_port))
+            listener.listen(config.server_socket_backlog)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    async def _scan(self) -> None:
+        while True:
+            await trio.sleep(self._config.scan_not_active_broker_interval_ms / 1000)
+            for channel in self._routes.scan_not_active_brokers():
+                if isinstance(channel, Peer):
+                    channel.scope.cancel()
+            if self._accounts is not None:
+                try:
+                    if self._accounts.refresh():
+                        logger.info("the accounts have changed and were read again")
+                except AclConfigError as error:
+                    logger.error("the accounts stay as they were: %s", error)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        if len(self._peers) >= self._config.max_connections:
+            logger.warning("refusing a connection: %d are open", len(self._peers))
+            await stream.aclose()
+            return
+        try:
+            peer = Peer(stream)
+        except OSError:  # it has gone already
+            await stream.aclose()
+            return
+        self._peers.add(peer)
+        try:
+            with peer.scope:
+                await self._serve_requests(peer)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            logger.debug("%r: %s", peer, error)
+        except RemoteProtocolError as error:
+            logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
+        except Exception:
+            # A fault of ours costs this peer its connection, not everybody the name server.
+            logger.exception("%r: closing after an error of this program", peer)
+        finally:
+            self._account(peer, 0)
+            self._peers.discard(peer)
+            self._routes.on_channel_closed(peer)
+            await trio.aclose_forcefully(stream)
+
+    async def _serve_requests(self, peer: Peer) -> None:
+        connection = peer.connection
+        while data := await self._receive(peer):
+            connection.receive_data(data)
+            # Again until nothing comes: a malformed frame behind good ones is told by the call after theirs.
+            while commands := connection.commands():
+                await self._process(peer, commands)
+                peer.partial_since_s = None
+            self._check_unfinished_frame(peer, connection.buffered_bytes)
+
+    async def _receive(self, peer: Peer) -> bytes | bytearray:
+        """What has arrived; nothing when the peer is gone or has used up its time."""
+        now_s = trio.current_time()
+        deadline_s = now_s + self._config.server_channel_max_idle_time_seconds
+        why = "it has been silent for too long"
+        if peer.partial_since_s is not None:
+            patience_s = self._config.frame_read_timeout_ms / 1000
+            patience_s += peer.connection.buffered_bytes / _FRAME_BYTES_PER_S
+            if peer.partial_since_s + patience_s < deadline_s:
+                deadline_s = peer.partial_since_s + patience_s
+                why = "a frame has been incomplete for too long"
+        with trio.move_on_at(deadline_s):
+            return await peer.stream.receive_some(_RECEIVE_BYTES)
+        logger.info("%r: closing, %s", peer, why)
+        return b""
+
+    def _check_unfinished_frame(self, peer: Peer, unfinished_bytes: int) -> None:
+        if unfinished_bytes == 0:
+            peer.partial_since_s = None
+        elif peer.partial_since_s is None:
+            peer.partial_since_s = trio.current_time()
+        large = not peer.trusted and unfinished_bytes > UNTRUSTED_FRAME_BYTES
+        self._account(peer, unfinished_bytes if large else 0)
+        if self._large_frame_bytes > UNTRUSTED_LARGE_FRAMES_BYTES:
+            raise RemoteProtocolError(
+                f"an unknown peer sends a frame above {UNTRUSTED_FRAME_BYTES} bytes while others do; try again later"
+            )
+
+    def _account(self, peer: Peer, large_frame_bytes: int) -> None:
+        self._large_frame_bytes += large_frame_bytes - peer.large_frame_bytes
+        peer.large_frame_bytes = large_frame_bytes
+
+    async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:
+        answers = _Answers()
+        for number, command in enumerate(commands, 1):
+            outcome = self._processor.process(peer, command)
+            if outcome is None:
+                continue
+            peer.trusted = peer.trusted or outcome.trusted
+            answers.add(outcome)
+            if number % _REQUESTS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+            if answers.body_bytes > _SEND_BYTES:
+                await self._send(peer, answers)
+                answers = _Answers()
+        await self._send(peer, answers)
+
+    async def _send(self, peer: Peer, answers: _Answers) -> None:
+        if answers.kv_changed:
+            await self._persist_kv_config(answers.changing_kv)
+        if not answers.replies:
+            return
+        data = b"".join([reply.encode() for reply in answers.replies])
+        patience_s = self._config.frame_read_timeout_ms / 1000 + len(data) / _FRAME_BYTES_PER_S
+        with trio.move_on_after(patience_s) as scope:
+            await peer.stream.send_all(data)
+        if scope.cancelled_caught:
+            logger.warning("%r: closing, it does not read its answers", peer)
+            raise trio.ClosedResourceError
+
+    async def _persist_kv_config(self, replies: list[RemotingCommand]) -> None:
+        """Write the table before the answers go out; they tell when it can't be written."""
+        try:
+            async with self._kv_lock:
+                await trio.to_thread.run_sync(write_durably, self._config.kv_config_path, self._kv.encode())
+        except OSError as error:
+            logger.error("%s cannot be written: %s", self._config.kv_config_path, error)
+            for reply in replies:
+                reply.code = ResponseCode.SYSTEM_ERROR
+                reply.remark = f"the KV configuration was changed but cannot be written: {error.strerror or error}"
+
+
+def monotonic_ms() -> float:
+    """The registry's clock: never set back, in milliseconds, in the current trio run."""
+    return math.floor(trio.current_time() * 1000)

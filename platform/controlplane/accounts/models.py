@@ -1,0 +1,101 @@
+"""Users and API tokens."""
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.models import PermissionsMixin
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+from django.utils import timezone
+
+from controlplane.common.models import BaseModel
+
+
+class UserManager(BaseUserManager["User"]):
+    """Creates users; addresses are stored in lower case, so that one mailbox is one user."""
+
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        """Return the new user; `password=None` makes an unusable password."""
+        if not email:
+            raise ValueError("A user needs an e-mail address")
+        user = self.model(email=email.strip().lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        """Return a new user who passes every permission check of Django's own."""
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+    def get_by_natural_key(self, username: str | None) -> "User":
+        return self.get(email=(username or "").strip().lower())
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person. The e-mail address is the login."""
+
+    email = models.EmailField(max_length=254, unique=True)
+    name = models.CharField(max_length=100, blank=True)
+    is_staff = models.BooleanField(default=False)
+    is_active = models.BooleanField(default=True)
+    date_joined = models.DateTimeField(default=timezone.now)
+
+    objects: ClassVar[UserManager] = UserManager()
+
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    class Meta:
+        # With the unique index: one mailbox is one user, however it is typed.
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="user_email_lower_case")
+        ]
+
+    def __str__(self) -> str:
+        return self.email
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the address in lower case, whoever set it (django-allauth's adapter keeps the domain part only)."""
+        self.email = self.email.strip().lower()
+        super().save(*args, **kwargs)
+
+    @property
+    def principal(self) -> str:
+        """A stable key of the caller, for rate limits and idempotency keys (at most 64 characters)."""
+        return f"user:{self.pk}"
+
+    def get_full_name(self) -> str:
+        return self.name or self.email
+
+    def get_short_name(self) -> str:
+        return self.name or self.email.partition("@")[0]
+
+
+class ApiToken(BaseModel):
+    """A token of one tenant: `hw_<env>_<public_id>_<secret>`, of which only SHA-256 is stored.
+
+    With `user`, it acts as that member, never above the member's present role. Without, it is a service token that
+    outlives its issuer.
+    """
+
+    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="api_tokens")
+    user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    public_id = models.CharField(max_length=16, unique=True)
+    secret_hash = models.CharField(max_length=64)
+    role = models.CharField(max_length=16)
+    scopes = models.JSONField(default=list)
+    created_by = models.CharField(max_length=254, blank=True)
+    expires_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.public_id})"
+
+    @property
+    def is_live(self) -> bool:
+        """Neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())

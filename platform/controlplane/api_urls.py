@@ -1,0 +1,18 @@
+"""The REST API, version 1."""
+
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    # Swagger UI with files of ours; the split view's script is a request of its own, as nothing inline is allowed.
+    path(
+        "docs/",
+        SpectacularSwaggerSplitView.as_view(url_name="schema", template_name="api/reference.html"),
+        name="api-reference",
+    ),
+    path("tenants/", include("controlplane.tenants.urls")),
+    path("", include("controlplane.clusters.urls")),
+    path("", include("controlplane.topics.urls")),
+    path("", include("controlplane.failover.urls")),
+]

@@ -1,0 +1,223 @@
+"""REST: clusters, credentials and operations."""
+
+import uuid
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.clusters.api_base import ClusterApi
+from controlplane.clusters.credential_services import (
+    Permissions,
+    credential_create,
+    credential_delete,
+    credential_reveal,
+)
+from controlplane.clusters.models import Cluster, Operation
+from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.selectors import (
+    cluster_get,
+    cluster_list,
+    credential_get,
+    credential_list,
+    operation_get,
+    operation_list,
+)
+from controlplane.clusters.serializers import (
+    ClusterCreateSerializer,
+    ClusterSerializer,
+    ClusterUpdateSerializer,
+    CredentialCreateSerializer,
+    CredentialSecretSerializer,
+    CredentialSerializer,
+    CredentialWithSecretSerializer,
+    OperationSerializer,
+)
+from controlplane.clusters.services import cluster_create, cluster_delete, cluster_grow, cluster_update
+from controlplane.common.api import Api, accepted
+from controlplane.common.etags import etag_response, require_match
+from controlplane.common.idempotency import idempotent
+from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.tenants.api_base import TenantApi, actor_of
+from controlplane.tenants.rules import actor_require
+
+_IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="The ETag that was read.")
+_IF_NONE_MATCH = OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER, description="The ETag that is known.")
+
+
+class ClusterListApi(TenantApi):
+    """Clusters of a tenant."""
+
+    permissions: ClassVar = {"GET": "cluster.view", "POST": "cluster.create"}
+
+    @extend_schema(operation_id="cluster_list", responses=ClusterSerializer(many=True))
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the clusters."""
+        return paginated(self, request, cluster_list(self.tenant), ClusterSerializer)
+
+    @extend_schema(operation_id="cluster_create", request=ClusterCreateSerializer, responses={202: OperationSerializer})
+    @idempotent
+    def post(self, request: Request, tenant: str) -> Response:
+        """Create a cluster. The answer is the operation that provisions it; its `resource` is the cluster's path."""
+        form = ClusterCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        _, operation = cluster_create(actor=self.actor, tenant=self.tenant, **form.validated_data)
+        return accepted(_operation(operation))
+
+
+class ClusterDetailApi(ClusterApi):
+    """One cluster."""
+
+    permissions: ClassVar = {"GET": "cluster.view", "PATCH": "cluster.update", "DELETE": "cluster.delete"}
+
+    @extend_schema(
+        operation_id="cluster_get", parameters=[_IF_NONE_MATCH], responses={200: ClusterSerializer, 304: None}
+    )
+    def get(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Return the cluster, with an ETag."""
+        return etag_response(request, _cluster(self.cluster))
+
+    @extend_schema(
+        operation_id="cluster_update",
+        parameters=[_IF_MATCH],
+        request=ClusterUpdateSerializer,
+        responses=ClusterSerializer,
+    )
+    def patch(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Change the display name or the failover policy; with If-Match only if nobody changed the cluster since."""
+        require_match(request, _cluster(self.cluster))
+        form = ClusterUpdateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        cluster_update(actor=self.actor, cluster=self.cluster, **form.validated_data)
+        return etag_response(request, _cluster(cluster_get(self.tenant, cluster)))
+
+    @extend_schema(operation_id="cluster_delete", responses={202: OperationSerializer})
+    def delete(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Delete the cluster with all its messages. The answer is the operation."""
+        return accepted(_operation(cluster_delete(actor=self.actor, cluster=self.cluster)))
+
+
+class ClusterGrowApi(ClusterApi):
+    """More broker groups."""
+
+    permissions: ClassVar = {"POST": "cluster.grow"}
+
+    @extend_schema(operation_id="cluster_grow", request=None, responses={202: OperationSerializer}, tags=["clusters"])
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Add a broker group like the others; the topics' queues are spread to it. The answer is the operation."""
+        return accepted(_operation(cluster_grow(actor=self.actor, cluster=self.cluster)))
+
+
+class CredentialListApi(ClusterApi):
+    """Credentials of a cluster."""
+
+    permissions: ClassVar = {"GET": "credential.view", "POST": "credential.create"}
+
+    @extend_schema(operation_id="credential_list", responses=CredentialSerializer(many=True))
+    def get(self, request: Request, tenant: str, cluster: str) -> Response:
+        """List the credentials, without their secrets."""
+        return paginated(self, request, credential_list(self.cluster), CredentialSerializer)
+
+    @extend_schema(
+        operation_id="credential_create",
+        request=CredentialCreateSerializer,
+        responses={201: CredentialWithSecretSerializer},
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Create a credential on every broker; the answer holds the secret."""
+        form = CredentialCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(form.validated_data)
+        name, role = values.pop("name"), values.pop("role")
+        created = credential_create(
+            actor=self.actor, cluster=self.cluster, name=name, role=role, permissions=Permissions(**values)
+        )
+        data = {**CredentialSerializer(created.credential).data, "secret_key": created.secret_key}
+        location = f"{self.cluster.path}credentials/{created.credential.access_key}/"
+        return Response(data, status=201, headers={"Location": location})
+
+
+class CredentialDetailApi(ClusterApi):
+    """One credential."""
+
+    permissions: ClassVar = {"GET": "credential.view", "DELETE": "credential.delete"}
+
+    @extend_schema(operation_id="credential_get", responses=CredentialSerializer)
+    def get(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
+        """Return the credential, without its secret."""
+        return Response(CredentialSerializer(credential_get(self.cluster, access_key)).data)
+
+    @extend_schema(operation_id="credential_delete", responses={204: None})
+    def delete(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
+        """Delete the credential from every broker."""
+        credential_delete(actor=self.actor, credential=credential_get(self.cluster, access_key))
+        return Response(status=204)
+
+
+class CredentialRevealApi(ClusterApi):
+    """The secret of a credential."""
+
+    permissions: ClassVar = {"POST": "credential.reveal"}
+
+    @extend_schema(
+        operation_id="credential_reveal", request=None, responses=CredentialSecretSerializer, tags=["credentials"]
+    )
+    def post(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
+        """Return the secret. Each look is written to the audit trail."""
+        credential = credential_get(self.cluster, access_key)
+        secret_key = credential_reveal(actor=self.actor, credential=credential)
+        return Response({"access_key": credential.access_key, "secret_key": secret_key})
+
+
+class TenantOperationListApi(TenantApi):
+    """Operations of a tenant."""
+
+    permissions: ClassVar = {"GET": "operation.view"}
+    pagination_class: type[CursorPagination] = NewestFirst
+
+    @extend_schema(
+        operation_id="operation_list",
+        parameters=[OpenApiParameter("cluster", str, description="The slug of one cluster.")],
+        responses=OperationSerializer(many=True),
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the operations, newest first; of one cluster when `cluster` is given."""
+        slug = request.query_params.get("cluster")
+        cluster = cluster_get(self.tenant, slug) if slug else None
+        return paginated(self, request, operation_list(self.tenant, cluster), OperationSerializer)
+
+
+class OperationDetailApi(Api):
+    """One operation."""
+
+    @extend_schema(operation_id="operation_get", responses=OperationSerializer)
+    def get(self, request: Request, operation_id: uuid.UUID) -> Response:
+        """Return the operation: poll it until `state` is not `in_progress`."""
+        return Response(_operation(operation_get(actor_of(request), operation_id)))
+
+
+class OperationRetryApi(Api):
+    """The retry of an operation."""
+
+    @extend_schema(
+        operation_id="operation_retry", request=None, responses={202: OperationSerializer}, tags=["operations"]
+    )
+    @idempotent
+    def post(self, request: Request, operation_id: uuid.UUID) -> Response:
+        """Run a failed operation again."""
+        actor = actor_of(request)
+        operation = operation_get(actor, operation_id)
+        actor_require(actor, "operation.retry", operation.tenant)
+        operation_retry(actor=actor, operation=operation)
+        return accepted(_operation(operation_get(actor, operation_id)))
+
+
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    return dict(ClusterSerializer(cluster).data)
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    return dict(OperationSerializer(operation).data)

@@ -1,0 +1,280 @@
+"""Operations and their steps as a machine of compare-and-sets. It knows neither daemons nor Celery's workers.
+
+    step      PENDING -> RUNNING (claim) -> COMPLETED | FAILED, or back to PENDING (it waits, or its worker died)
+    operation IN_PROGRESS -> COMPLETED | FAILED, and FAILED -> IN_PROGRESS (retry)
+
+Each arrow is one `UPDATE ... WHERE state = OLD`, on the row's own columns only: with a join in the WHERE,
+PostgreSQL would not look again at the row after waiting for another worker's lock, and both would win.
+"""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery import current_app
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterState,
+    Operation,
+    OperationState,
+    OperationStep,
+    OperationType,
+    StepState,
+)
+from controlplane.clusters.workflows import WORKFLOWS, step_definition
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import Conflict
+from controlplane.common.logging import get_logger
+
+_log = get_logger("controlplane.operations")
+
+STEP_TASK = "provisioning.operation_step_run"
+# A step's lease is longer than Celery's hard time limit of a task: a claim never ends before the worker that holds it.
+# Failover's steps say otherwise (workflows.py).
+# A pending step that nobody took for this long lost its message (Redis was down or emptied).
+_LOST_AFTER = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class StepClaim:
+    """The right to run one step, until the lease ends or somebody else takes over."""
+
+    step_id: uuid.UUID
+    claim: uuid.UUID
+
+
+def operation_start(
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    operation_type: OperationType,
+    resource: str = "",
+    metadata: dict[str, Any] | None = None,
+) -> Operation:
+    """Write the operation with its steps and enqueue the first. Call it inside the transaction of the state change.
+
+    `resource` is the API path of what is being changed, the cluster's when not given.
+
+    Raises Conflict while another operation on the cluster is in progress.
+    """
+    try:
+        with transaction.atomic():
+            operation = Operation.objects.create(
+                tenant=cluster.tenant,
+                cluster=cluster,
+                type=operation_type,
+                resource=resource or cluster.path,
+                metadata=metadata or {},
+                requested_by=actor_label(actor),
+            )
+    except IntegrityError:
+        raise Conflict(
+            "Another operation on this cluster is in progress.",
+            code="operation_in_progress",
+            hint="Wait until it has finished, and ask again.",
+        ) from None
+    OperationStep.objects.bulk_create(
+        OperationStep(operation=operation, position=position, name=definition.name)
+        for position, definition in enumerate(WORKFLOWS[operation_type])
+    )
+    _enqueue_next(operation)
+    return operation
+
+
+def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
+    """Run a failed operation again from its first step; every step is harmless when its work is done already.
+
+    Raises Conflict when it hasn't failed, or when the cluster has moved on since.
+    """
+    expected = {
+        OperationType.CLUSTER_CREATE: (ClusterState.FAILED, ClusterState.PROVISIONING),
+        OperationType.CLUSTER_DELETE: (ClusterState.DELETING, ClusterState.DELETING),
+    }.get(OperationType(operation.type), (ClusterState.RUNNING, ClusterState.RUNNING))
+    moved_on = Conflict("The cluster has moved on since this operation.", code="operation_outdated")
+    try:
+        with transaction.atomic():
+            won = Operation.objects.filter(pk=operation.pk, state=OperationState.FAILED).update(
+                state=OperationState.IN_PROGRESS, error=None, finished_at=None, updated_at=timezone.now()
+            )
+            if won != 1:
+                raise Conflict("Only a failed operation can be retried.", code="operation_not_failed")
+            if Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at).exists():
+                raise moved_on
+            moved = Cluster.objects.filter(pk=operation.cluster_id, state=expected[0]).update(
+                state=expected[1], error=None, updated_at=timezone.now()
+            )
+            if moved != 1:
+                raise moved_on
+            OperationStep.objects.filter(operation=operation).update(
+                state=StepState.PENDING,
+                claim=None,
+                lease_until=None,
+                not_before=None,
+                started_at=None,
+                finished_at=None,
+                message="",
+                updated_at=timezone.now(),
+            )
+            audit_event_record(
+                actor=actor, action="operation.retry", resource=operation.path, tenant_id=operation.tenant_id
+            )
+            _enqueue_next(operation)
+    except IntegrityError:
+        raise Conflict("Another operation on this cluster is in progress.", code="operation_in_progress") from None
+    operation.refresh_from_db()
+    return operation
+
+
+def step_claim(step_id: uuid.UUID) -> StepClaim | None:
+    """Take a step to run it, or None: it isn't its turn, it waits, it's done, or another worker has it."""
+    now = timezone.now()
+    step = OperationStep.objects.select_related("operation").filter(pk=step_id).first()
+    if step is None or step.operation.state != OperationState.IN_PROGRESS:
+        return None
+    if step.not_before is not None and step.not_before > now:
+        return None
+    earlier = OperationStep.objects.filter(operation=step.operation_id, position__lt=step.position)
+    if earlier.exclude(state=StepState.COMPLETED).exists():
+        return None
+    claim = uuid.uuid4()
+    won = OperationStep.objects.filter(pk=step_id, state=StepState.PENDING).update(
+        state=StepState.RUNNING,
+        claim=claim,
+        lease_until=now + timedelta(seconds=step_definition(step.operation.type, step.name).lease_s),
+        not_before=None,
+        attempts=F("attempts") + 1,
+        started_at=Coalesce("started_at", now),
+        updated_at=now,
+    )
+    return StepClaim(step_id, claim) if won == 1 else None
+
+
+def step_at_once(step_id: uuid.UUID) -> uuid.UUID | None:
+    """Return the step behind this one if the same worker should go on with it: while a group has no master, no step
+    waits in the queue behind other work.
+    """
+    step = OperationStep.objects.select_related("operation").filter(pk=step_id).first()
+    if step is None or step.operation.type not in (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER):
+        return None
+    following = OperationStep.objects.filter(operation=step.operation_id, position=step.position + 1).first()
+    return None if following is None else following.pk
+
+
+def step_complete(claim: StepClaim) -> bool:
+    """Finish a step and enqueue the next, or finish the operation. False: the claim was lost, nothing is changed."""
+    with transaction.atomic():
+        if not _leave_running(claim, StepState.COMPLETED, message=""):
+            return False
+        operation = Operation.objects.get(steps=claim.step_id)
+        if not _enqueue_next(operation):
+            Operation.objects.filter(pk=operation.pk, state=OperationState.IN_PROGRESS).update(
+                state=OperationState.COMPLETED, finished_at=timezone.now(), updated_at=timezone.now()
+            )
+    return True
+
+
+def step_wait(claim: StepClaim, *, delay_s: float, message: str) -> bool:
+    """Put a step back, to be looked at again after `delay_s`. False: the claim was lost.
+
+    A step that waited longer than its definition allows fails with `message` as the cause: see `step_is_overdue`.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        won = OperationStep.objects.filter(pk=claim.step_id, state=StepState.RUNNING, claim=claim.claim).update(
+            state=StepState.PENDING,
+            claim=None,
+            lease_until=None,
+            not_before=now + timedelta(seconds=delay_s),
+            message=message[:1024],
+            updated_at=now,
+        )
+        if won == 1:
+            step_enqueue(claim.step_id, delay_s=delay_s)
+    return won == 1
+
+
+def step_is_overdue(step: OperationStep, now: datetime) -> bool:
+    """Return whether a waiting step has used up its time."""
+    timeout_s = step_definition(step.operation.type, step.name).timeout_s
+    return step.started_at is not None and now - step.started_at > timedelta(seconds=timeout_s)
+
+
+def step_fail(claim: StepClaim, *, cause: str, hint: str = "") -> bool:
+    """Fail a step, its operation and its cluster, with the cause that people will read. False: the claim was lost."""
+    now = timezone.now()
+    with transaction.atomic():
+        if not _leave_running(claim, StepState.FAILED, message=cause):
+            return False
+        step = OperationStep.objects.select_related("operation").get(pk=claim.step_id)
+        error = {"cause": cause, "hint": hint, "step": step.name}
+        Operation.objects.filter(pk=step.operation_id, state=OperationState.IN_PROGRESS).update(
+            state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
+        )
+        cluster = Cluster.objects.filter(pk=step.operation.cluster_id)
+        cluster.filter(state=ClusterState.PROVISIONING).update(state=ClusterState.FAILED, updated_at=now)
+        cluster.filter(state__in=[ClusterState.FAILED, ClusterState.DELETING]).update(error=error, updated_at=now)
+    _log.warning("step failed", step=step.name, operation=str(step.operation_id), cause=cause)
+    return True
+
+
+def operations_resume() -> int:
+    """Put back steps whose worker died, and enqueue again what nobody took. Returns how many were enqueued.
+
+    Harmless at any time and from any number of workers: only a claim starts a step.
+    """
+    now = timezone.now()
+    resumed = 0
+    expired = OperationStep.objects.filter(state=StepState.RUNNING, lease_until__lt=now)
+    for step_id, claim in expired.values_list("pk", "claim"):
+        with transaction.atomic():
+            won = OperationStep.objects.filter(pk=step_id, state=StepState.RUNNING, claim=claim).update(
+                state=StepState.PENDING, claim=None, lease_until=None, message="its worker ended", updated_at=now
+            )
+            if won == 1:
+                step_enqueue(step_id)
+                resumed += 1
+    for operation in Operation.objects.filter(state=OperationState.IN_PROGRESS):
+        step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+        if step is None or step.state != StepState.PENDING:
+            continue
+        due = max(step.updated_at, step.not_before or step.updated_at)
+        if due < now - _LOST_AFTER:
+            step_enqueue(step.pk)
+            resumed += 1
+    return resumed
+
+
+def step_enqueue(step_id: uuid.UUID, *, delay_s: float = 0) -> None:
+    """Send the step to the workers once the present transaction has committed.
+
+    A broken queue is logged, not raised: the rows are the truth, and `operations_resume` sends again.
+    """
+
+    def send() -> None:
+        current_app.send_task(STEP_TASK, args=[str(step_id)], countdown=delay_s or None)
+
+    transaction.on_commit(send, robust=True)
+
+
+def _enqueue_next(operation: Operation) -> bool:
+    """Enqueue the first step that isn't completed; False when there is none."""
+    step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+    if step is None:
+        return False
+    step_enqueue(step.pk)
+    return True
+
+
+def _leave_running(claim: StepClaim, state: StepState, *, message: str) -> bool:
+    now = timezone.now()
+    won = OperationStep.objects.filter(pk=claim.step_id, state=StepState.RUNNING, claim=claim.claim).update(
+        state=state, claim=None, lease_until=None, finished_at=now, message=message[:1024], updated_at=now
+    )
+    return won == 1

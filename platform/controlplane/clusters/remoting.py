@@ -1,0 +1,84 @@
+"""The one place where the control plane opens connections to a cluster's daemons, with its own credential.
+
+Every request has a time limit (HIGHWATER_REMOTING_TIMEOUT_MS), and every error of the SDK becomes one of ours.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.secrets import secret_decrypt
+from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict
+from highwater import Admin, Credentials, Producer
+from highwater.errors import BrokerError, HighwaterError
+
+GATEWAY_GROUP = "HIGHWATER_CONSOLE"
+
+
+def control_credentials(cluster: Cluster) -> Credentials:
+    """Return the control plane's own credential of this cluster."""
+    control = cluster.credentials.get(is_control=True)
+    return Credentials(control.access_key, secret_decrypt(control.secret_encrypted))
+
+
+@contextmanager
+def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterator[Admin]:
+    """Yield an Admin of a running cluster.
+
+    Raises Conflict when the cluster isn't running, BrokerRefused when a daemon answers with an error,
+    BrokerUnreachable when none answers.
+    """
+    require_running(cluster)
+    with (
+        remoting_errors(),
+        Admin(
+            cluster.name_server_addresses,
+            credentials=control_credentials(cluster),
+            timeout_ms=timeout_ms or settings.HIGHWATER_REMOTING_TIMEOUT_MS,
+        ) as admin,
+    ):
+        yield admin
+
+
+@contextmanager
+def cluster_producer(cluster: Cluster) -> Iterator[Producer]:
+    """Yield a Producer of a running cluster; raises as `cluster_admin`."""
+    require_running(cluster)
+    with (
+        remoting_errors(),
+        Producer(
+            namesrv=cluster.name_server_addresses,
+            group=GATEWAY_GROUP,
+            credentials=control_credentials(cluster),
+            timeout_ms=settings.HIGHWATER_REMOTING_TIMEOUT_MS,
+        ) as producer,
+    ):
+        yield producer
+
+
+def require_running(cluster: Cluster) -> None:
+    """Raise Conflict unless the cluster is running."""
+    if cluster.state != ClusterState.RUNNING:
+        raise Conflict(
+            f"The cluster is {cluster.state}, not running.",
+            code="cluster_not_running",
+            hint="Wait until its operation has finished.",
+        )
+
+
+@contextmanager
+def remoting_errors() -> Iterator[None]:
+    """Translate the SDK's errors where they arise."""
+    try:
+        yield
+    except BrokerError as error:
+        raise BrokerRefused(
+            f"The cluster refused: {error.remark or error.code}",
+            extra={"response_code": int(error.response_code), "response_name": error.code},
+        ) from error
+    except HighwaterError as error:
+        raise BrokerUnreachable(
+            f"The cluster does not answer: {error}", hint="Look at the cluster's health, and try again."
+        ) from error

@@ -1,0 +1,127 @@
+"""Roles, spoken of with brokers: status, promote, demote, freeze; and what name servers say of a group's master.
+
+One short connection for each request, without a thread or an event loop of its own: clusters are asked every three
+seconds. The control plane's credential signs everything. The brokers decide; each request names the epoch that it
+expects, so that repeating one is harmless.
+"""
+
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.remoting import control_credentials
+from highwater import Credentials
+from mqwire.acl import SessionCredentials, sign_request
+from mqwire.bodies import ClusterInfo, ReplicaStatus
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.connection import Connection
+from mqwire.errors import ProtocolError
+from mqwire.header import CustomHeader
+from mqwire.headers_replica import (
+    ReplicaDemoteRequestHeader,
+    ReplicaFreezeSendsRequestHeader,
+    ReplicaPromoteRequestHeader,
+)
+
+_CONNECT_TIMEOUT_S = 1.0
+_STATUS_TIMEOUT_S = 1.5
+_CHANGE_TIMEOUT_S = 6.0  # a promotion is answered when the name servers know it
+_MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a replica said: its status, or why there is none. `refused` tells that it did answer, with an error."""
+
+    status: ReplicaStatus | None = None
+    error: str = ""
+    refused: bool = False
+
+
+def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
+    """Ask each replica for its role and log, all at once; takes 1.5 s at most."""
+    credentials = control_credentials(cluster)
+    if not addresses:
+        return {}
+
+    def ask(address: str) -> Answer:
+        return _change(address, credentials, HighwaterRequestCode.REPLICA_STATUS, None, _STATUS_TIMEOUT_S)
+
+    with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
+        return dict(zip(addresses, threads.map(ask, addresses), strict=True))
+
+
+def replica_promote(
+    cluster: Cluster, address: str, *, group: str, replica_id: int, expected_epoch: int, new_epoch: int
+) -> Answer:
+    """Have the replica lead in `new_epoch` if it is in `expected_epoch` now."""
+    header = ReplicaPromoteRequestHeader(
+        group=group, replica_id=replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch
+    )
+    code = HighwaterRequestCode.REPLICA_PROMOTE
+    return _change(address, control_credentials(cluster), code, header, _CHANGE_TIMEOUT_S)
+
+
+def replica_demote(cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str | None) -> Answer:
+    """Have the replica stop leading, because the group goes on in `epoch`; its answer says how far its log goes."""
+    header = ReplicaDemoteRequestHeader(group=group, epoch=epoch, leader_address=leader_address)
+    code = HighwaterRequestCode.REPLICA_DEMOTE
+    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+
+
+def replica_freeze_sends(cluster: Cluster, address: str, *, group: str, epoch: int, for_ms: int) -> Answer:
+    """Have the master refuse sends for so long, 0 to take them again."""
+    header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
+    code = HighwaterRequestCode.REPLICA_FREEZE_SENDS
+    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+
+
+def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:
+    """Return whom each name server knows as the group's master: None when it knows none or does not answer."""
+    credentials = control_credentials(cluster)
+    found: dict[str, str | None] = {}
+    for name_server in cluster.name_server_addresses:
+        try:
+            reply = _request(name_server, credentials, RequestCode.GET_BROKER_CLUSTER_INFO, None, _STATUS_TIMEOUT_S)
+            data = ClusterInfo.from_json(reply.body).broker_addr_table.get(group)
+        except (OSError, ProtocolError):
+            data = None
+        found[name_server] = None if data is None else data.broker_addrs.get(_MASTER_ID)
+    return found
+
+
+def _change(address: str, credentials: Credentials, code: int, header: CustomHeader | None, timeout_s: float) -> Answer:
+    try:
+        reply = _request(address, credentials, code, header, timeout_s)
+        if reply.code != ResponseCode.SUCCESS:
+            return Answer(error=reply.remark or f"response code {reply.code}", refused=True)
+        return Answer(status=ReplicaStatus.from_json(reply.body))
+    except (OSError, ProtocolError) as error:
+        return Answer(error=str(error) or type(error).__name__)
+
+
+def _request(
+    address: str, credentials: Credentials, code: int, header: CustomHeader | None, timeout_s: float
+) -> RemotingCommand:
+    request = RemotingCommand.request(code, header)
+    sign_request(request, SessionCredentials(credentials.access_key, credentials.secret_key))
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + timeout_s
+    incoming = Connection()
+    with socket.create_connection((host, int(port)), timeout=min(timeout_s, _CONNECT_TIMEOUT_S)) as stream:
+        stream.sendall(request.encode())
+        while True:
+            stream.settimeout(max(0.01, deadline - time.monotonic()))
+            data = stream.recv(256 * 1024)
+            if not data:
+                raise ConnectionError(f"{address} closed the connection")
+            incoming.receive_data(data)
+            for command in incoming.commands():
+                if command.is_response and command.opaque == request.opaque:
+                    return command
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{address} does not answer")

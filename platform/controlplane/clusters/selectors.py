@@ -1,0 +1,164 @@
+"""Reads. Every one starts from a tenant or from the actor, so that a foreign row looks exactly like an absent one."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.models import (
+    BrokerGroup,
+    Cluster,
+    ClusterState,
+    Credential,
+    Health,
+    NameServer,
+    Operation,
+    OperationStep,
+    Replica,
+    StepState,
+)
+from controlplane.clusters.workflows import step_definition
+from controlplane.common.errors import NotFound
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_require, tenant_role
+
+
+def cluster_list(tenant: Tenant) -> QuerySet[Cluster]:
+    """Return the tenant's clusters that are not deleted, with their parts."""
+    return (
+        Cluster.objects.filter(tenant=tenant)
+        .exclude(state=ClusterState.DELETED)
+        .select_related("tenant")
+        .prefetch_related("name_servers", Prefetch("broker_groups", BrokerGroup.objects.prefetch_related("replicas")))
+    )
+
+
+def cluster_get(tenant: Tenant, slug: str) -> Cluster:
+    """Return one cluster of the tenant; raises NotFound."""
+    cluster = cluster_list(tenant).filter(slug=slug).first()
+    if cluster is None:
+        raise NotFound("There is no such cluster.")
+    return cluster
+
+
+def credential_list(cluster: Cluster) -> QuerySet[Credential]:
+    """Return the cluster's credentials without the control plane's own."""
+    return cluster.credentials.filter(is_control=False).select_related("cluster__tenant")
+
+
+def credential_get(cluster: Cluster, access_key: str) -> Credential:
+    """Return one credential; raises NotFound. The control plane's own looks absent."""
+    credential = credential_list(cluster).filter(access_key=access_key).first()
+    if credential is None:
+        raise NotFound("There is no such credential.")
+    return credential
+
+
+def operation_list(tenant: Tenant, cluster: Cluster | None = None) -> QuerySet[Operation]:
+    """Return the tenant's operations with their steps, those of one cluster when given."""
+    operations = Operation.objects.filter(tenant=tenant).select_related("tenant", "cluster")
+    if cluster is not None:
+        operations = operations.filter(cluster=cluster)
+    return operations.prefetch_related("steps")
+
+
+def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
+    """Return an operation of any tenant that the actor belongs to; raises NotFound."""
+    operation = (
+        Operation.objects.filter(pk=operation_id)
+        .select_related("tenant", "cluster__tenant")
+        .prefetch_related("steps")
+        .first()
+    )
+    if operation is None or tenant_role(actor, operation.tenant) is None:
+        raise NotFound("There is no such operation.")
+    actor_require(actor, "operation.view", operation.tenant)
+    return operation
+
+
+def operation_latest(cluster: Cluster) -> Operation | None:
+    """Return the cluster's newest operation."""
+    return operation_list(cluster.tenant, cluster).order_by("-created_at").first()
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step as people see it."""
+
+    name: str
+    title: str
+    state: str
+    attempts: int
+    message: str
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """An operation's progress: `progress_percent` counts completed steps."""
+
+    steps: list[StepView]
+    progress_percent: int
+
+
+def operation_view(operation: Operation) -> OperationView:
+    """Return the steps with their titles, and how far the operation is."""
+    rows: list[OperationStep] = sorted(operation.steps.all(), key=lambda step: step.position)
+    steps = [
+        StepView(
+            name=step.name,
+            title=step_definition(operation.type, step.name).title,
+            state=step.state,
+            attempts=step.attempts,
+            message=step.message,
+            started_at=step.started_at,
+            finished_at=step.finished_at,
+        )
+        for step in rows
+    ]
+    done = sum(step.state == StepState.COMPLETED for step in rows)
+    return OperationView(steps, 100 * done // len(rows) if rows else 100)
+
+
+# Six samples were missed: the workers are away, and nobody knows.
+HEALTH_STALE_AFTER = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """The cluster's health as of the last sample.
+
+    `sentences` say what is wrong, one per daemon; empty when all is well. `sampled_at` is the oldest sample, None
+    before the first: then, and when it is older than a minute, `status` is `unknown`, never `healthy`.
+    """
+
+    status: str
+    sentences: list[str]
+    since: datetime | None
+    sampled_at: datetime | None
+
+
+def cluster_health(cluster: Cluster) -> ClusterHealth:
+    """Return the worst health of the cluster's daemons."""
+    processes: list[NameServer | Replica] = [
+        *cluster.name_servers.all(),
+        *(replica for group in cluster.broker_groups.all() for replica in group.replicas.all()),
+    ]
+    if not cluster.is_running or not processes:
+        return ClusterHealth(Health.UNKNOWN, [], None, None)
+    samples = [process.sampled_at for process in processes]
+    sampled_at = None if None in samples else min(time for time in samples if time is not None)
+    if sampled_at is not None and timezone.now() - sampled_at > HEALTH_STALE_AFTER:
+        return ClusterHealth(Health.UNKNOWN, ["Nobody has looked at this cluster lately."], sampled_at, sampled_at)
+    down = [process for process in processes if process.health == Health.DOWN]
+    if down:
+        since = min((process.health_since for process in down if process.health_since is not None), default=None)
+        return ClusterHealth(Health.DOWN, [process.health_message for process in down], since, sampled_at)
+    if any(process.health == Health.UNKNOWN for process in processes):
+        return ClusterHealth(Health.UNKNOWN, [], None, sampled_at)
+    since = max((process.health_since for process in processes if process.health_since is not None), default=None)
+    return ClusterHealth(Health.HEALTHY, [], since, sampled_at)

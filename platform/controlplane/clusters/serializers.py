@@ -1,0 +1,205 @@
+"""Shapes of the clusters API."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterMode,
+    ClusterState,
+    CredentialRole,
+    CredentialState,
+    FailoverPolicy,
+    FlushType,
+    Health,
+    Operation,
+    OperationState,
+    OperationType,
+    StepState,
+)
+from controlplane.clusters.selectors import cluster_health, operation_view
+
+Shape = serializers.Serializer[Any]
+
+
+class ErrorSerializer(Shape):
+    """Why something failed, and what to do."""
+
+    cause = serializers.CharField()
+    hint = serializers.CharField(allow_blank=True, required=False)
+    step = serializers.CharField(required=False)
+
+
+class ClusterHealthSerializer(Shape):
+    """As of the last sample. `unknown` when there is none."""
+
+    status = serializers.ChoiceField(choices=Health.choices)
+    sentences = serializers.ListField(child=serializers.CharField())
+    since = serializers.DateTimeField(allow_null=True)
+    sampled_at = serializers.DateTimeField(allow_null=True)
+
+
+class ProcessSerializer(Shape):
+    """One daemon."""
+
+    host = serializers.CharField()
+    port = serializers.IntegerField(allow_null=True)
+    health = serializers.ChoiceField(choices=Health.choices)
+    health_message = serializers.CharField(allow_blank=True)
+    health_since = serializers.DateTimeField(allow_null=True)
+    sampled_at = serializers.DateTimeField(allow_null=True)
+
+
+class NameServerSerializer(ProcessSerializer):
+    """A namesrvd."""
+
+    position = serializers.IntegerField()
+
+
+class ReplicaSerializer(ProcessSerializer):
+    """A brokerd. `broker_id` is its replica id, stable for life; who leads now is told by `groups/`."""
+
+    broker_id = serializers.IntegerField()
+    broker_role = serializers.CharField(help_text="its role at its very first start")
+    registered = serializers.BooleanField(allow_null=True)
+
+
+class BrokerGroupSerializer(Shape):
+    """A CommitLog and its replicas."""
+
+    name = serializers.CharField()
+    replicas = ReplicaSerializer(many=True, source="replicas.all")
+
+
+class ClusterSerializer(Shape):
+    """A cluster."""
+
+    id = serializers.UUIDField()
+    slug = serializers.SlugField()
+    name = serializers.CharField()
+    path = serializers.CharField()
+    mode = serializers.ChoiceField(choices=ClusterMode.choices)
+    flush_disk_type = serializers.ChoiceField(choices=FlushType.choices)
+    failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices)
+    state = serializers.ChoiceField(choices=ClusterState.choices)
+    error = ErrorSerializer(allow_null=True)
+    health = serializers.SerializerMethodField()
+    namesrv_addr = serializers.CharField(help_text="RocketMQ's namesrvAddr; empty until ports are allocated")
+    name_servers = NameServerSerializer(many=True, source="name_servers.all")
+    broker_groups = BrokerGroupSerializer(many=True, source="broker_groups.all")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+    @extend_schema_field(ClusterHealthSerializer)
+    def get_health(self, cluster: Cluster) -> dict[str, Any]:
+        """Return the cluster's health."""
+        return dict(ClusterHealthSerializer(cluster_health(cluster)).data)
+
+
+class ClusterCreateSerializer(Shape):
+    """What a new cluster needs."""
+
+    slug = serializers.CharField(min_length=2, max_length=39)
+    name = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+    mode = serializers.ChoiceField(choices=ClusterMode.choices, default=ClusterMode.SINGLE)
+    flush_disk_type = serializers.ChoiceField(choices=FlushType.choices, default=FlushType.ASYNC_FLUSH)
+    groups = serializers.IntegerField(
+        required=False, allow_null=True, help_text="broker groups; the least that the mode allows when left out"
+    )
+    replicas = serializers.IntegerField(
+        required=False, allow_null=True, help_text="replicas of each group, the master included; as above"
+    )
+    failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices, default=FailoverPolicy.MANUAL)
+
+
+class ClusterUpdateSerializer(Shape):
+    """What can be changed of a cluster."""
+
+    name = serializers.CharField(max_length=100, required=False)
+    failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices, required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a request that changes nothing."""
+        if not attrs:
+            raise serializers.ValidationError("Give `name` or `failover_policy`.")
+        return attrs
+
+
+class CredentialSerializer(Shape):
+    """An account of the cluster, without its secret."""
+
+    access_key = serializers.CharField()
+    name = serializers.CharField()
+    role = serializers.ChoiceField(choices=CredentialRole.choices)
+    state = serializers.ChoiceField(choices=CredentialState.choices)
+    default_topic_perm = serializers.CharField()
+    default_group_perm = serializers.CharField()
+    topic_perms = serializers.DictField(child=serializers.CharField())
+    group_perms = serializers.DictField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+
+
+class CredentialWithSecretSerializer(CredentialSerializer):
+    """An account with its secret."""
+
+    secret_key = serializers.CharField()
+
+
+class CredentialSecretSerializer(Shape):
+    """The secret of an account."""
+
+    access_key = serializers.CharField()
+    secret_key = serializers.CharField()
+
+
+class CredentialCreateSerializer(Shape):
+    """What a new account may do."""
+
+    name = serializers.CharField(max_length=100)
+    role = serializers.ChoiceField(choices=CredentialRole.choices, default=CredentialRole.APP)
+    default_topic_perm = serializers.ChoiceField(choices=["DENY", "PUB", "SUB", "PUB|SUB"], default="PUB|SUB")
+    default_group_perm = serializers.ChoiceField(choices=["DENY", "SUB", "PUB|SUB"], default="SUB")
+    topic_perms = serializers.DictField(
+        child=serializers.ChoiceField(choices=["DENY", "PUB", "SUB", "PUB|SUB"]), default=dict
+    )
+    group_perms = serializers.DictField(child=serializers.ChoiceField(choices=["DENY", "SUB", "PUB|SUB"]), default=dict)
+
+
+class StepSerializer(Shape):
+    """One step of an operation."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    state = serializers.ChoiceField(choices=StepState.choices)
+    attempts = serializers.IntegerField()
+    message = serializers.CharField(allow_blank=True)
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class OperationSerializer(Shape):
+    """Long work and how far it is."""
+
+    id = serializers.UUIDField()
+    path = serializers.CharField()
+    type = serializers.ChoiceField(choices=OperationType.choices)
+    state = serializers.ChoiceField(choices=OperationState.choices)
+    resource = serializers.CharField()
+    requested_by = serializers.CharField()
+    progress_percent = serializers.SerializerMethodField()
+    steps = serializers.SerializerMethodField()
+    metadata = serializers.DictField()
+    error = ErrorSerializer(allow_null=True)
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+    def get_progress_percent(self, operation: Operation) -> int:
+        """Return completed steps of all, 0 to 100."""
+        return operation_view(operation).progress_percent
+
+    @extend_schema_field(StepSerializer(many=True))
+    def get_steps(self, operation: Operation) -> list[dict[str, Any]]:
+        """Return the steps in order."""
+        return list(StepSerializer(operation_view(operation).steps, many=True).data)

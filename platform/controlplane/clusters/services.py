@@ -1,0 +1,234 @@
+"""Writes: clusters. A change that needs daemons writes rows and an operation; the workers do the rest."""
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.credential_services import credential_rows_create
+from controlplane.clusters.models import (
+    REPLICATED_MODES,
+    BrokerGroup,
+    Cluster,
+    ClusterMode,
+    ClusterState,
+    FailoverPolicy,
+    FlushType,
+    NameServer,
+    Operation,
+    OperationType,
+    Replica,
+)
+from controlplane.clusters.operations import operation_start
+from controlplane.clusters.remoting import require_running
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import Conflict, InvalidInput, NotOfferedYet, PreconditionFailed
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_require
+from controlplane.tenants.services import slug_check
+
+GROUPS_MAX = 4
+REPLICAS_MAX = 3
+_DELETABLE = (ClusterState.REQUESTED, ClusterState.RUNNING, ClusterState.FAILED)
+
+
+def cluster_create(
+    *,
+    actor: Actor,
+    tenant: Tenant,
+    slug: str,
+    name: str = "",
+    mode: str = ClusterMode.SINGLE,
+    flush_disk_type: str = FlushType.ASYNC_FLUSH,
+    groups: int | None = None,
+    replicas: int | None = None,
+    failover_policy: str = FailoverPolicy.MANUAL,
+) -> tuple[Cluster, Operation]:
+    """Write the cluster's rows and start the operation that provisions it.
+
+    `groups` and `replicas` (per group, the master included) default to the least that the mode allows. Raises
+    InvalidInput, NotOfferedYet for DLedger, Conflict when the tenant has a cluster of this name.
+    """
+    actor_require(actor, "cluster.create", tenant)
+    slug_check("slug", slug)
+    if mode not in ClusterMode.values:
+        raise InvalidInput.for_field("mode", f"Use one of {', '.join(ClusterMode.values)}.", "invalid_choice")
+    if mode == ClusterMode.DLEDGER:
+        offered = ", ".join(f"`{value}`" for value in ClusterMode.values if value != ClusterMode.DLEDGER)
+        raise NotOfferedYet(f"The mode `{mode}` is not offered yet; {offered} are.")
+    if flush_disk_type not in FlushType.values:
+        raise InvalidInput.for_field("flush_disk_type", f"Use one of {', '.join(FlushType.values)}.", "invalid_choice")
+    _policy_check(failover_policy)
+    shape = Shape.of(ClusterMode(mode), groups, replicas)
+    with transaction.atomic():
+        try:
+            with transaction.atomic():
+                cluster = Cluster.objects.create(
+                    tenant=tenant,
+                    slug=slug,
+                    name=name.strip() or slug,
+                    mode=mode,
+                    flush_disk_type=flush_disk_type,
+                    failover_policy=failover_policy,
+                )
+        except IntegrityError:
+            raise Conflict(f"This tenant has a cluster called `{slug}` already.", code="slug_taken") from None
+        for position in range(shape.name_servers):
+            NameServer.objects.create(cluster=cluster, position=position, host=settings.HIGHWATER_ADVERTISED_HOST)
+        for position in range(shape.groups):
+            group_rows_create(cluster, position, shape.replicas)
+        credential_rows_create(cluster)
+        operation = operation_start(actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_CREATE)
+        audit_event_record(
+            actor=actor,
+            action="cluster.create",
+            resource=cluster.path,
+            tenant_id=tenant.pk,
+            details={
+                "mode": mode,
+                "flush_disk_type": flush_disk_type,
+                "groups": shape.groups,
+                "replicas": shape.replicas,
+                "failover_policy": failover_policy,
+            },
+        )
+    return cluster, operation
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many daemons a cluster has: broker groups, replicas in each (the master included), name servers."""
+
+    groups: int
+    replicas: int
+    name_servers: int
+
+    @classmethod
+    def of(cls, mode: ClusterMode, groups: int | None, replicas: int | None) -> "Shape":
+        """Fill in what was left out; raises InvalidInput naming the field for what the mode does not have."""
+        replicated = mode in REPLICATED_MODES
+        least_groups = 2 if mode == ClusterMode.MULTI else 1
+        most_groups = 1 if mode == ClusterMode.SINGLE else GROUPS_MAX
+        least_replicas, most_replicas = (2, REPLICAS_MAX) if replicated else (1, 1)
+        groups = least_groups if groups is None else groups
+        replicas = least_replicas if replicas is None else replicas
+        if not least_groups <= groups <= most_groups:
+            raise _out_of_range("groups", mode, "broker group{s}", least_groups, most_groups)
+        if not least_replicas <= replicas <= most_replicas:
+            raise _out_of_range("replicas", mode, "replica{s} per group", least_replicas, most_replicas)
+        return cls(groups, replicas, 1 if mode == ClusterMode.SINGLE else 2)
+
+
+def _out_of_range(field: str, mode: ClusterMode, noun: str, least: int, most: int) -> InvalidInput:
+    amount = f"{least} to {most}" if least != most else f"exactly {least}"
+    return InvalidInput.for_field(field, f"Mode `{mode}` has {amount} {noun.format(s=_plural(most))}.", "out_of_range")
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _policy_check(policy: str) -> None:
+    if policy not in FailoverPolicy.values:
+        raise InvalidInput.for_field(
+            "failover_policy", f"Use one of {', '.join(FailoverPolicy.values)}.", "invalid_choice"
+        )
+
+
+def group_rows_create(cluster: Cluster, position: int, replicas: int) -> BrokerGroup:
+    """Write the rows of one broker group: `broker-a` is the first, and replica 0 its first master."""
+    group = BrokerGroup.objects.create(cluster=cluster, name=f"broker-{'abcdefgh'[position]}")
+    master = "SYNC_MASTER" if cluster.mode == ClusterMode.SYNC else "ASYNC_MASTER"
+    for broker_id in range(replicas):
+        Replica.objects.create(
+            group=group,
+            broker_id=broker_id,
+            broker_role=master if broker_id == 0 else "SLAVE",
+            host=settings.HIGHWATER_ADVERTISED_HOST,
+        )
+    return group
+
+
+def cluster_grow(*, actor: Actor, cluster: Cluster) -> Operation:
+    """Add a broker group like the others, and start the operation that provisions it and spreads the topics to it.
+
+    Raises InvalidInput for a mode of one group, Conflict when the cluster isn't running, has the most groups, or has
+    another operation in progress.
+    """
+    actor_require(actor, "cluster.grow", cluster.tenant)
+    require_running(cluster)
+    if cluster.mode == ClusterMode.SINGLE:
+        raise InvalidInput.for_field("mode", "A single-master cluster has one broker group.", "invalid")
+    with transaction.atomic():
+        locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        require_running(locked)
+        groups = list(locked.broker_groups.all())
+        if len(groups) >= GROUPS_MAX:
+            raise Conflict(f"A cluster has at most {GROUPS_MAX} broker groups.", code="too_many")
+        group = group_rows_create(locked, len(groups), groups[0].replicas.count())
+        operation = operation_start(
+            actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_GROW, metadata={"group": group.name}
+        )
+        audit_event_record(
+            actor=actor,
+            action="cluster.grow",
+            resource=cluster.path,
+            tenant_id=cluster.tenant_id,
+            details={"group": group.name},
+        )
+    return operation
+
+
+def cluster_update(
+    *, actor: Actor, cluster: Cluster, name: str | None = None, failover_policy: str | None = None
+) -> Cluster:
+    """Change the display name or the failover policy; None leaves as it is.
+
+    Raises PreconditionFailed when the row changed since `cluster` was read.
+    """
+    actor_require(actor, "cluster.update", cluster.tenant)
+    name = cluster.name if name is None else name.strip()
+    failover_policy = cluster.failover_policy if failover_policy is None else failover_policy
+    if not name:
+        raise InvalidInput.for_field("name", "A name is needed.", "required")
+    _policy_check(failover_policy)
+    with transaction.atomic():
+        now = timezone.now()
+        won = Cluster.objects.filter(pk=cluster.pk, updated_at=cluster.updated_at).update(
+            name=name, failover_policy=failover_policy, updated_at=now
+        )
+        if won != 1:
+            raise PreconditionFailed("The cluster was changed in the meantime.")
+        audit_event_record(
+            actor=actor,
+            action="cluster.update",
+            resource=cluster.path,
+            tenant_id=cluster.tenant_id,
+            details={"name": name, "failover_policy": failover_policy},
+        )
+    cluster.refresh_from_db()
+    return cluster
+
+
+def cluster_delete(*, actor: Actor, cluster: Cluster) -> Operation:
+    """Start the operation that stops the daemons and frees ports, data and rows.
+
+    Raises Conflict while the cluster is being provisioned or deleted.
+    """
+    actor_require(actor, "cluster.delete", cluster.tenant)
+    with transaction.atomic():
+        won = Cluster.objects.filter(pk=cluster.pk, state__in=_DELETABLE).update(
+            state=ClusterState.DELETING, error=None, updated_at=timezone.now()
+        )
+        if won != 1:
+            raise Conflict(
+                "The cluster is being provisioned or deleted.",
+                code="operation_in_progress",
+                hint="Wait until the operation has finished or failed, and ask again.",
+            )
+        operation = operation_start(actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_DELETE)
+        audit_event_record(actor=actor, action="cluster.delete", resource=cluster.path, tenant_id=cluster.tenant_id)
+    cluster.refresh_from_db()
+    return operation

@@ -1,0 +1,23 @@
+"""Addresses of the clusters API, below /api/v1/."""
+
+from django.urls import path
+
+from controlplane.clusters import apis
+
+_CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
+
+urlpatterns = [
+    path("tenants/<slug:tenant>/clusters/", apis.ClusterListApi.as_view(), name="cluster-list"),
+    path(_CLUSTER, apis.ClusterDetailApi.as_view(), name="cluster-detail"),
+    path(f"{_CLUSTER}grow/", apis.ClusterGrowApi.as_view(), name="cluster-grow"),
+    path(f"{_CLUSTER}credentials/", apis.CredentialListApi.as_view(), name="credential-list"),
+    path(f"{_CLUSTER}credentials/<slug:access_key>/", apis.CredentialDetailApi.as_view(), name="credential-detail"),
+    path(
+        f"{_CLUSTER}credentials/<slug:access_key>/reveal/",
+        apis.CredentialRevealApi.as_view(),
+        name="credential-reveal",
+    ),
+    path("tenants/<slug:tenant>/operations/", apis.TenantOperationListApi.as_view(), name="operation-list"),
+    path("operations/<uuid:operation_id>/", apis.OperationDetailApi.as_view(), name="operation-detail"),
+    path("operations/<uuid:operation_id>/retry/", apis.OperationRetryApi.as_view(), name="operation-retry"),
+]

@@ -1,0 +1,75 @@
+"""The steps of each kind of operation, as data. What a step does is in `controlplane.provisioning.steps`, under the
+same name.
+
+The titles are shown beside the progress bar. `timeout_s` is how long a step may wait, counted from its first start,
+before it fails. `lease_s` is how long a worker may be silent before another takes the step.
+"""
+
+from dataclasses import dataclass
+
+from controlplane.clusters.models import OperationType
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """One step of a workflow."""
+
+    name: str
+    title: str
+    timeout_s: int = 60
+    lease_s: int = 60
+
+
+# A killed worker must not keep a group without a master for long. Two workers at one step are harmless: brokers and
+# rows are changed by compare-and-set.
+_FAILOVER_LEASE_S = 20
+
+WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
+    OperationType.CLUSTER_CREATE: (
+        StepDefinition("allocate_ports", "Reserve ports"),
+        StepDefinition("render_configuration", "Write the configuration"),
+        StepDefinition("start_name_servers", "Start the name server", timeout_s=45),
+        StepDefinition("start_brokers", "Start the broker", timeout_s=60),
+        StepDefinition("wait_for_registration", "Wait for the broker to register", timeout_s=60),
+        StepDefinition("wait_for_replication", "Wait until every slave is in sync", timeout_s=60),
+        StepDefinition("verify", "Check access control and the first request", timeout_s=30),
+        StepDefinition("mark_running", "Open the cluster"),
+    ),
+    OperationType.CLUSTER_GROW: (
+        StepDefinition("allocate_ports", "Reserve ports"),
+        StepDefinition("render_configuration", "Write the configuration"),
+        StepDefinition("start_brokers", "Start the brokers", timeout_s=60),
+        StepDefinition("wait_for_registration", "Wait for the brokers to register", timeout_s=60),
+        StepDefinition("wait_for_replication", "Wait until every slave is in sync", timeout_s=60),
+        StepDefinition("verify", "Check access control and the first request", timeout_s=30),
+        StepDefinition("spread_topics", "Spread the topics over all groups", timeout_s=120),
+    ),
+    OperationType.GROUP_PROMOTE: (
+        StepDefinition("failover_preflight", "Look at every replica, and reserve the epoch", 30, _FAILOVER_LEASE_S),
+        StepDefinition("failover_fence", "Fence the old master", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_promote", "Promote the candidate", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_verify", "Verify the first write", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60, _FAILOVER_LEASE_S),
+    ),
+    OperationType.GROUP_SWITCHOVER: (
+        StepDefinition("failover_preflight", "Look at every replica, and reserve the epoch", 30, _FAILOVER_LEASE_S),
+        StepDefinition("failover_drain", "Hold sends until the candidate is level", 30, _FAILOVER_LEASE_S),
+        StepDefinition("failover_fence", "Fence the old master", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_promote", "Promote the candidate", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_verify", "Verify the first write", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60, _FAILOVER_LEASE_S),
+    ),
+    OperationType.CLUSTER_DELETE: (
+        StepDefinition("stop_processes", "Stop the daemons", timeout_s=60),
+        StepDefinition("remove_data", "Remove the data"),
+        StepDefinition("release", "Release ports and names"),
+    ),
+}
+
+
+def step_definition(operation_type: str, name: str) -> StepDefinition:
+    """Return a step's definition; raises KeyError for a step that the workflow no longer has."""
+    for definition in WORKFLOWS[operation_type]:
+        if definition.name == name:
+            return definition
+    raise KeyError(f"{operation_type} has no step {name}")

@@ -1,0 +1,1 @@
+"""What every app shares: errors and their problem+json form, paging, idempotency keys, audit events, request ids."""

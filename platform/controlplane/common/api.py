@@ -1,0 +1,30 @@
+"""The root of all API views."""
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.common.pagination import CursorPagination
+from controlplane.common.throttling import rate_headers
+
+
+class Api(APIView):
+    """JSON in, JSON out; problem objects for errors; rate headers on every answer."""
+
+    # The schema generator and `paginated` read it.
+    pagination_class: type[CursorPagination] = CursorPagination
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        final = super().finalize_response(request, response, *args, **kwargs)
+        if isinstance(request, Request):
+            rate_headers(request, final)
+        # Answers depend on who asks, and some hold secrets.
+        final.headers.setdefault("Cache-Control", "no-store" if request.method == "POST" else "private, no-cache")
+        return final
+
+
+def accepted(data: dict[str, Any]) -> Response:
+    """Return 202 with an operation object, whose `path` is the Location to poll."""
+    return Response(data, status=202, headers={"Location": data["path"]})

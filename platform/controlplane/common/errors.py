@@ -1,0 +1,123 @@
+"""One tree of errors that a user may see. Services raise them; the API and the console present them.
+
+Anything else that escapes a service is our bug, and is answered with 500 without detail.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one input. `field` is a dotted path in the request's body, empty for the whole."""
+
+    field: str
+    message: str
+    code: str = "invalid"
+
+
+class ApplicationError(Exception):
+    """Root of the tree.
+
+    `message` is a sentence for a person, `code` a stable word for programs, `status` the HTTP status, `hint` what
+    to do next, `extra` more members of the problem object.
+    """
+
+    status: ClassVar[int] = 400
+    code: str = "bad_request"
+    title: ClassVar[str] = "The request can't be carried out"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str = "",
+        errors: tuple[FieldError, ...] = (),
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+        self.hint = hint
+        self.errors = errors
+        self.extra = extra or {}
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidInput(ApplicationError):
+    """A value breaks a rule. `errors` names the fields."""
+
+    code = "invalid_input"
+    title = "Invalid input"
+
+    @classmethod
+    def for_field(cls, field: str, message: str, code: str = "invalid") -> "InvalidInput":
+        """Return the error for one field."""
+        return cls(message, errors=(FieldError(field, message, code),))
+
+
+class NotAllowed(ApplicationError):
+    """The actor may see the resource, but not do this to it."""
+
+    status = 403
+    code = "not_allowed"
+    title = "Not allowed"
+
+
+class NotFound(ApplicationError):
+    """There is no such resource, or the actor may not know of it: both look alike."""
+
+    status = 404
+    code = "not_found"
+    title = "Not found"
+
+
+class Conflict(ApplicationError):
+    """The resource's state does not admit this, or a name is taken."""
+
+    status = 409
+    code = "conflict"
+    title = "Conflict"
+
+
+class PreconditionFailed(ApplicationError):
+    """The resource changed since the client read it (If-Match)."""
+
+    status = 412
+    code = "precondition_failed"
+    title = "Precondition failed"
+
+
+class Unprocessable(ApplicationError):
+    """Understood, valid, and still not possible."""
+
+    status = 422
+    code = "unprocessable"
+    title = "Unprocessable"
+
+
+class NotOfferedYet(Unprocessable):
+    """A value of the plan that is not offered yet, such as a cluster mode."""
+
+    code = "not_offered_yet"
+    title = "Not offered yet"
+
+
+class BrokerRefused(ApplicationError):
+    """A broker or name server answered with an error."""
+
+    status = 502
+    code = "broker_refused"
+    title = "The cluster refused the request"
+
+
+class BrokerUnreachable(ApplicationError):
+    """No answer from the cluster within the time limit; whether it acted is unknown."""
+
+    status = 503
+    code = "broker_unreachable"
+    title = "The cluster does not answer"

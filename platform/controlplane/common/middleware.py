@@ -1,0 +1,73 @@
+"""Request ids, one log line per request, and the Content-Security-Policy."""
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+
+from controlplane.common.errors import InvalidInput
+from controlplane.common.logging import get_logger
+from controlplane.common.problems import problem_response
+from controlplane.common.request_context import RequestContext, set_request_context
+
+_log = get_logger("controlplane.request")
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_QUIET_PATHS = frozenset({"/healthz", "/readyz"})
+
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+class RequestContextMiddleware:
+    """Gives each request an id (the client's own X-Request-ID when it is well-formed), and tells it in the answer
+    and in every log line.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        given = request.headers.get("X-Request-ID", "")
+        request_id = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+        set_request_context(RequestContext(request_id, request.META.get("REMOTE_ADDR") or None))
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        started = time.monotonic()
+        try:
+            if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+                # PostgreSQL can't hold NUL in text: such a name exists nowhere.
+                response: HttpResponseBase = problem_response(
+                    InvalidInput("An address can't hold NUL.", code="nul_in_address"), request.path.replace("\x00", "")
+                )
+            else:
+                response = self.get_response(request)
+            response["X-Request-ID"] = request_id
+            if request.path not in _QUIET_PATHS:
+                _log.info(
+                    "request",
+                    method=request.method,
+                    path=request.path,
+                    status=response.status_code,
+                    milliseconds=round((time.monotonic() - started) * 1000, 1),
+                )
+            return response
+        finally:
+            set_request_context(RequestContext())
+
+
+class ContentSecurityPolicyMiddleware:
+    """Sets settings.CONTENT_SECURITY_POLICY on every answer. Nothing inline and nothing from other origins is
+    allowed.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        self.policy = "; ".join(f"{name} {value}" for name, value in settings.CONTENT_SECURITY_POLICY.items())
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        response.headers.setdefault("Content-Security-Policy", self.policy)
+        return response

@@ -1,0 +1,63 @@
+"""Base model, audit events and stored answers of idempotent requests."""
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+
+
+class BaseModel(models.Model):
+    """A row with a random UUID as its key and two UTC times."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        abstract = True
+
+
+class AuditEvent(BaseModel):
+    """Who did what to which resource. Rows are only ever added."""
+
+    # Not a foreign key: common is below tenants, and the trail outlives the tenant.
+    tenant_id = models.UUIDField(null=True, db_index=True)
+    actor = models.CharField(max_length=254, help_text="e-mail, token name, or `system`")
+    action = models.CharField(max_length=64, help_text="noun.verb, e.g. cluster.create")
+    resource = models.CharField(max_length=512, help_text="the resource's API path, or its name")
+    details = models.JSONField(default=dict)
+    request_id = models.CharField(max_length=64, blank=True)
+    address = models.GenericIPAddressField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["tenant_id", "-created_at"], name="audit_tenant_time")]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.resource}"
+
+
+class IdempotencyRecord(BaseModel):
+    """The answer that was given to one (principal, Idempotency-Key).
+
+    The answer is encrypted with a key that is derived from the Idempotency-Key itself, of which only the hash is
+    stored: whoever reads the table can't read the secrets that a stored answer may hold.
+    """
+
+    class State(models.TextChoices):
+        IN_FLIGHT = "in_flight"
+        ANSWERED = "answered"
+
+    principal = models.CharField(max_length=64)
+    key_hash = models.CharField(max_length=64)
+    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of method, path and body")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.IN_FLIGHT)
+    status = models.PositiveSmallIntegerField(null=True)
+    answer = models.BinaryField(default=bytes)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["principal", "key_hash"], name="idempotency_principal_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.principal} {self.state}"

@@ -1,0 +1,66 @@
+"""Rate limits of the API: per token or user, and per address for strangers; and the headers that tell about them."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpResponseBase
+from redis.exceptions import RedisError
+from rest_framework.request import Request
+from rest_framework.throttling import SimpleRateThrottle
+
+from controlplane.common.logging import get_logger
+from controlplane.common.principals import principal_of
+
+if TYPE_CHECKING:  # REST framework's settings import this module while that one is being imported
+    from rest_framework.views import APIView
+
+_log = get_logger("controlplane.throttling")
+
+
+class ApiThrottle(SimpleRateThrottle):
+    """A sliding window in the cache. Leaves what it counted on the request, for `rate_headers`."""
+
+    scope = "api"
+
+    def allow_request(self, request: Request, view: "APIView") -> bool:
+        """Count the request; False answers 429."""
+        if not request.user.is_authenticated:
+            self.rate = self.THROTTLE_RATES["anonymous"]
+            self.num_requests, self.duration = self.parse_rate(self.rate)
+        try:
+            allowed = super().allow_request(request, view)
+        except RedisError as error:
+            # Counting is not worth an outage: without the cache everybody is let in.
+            _log.warning("rate limits are off: the cache does not answer", error=str(error))
+            return True
+        request._request.rate_window = self  # type: ignore[attr-defined]  # read back by rate_headers
+        return bool(allowed)
+
+    def get_cache_key(self, request: Request, view: "APIView") -> str:
+        """Return the key of this caller's window."""
+        if request.user.is_authenticated:
+            return f"throttle:{principal_of(request)}"
+        return f"throttle:address:{self.get_ident(request)}"
+
+    @property
+    def remaining(self) -> int:
+        """Requests left in the window."""
+        used: int = len(self.history)
+        return max(0, (self.num_requests or 0) - used)
+
+    @property
+    def resets_in_s(self) -> int:
+        """Seconds until the oldest counted request leaves the window."""
+        if not self.history:
+            return 0
+        oldest: float = self.history[-1]
+        return max(0, round(oldest + (self.duration or 0) - time.time()))
+
+
+def rate_headers(request: Request, response: HttpResponseBase) -> None:
+    """Set RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10). A draft: it is written here only."""
+    window: Any = getattr(request._request, "rate_window", None)
+    if window is None or not window.num_requests:
+        return
+    response.headers["RateLimit-Policy"] = f'"api";q={window.num_requests};w={window.duration}'
+    response.headers["RateLimit"] = f'"api";r={window.remaining};t={window.resets_in_s}'

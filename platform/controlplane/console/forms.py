@@ -1,0 +1,366 @@
+"""The console's forms. They check shapes only; the rules are the services', whose errors are shown beside the field."""
+
+from dataclasses import dataclass
+
+from django import forms
+from django.utils.text import slugify
+
+from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
+from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX
+from controlplane.tenants.models import Role
+from controlplane.tenants.rules import Scope
+from controlplane.tenants.services import SLUG_RULE
+from controlplane.topics.gateway import TestMessage
+from controlplane.topics.models import MessageType
+from controlplane.topics.services import QUEUES_MAX, TopicOptions
+
+_CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A radio button's label with a line of explanation."""
+
+    heading: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return self.heading
+
+
+class TenantForm(forms.Form):
+    """A new tenant."""
+
+    name = forms.CharField(max_length=100, label="Name", widget=forms.TextInput(attrs={"autocomplete": "organization"}))
+    slug = forms.CharField(
+        max_length=40,
+        required=False,
+        label="Short name in addresses",
+        help_text=f"{SLUG_RULE[0].upper()}{SLUG_RULE[1:]}. Left empty, it is made from the name. It can’t be changed later.",
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+    )
+
+    def clean(self) -> dict[str, object]:
+        cleaned = super().clean() or {}
+        if not cleaned.get("slug") and cleaned.get("name"):
+            cleaned["slug"] = slugify(str(cleaned["name"]))[:39]
+        return cleaned
+
+
+class ClusterForm(forms.Form):
+    """A new cluster."""
+
+    slug = forms.CharField(
+        max_length=40,
+        label="Name",
+        help_text=f"{SLUG_RULE[0].upper()}{SLUG_RULE[1:]}. It is the cluster’s name for clients, too (brokerClusterName).",
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+    )
+    mode = forms.ChoiceField(
+        label="What when a broker dies?",
+        initial=ClusterMode.SINGLE,
+        required=False,
+        widget=forms.RadioSelect,
+        choices=[
+            (
+                ClusterMode.SINGLE,
+                Choice("Wait for it (single master)", "One broker. Cheapest; nothing works meanwhile."),
+            ),
+            (
+                ClusterMode.MULTI,
+                Choice(
+                    "The others take sends (multi master)",
+                    "Queues are spread over several brokers. What the dead one holds is read when it is back.",
+                ),
+            ),
+            (
+                ClusterMode.ASYNC,
+                Choice(
+                    "Read on from a slave (asynchronous replication)",
+                    "Sends don’t wait for the slave: promoting it may lose the last moment.",
+                ),
+            ),
+            (
+                ClusterMode.SYNC,
+                Choice(
+                    "Read on, lose nothing (synchronous replication)",
+                    "SEND_OK means that a slave holds the message, too: promoting it loses nothing.",
+                ),
+            ),
+        ],
+    )
+    groups = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=GROUPS_MAX,
+        label="Broker groups",
+        help_text="Left empty: one, or two for multi master. Each topic’s queues are spread over them.",
+    )
+    replicas = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=REPLICAS_MAX,
+        label="Replicas of each group",
+        help_text="The master included. Left empty: two where there are slaves, otherwise one.",
+    )
+    failover_policy = forms.ChoiceField(
+        label="Who promotes a slave?",
+        initial=FailoverPolicy.MANUAL,
+        required=False,
+        widget=forms.RadioSelect,
+        choices=[
+            (FailoverPolicy.MANUAL, Choice("An operator", "The cluster’s page shows what would be lost, and waits.")),
+            (
+                FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS,
+                Choice(
+                    "Highwater, when nothing acknowledged is lost",
+                    "Within about ten seconds, with synchronous replication. Otherwise an operator is waited for.",
+                ),
+            ),
+        ],
+    )
+    flush_disk_type = forms.ChoiceField(
+        label="When is a message safe?",
+        initial=FlushType.ASYNC_FLUSH,
+        widget=forms.RadioSelect,
+        choices=[
+            (
+                FlushType.ASYNC_FLUSH,
+                Choice(
+                    "Soon after the answer (ASYNC_FLUSH)",
+                    "Fastest. A crash of the machine may lose the last half second; a crash of the broker loses nothing.",
+                ),
+            ),
+            (
+                FlushType.SYNC_FLUSH,
+                Choice(
+                    "Before the answer (SYNC_FLUSH)",
+                    "Each SEND_OK means that the message is on the disk. Sends wait for the disk.",
+                ),
+            ),
+        ],
+    )
+
+    def clean_mode(self) -> str:
+        return str(self.cleaned_data.get("mode") or ClusterMode.SINGLE)
+
+    def clean_failover_policy(self) -> str:
+        return str(self.cleaned_data.get("failover_policy") or FailoverPolicy.MANUAL)
+
+
+class TypedLossForm(forms.Form):
+    """A promotion: the group's name is typed only when messages may be lost."""
+
+    typed = forms.CharField(required=False, widget=forms.TextInput(attrs=_CODE_INPUT))
+
+    def __init__(self, *args: object, expected: str, needed: bool, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        self.expected = expected
+        if not needed:
+            del self.fields["typed"]
+            return
+        self.fields["typed"].required = True
+        self.fields["typed"].label = f"Type {expected} to accept the loss"
+        self.fields["typed"].widget.attrs["data-must-equal"] = expected
+        self.fields["typed"].error_messages["required"] = f"Type {expected} first. Nothing was changed."
+
+    def clean_typed(self) -> str:
+        typed = str(self.cleaned_data["typed"])
+        if typed != self.expected:
+            raise forms.ValidationError(f"This is not {self.expected}. Nothing was changed.")
+        return typed
+
+
+class TypedNameForm(forms.Form):
+    """A dangerous action that waits until the name of its victim is typed."""
+
+    typed = forms.CharField(widget=forms.TextInput(attrs=_CODE_INPUT))
+
+    def __init__(self, *args: object, expected: str, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        self.expected = expected
+        self.fields["typed"].label = f"Type {expected} to confirm"
+        self.fields["typed"].widget.attrs["data-must-equal"] = expected
+        self.fields["typed"].error_messages["required"] = f"Type {expected} first. Nothing was deleted."
+
+    def clean_typed(self) -> str:
+        typed = str(self.cleaned_data["typed"])
+        if typed != self.expected:
+            raise forms.ValidationError(f"This is not {self.expected}. Nothing was deleted.")
+        return typed
+
+
+class ConfirmForm(forms.Form):
+    """An action that only needs a second look."""
+
+
+class CredentialForm(forms.Form):
+    """A new key pair. `rights` picks one of the usual permissions; finer ones are set by the API."""
+
+    name = forms.CharField(
+        max_length=100, label="Name", help_text="Who uses it, such as “checkout service”.", widget=forms.TextInput
+    )
+    rights = forms.ChoiceField(
+        label="It may",
+        initial="both",
+        widget=forms.RadioSelect,
+        choices=[
+            ("both", Choice("Send and receive", "On all topics and consumer groups.")),
+            ("send", Choice("Only send", "Consumers with this key are refused.")),
+            ("receive", Choice("Only receive", "Producers with this key are refused.")),
+            ("admin", Choice("Administer", "Everything, and the requests of RocketMQ’s mqadmin.")),
+        ],
+    )
+
+    def role_and_perms(self) -> tuple[CredentialRole, str, str]:
+        """Return role, default topic permission and default group permission; call it on a valid form."""
+        return {
+            "both": (CredentialRole.APP, "PUB|SUB", "SUB"),
+            "send": (CredentialRole.APP, "PUB", "DENY"),
+            "receive": (CredentialRole.APP, "SUB", "SUB"),
+            "admin": (CredentialRole.ADMIN, "PUB|SUB", "SUB"),
+        }[self.cleaned_data["rights"]]
+
+
+ROLE_DETAILS: dict[str, str] = {
+    Role.OWNER: "Everything, and manages members.",
+    Role.OPERATOR: "Creates and deletes clusters, key pairs and API tokens.",
+    Role.MEMBER: "Creates topics, sends and reads messages, sees key pairs.",
+    Role.VIEWER: "Looks at clusters, topics and their health.",
+}
+
+
+class MemberForm(forms.Form):
+    """Somebody who joins a tenant."""
+
+    email = forms.EmailField(
+        max_length=254,
+        label="E-mail address",
+        help_text="The person must have signed up with this address.",
+        widget=forms.EmailInput(attrs={"autocomplete": "off"}),
+    )
+    role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.MEMBER)
+
+
+class TopicForm(forms.Form):
+    """A new topic."""
+
+    name = forms.CharField(
+        max_length=255,  # the rule says 127; a longer name gets the rule's own sentence
+        label="Name",
+        help_text="1 to 127 letters, digits, and the characters _ - % |. RocketMQ’s own names, such as TBW102, are taken.",
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+    )
+    message_type = forms.ChoiceField(
+        label="Messages are",
+        initial=MessageType.NORMAL,
+        widget=forms.RadioSelect,
+        choices=[
+            (MessageType.NORMAL, Choice("Normal", "Spread over all queues, received in parallel.")),
+            (MessageType.FIFO, Choice("Ordered (FIFO)", "Messages with the same sharding key stay in order.")),
+        ],
+    )
+    read_queue_nums = forms.IntegerField(
+        label="Read queues", initial=8, help_text=f"1 to {QUEUES_MAX}: how many consumers can share the work."
+    )
+    write_queue_nums = forms.IntegerField(
+        label="Write queues", initial=8, help_text="Usually the same as the read queues."
+    )
+    description = forms.CharField(max_length=500, required=False, label="What it is for", widget=forms.TextInput)
+
+    def options(self) -> TopicOptions:
+        """Return what was chosen; call it on a valid form."""
+        data = self.cleaned_data
+        return TopicOptions(
+            read_queue_nums=data["read_queue_nums"],
+            write_queue_nums=data["write_queue_nums"],
+            message_type=data["message_type"],
+            description=data["description"],
+        )
+
+
+class MessageForm(forms.Form):
+    """A test message."""
+
+    body = forms.CharField(
+        label="Body", strip=False, help_text="Sent as UTF-8.", widget=forms.Textarea(attrs={"rows": 4, **_CODE_INPUT})
+    )
+    tags = forms.CharField(
+        max_length=255,
+        required=False,
+        label="Tag",
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+        help_text="Consumers filter by it.",
+    )
+    keys = forms.CharField(
+        max_length=1024,
+        required=False,
+        label="Keys",
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+        help_text="Separated by blanks. Messages are found by them.",
+    )
+    properties = forms.CharField(
+        required=False,
+        strip=False,
+        label="Properties",
+        widget=forms.Textarea(attrs={"rows": 2, **_CODE_INPUT}),
+        help_text="One per line, as name=value.",
+    )
+
+    def clean_properties(self) -> dict[str, str]:
+        """Return the properties by name; a line without `=` is an error that names it."""
+        found: dict[str, str] = {}
+        for line in str(self.cleaned_data["properties"]).splitlines():
+            if not line.strip():
+                continue
+            name, separator, value = line.partition("=")
+            if not separator:
+                raise forms.ValidationError(f"“{line.strip()}” is not name=value.")
+            found[name.strip()] = value.strip()
+        return found
+
+    def message(self) -> TestMessage:
+        """Return the message; call it on a valid form."""
+        data = self.cleaned_data
+        return TestMessage(
+            # Browsers send a textarea's line ends as CRLF; what was typed was a line end.
+            body=str(data["body"]).replace("\r\n", "\n").encode("utf-8"),
+            tags=str(data["tags"]).strip(),
+            keys=tuple(str(data["keys"]).split()),
+            properties=data["properties"],
+        )
+
+
+class TokenForm(forms.Form):
+    """A new API token."""
+
+    name = forms.CharField(max_length=100, label="Name", help_text="Which script uses it.", widget=forms.TextInput)
+    role = forms.ChoiceField(
+        label="Role", choices=Role.choices, initial=Role.MEMBER, help_text="It never does more than you may do."
+    )
+    scopes = forms.MultipleChoiceField(
+        label="It may",
+        initial=[Scope.READ, Scope.MESSAGES, Scope.MANAGE],
+        widget=forms.CheckboxSelectMultiple,
+        choices=[
+            (Scope.READ, Choice("Read", "Clusters, topics, members, operations.")),
+            (Scope.MESSAGES, Choice("Messages", "Send test messages and browse.")),
+            (Scope.MANAGE, Choice("Manage", "Create, change and delete.")),
+            (Scope.CREDENTIALS, Choice("Credentials", "Key pairs and API tokens.")),
+        ],
+    )
+    life_days = forms.TypedChoiceField(
+        label="Expires",
+        coerce=int,
+        initial=90,
+        choices=[(30, "In 30 days"), (90, "In 90 days"), (365, "In a year"), (0, "Never")],
+    )
+    is_service = forms.BooleanField(
+        required=False,
+        label="Keep it working when I leave",
+        help_text="A service token belongs to the tenant. Without this it is yours, and ends with your membership.",
+    )
+
+    def days(self) -> int | None:
+        """Return its life in days, None for no end; call it on a valid form."""
+        return int(self.cleaned_data["life_days"]) or None

@@ -1,0 +1,82 @@
+"""What every page is rendered with, and how an error of a service reaches the person who caused it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.forms import BaseForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
+
+HTTP_UNPROCESSABLE = 422
+
+
+def tenant_render(
+    request: ConsoleRequest,
+    tenant: Tenant,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    section: str,
+    page: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    """Render a page of a tenant. `section` and `page` mark where in the navigation it is."""
+    response = render(
+        request,
+        template,
+        {
+            "tenant": tenant,
+            "section": section,
+            "page": page,
+            "can_see_tokens": actor_can(request.user, "token.view", tenant),
+            **context,
+        },
+        status=status,
+    )
+    # Whoever logs out on a shared machine leaves nothing behind the back button.
+    response.headers["Cache-Control"] = "private, no-cache"
+    return response
+
+
+def status_of(form: BaseForm) -> int:
+    """Return the HTTP status of a page with this form: 422 when it holds errors."""
+    return HTTP_UNPROCESSABLE if form.is_bound and form.errors else 200
+
+
+def form_take_error(form: BaseForm, error: ApplicationError, fields: Mapping[str, str] | None = None) -> None:
+    """Put a service's error beside the field that it is about, or above the form.
+
+    `fields` says for error codes without a field, such as `slug_taken`, which field they are about.
+    """
+    placed = False
+    for field_error in error.errors:
+        name = field_error.field.split(".")[0]
+        if name in form.fields:
+            form.add_error(name, field_error.message)
+            placed = True
+    if placed:
+        return
+    about = (fields or {}).get(error.code)
+    form.add_error(about, " ".join(part for part in (error.message, error.hint) if part))
+
+
+def tell_done(request: HttpRequest, words: str) -> None:
+    """Show a sentence at the top of the next page."""
+    messages.success(request, words)
+
+
+def tell_error(request: HttpRequest, error: ApplicationError) -> None:
+    """Show an error at the top of the next page."""
+    messages.error(request, " ".join(part for part in (error.message, error.hint) if part))
+
+
+def never_store(response: HttpResponse) -> HttpResponse:
+    """Mark an answer that shows a secret: no cache may keep it."""
+    response.headers["Cache-Control"] = "no-store, private"
+    return response

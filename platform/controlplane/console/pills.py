@@ -1,0 +1,49 @@
+"""The word and the tone for each state that the console shows. One table, so that a state looks the same on every page."""
+
+from typing import Literal, NamedTuple
+
+Tone = Literal["good", "busy", "warn", "bad", "plain"]
+
+
+class Pill(NamedTuple):
+    """A state as shown: `tone` picks shape and colour, `words` says it, `state` is the machine's word."""
+
+    tone: Tone
+    words: str
+    state: str
+
+
+_PILLS: dict[str, tuple[Tone, str]] = {
+    # clusters
+    "requested": ("busy", "Queued"),
+    "provisioning": ("busy", "Being created"),
+    "running": ("good", "Running"),
+    "failed": ("bad", "Failed"),
+    "deleting": ("busy", "Being deleted"),
+    "deleted": ("plain", "Deleted"),
+    # health of a daemon
+    "unknown": ("plain", "Not known"),
+    "healthy": ("good", "Healthy"),
+    "down": ("bad", "Down"),
+    # broker groups and replicas
+    "degraded": ("warn", "Degraded"),
+    "no_master": ("bad", "No master"),
+    "master": ("good", "Master"),
+    "slave": ("plain", "Slave"),
+    # operations and their steps
+    "in_progress": ("busy", "In progress"),
+    "completed": ("good", "Done"),
+    "pending": ("plain", "Waiting"),
+    # topics and credentials
+    "creating": ("busy", "Being created"),
+    "active": ("good", "Active"),
+    # tokens
+    "revoked": ("plain", "Revoked"),
+    "expired": ("warn", "Expired"),
+}
+
+
+def pill_of(state: str) -> Pill:
+    """Return how `state` is shown; a state that this table doesn't know is shown as its own word, in no colour."""
+    tone, words = _PILLS.get(state, ("plain", state.replace("_", " ").capitalize()))
+    return Pill(tone, words, state)

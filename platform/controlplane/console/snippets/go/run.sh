@@ -1,0 +1,1 @@
+go mod tidy && go run .

@@ -1,0 +1,1 @@
+npm install ali-ons@3.12.0

@@ -1,0 +1,26 @@
+import queue
+import uuid
+
+from highwater import ConsumeFrom, Credentials, Message, Producer, PushConsumer, ReceivedMessage
+
+namesrv = "@NAMESRV_ADDR@"
+credentials = Credentials("@ACCESS_KEY@", "@SECRET_KEY@")
+key = str(uuid.uuid4())
+received: queue.Queue[ReceivedMessage] = queue.Queue()
+
+consumer = PushConsumer(namesrv, "quickstart-python", credentials=credentials, consume_from=ConsumeFrom.FIRST_OFFSET)
+
+
+@consumer.on("@TOPIC@")
+def handle(message: ReceivedMessage) -> None:
+    received.put(message)  # handlers run in several threads at once
+
+
+with consumer, Producer(namesrv, "quickstart-python", credentials=credentials) as producer:
+    result = producer.send(Message("@TOPIC@", b"Hello from Python", tags="greeting", keys=(key,)))
+    print("sent", result.status.name, result.message_id)
+    complete = False
+    while not complete:
+        message = received.get(timeout=30)
+        print("received", message.body.decode())
+        complete = key in message.keys

@@ -1,0 +1,173 @@
+"""How single values look on a page: times, unknown values, states, icons, form fields, and an action as a curl line."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import template
+from django.db.models import QuerySet
+from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect
+from django.templatetags.static import static
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.console.pills import Pill, pill_of
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.selectors import tenant_list
+from controlplane.topics.gateway import ShownBody
+
+register = template.Library()
+
+UNKNOWN_TEXT = "–"
+THEMES = ("system", "light", "dark")
+
+
+def unknown() -> SafeString:
+    """What stands where a value is not known: never 0, never nothing."""
+    return format_html('<span class="unknown" title="not known">{}</span>', UNKNOWN_TEXT)
+
+
+@register.filter
+def or_unknown(value: Any) -> Any:
+    """Return the value, or the mark of the unknown for None and the empty string. 0 is a value."""
+    return unknown() if value is None or value == "" else value
+
+
+@register.filter
+def number(value: int | None) -> str | SafeString:
+    """Return an integer with thin separators, `1 234 567`, or the mark of the unknown."""
+    return unknown() if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+@register.filter
+def byte_size(value: int | None) -> str | SafeString:
+    """Return a size in bytes as a person reads it: `512 B`, `1.5 KiB`, `4.0 MiB`."""
+    if value is None:
+        return unknown()
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable: the last unit takes every size")
+
+
+@register.simple_tag
+def timestamp(value: datetime | None, precision: str = "minutes") -> SafeString:
+    """Return a <time> in UTC: short on the page, to the millisecond in its title.
+
+    `precision` is `minutes`, `seconds` or `milliseconds`: how exactly it is shown on the page.
+    """
+    if value is None:
+        return unknown()
+    moment = value.astimezone(UTC)
+    milliseconds = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    shown = {
+        "minutes": f"{moment.day} {moment:%b %Y, %H:%M}",
+        "seconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}",
+        "milliseconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}.{moment.microsecond // 1000:03d}",
+    }[precision]
+    return format_html(
+        '<time datetime="{}Z" title="{} UTC">{} UTC</time>', milliseconds.replace(" ", "T"), milliseconds, shown
+    )
+
+
+@register.filter
+def duration(value: timedelta | None) -> str | SafeString:
+    """Return a length of time: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 5 min`."""
+    if value is None:
+        return unknown()
+    seconds = max(value.total_seconds(), 0.0)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+@register.simple_tag
+def icon(name: str, size_px: int = 18) -> SafeString:
+    """Return one drawing of img/icons.svg, hidden from screen readers: the text beside it says what it means."""
+    return format_html(
+        '<svg width="{}" height="{}" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        size_px,
+        size_px,
+        static("img/icons.svg"),
+        name,
+    )
+
+
+@register.inclusion_tag("console/parts/pill.html")
+def pill(state: str, words: str = "") -> dict[str, Pill]:
+    """Show a state in a word with a shape and a colour. `words` replaces the usual word."""
+    found = pill_of(state)
+    return {"pill": Pill(found.tone, words or found.words, found.state)}
+
+
+@register.inclusion_tag("console/parts/field.html")
+def field(bound: BoundField, optional: bool = False) -> dict[str, Any]:
+    """Show a form field: label, control, hint, and its errors beside it. `optional` says so after the label."""
+    widget = bound.field.widget
+    return {
+        "field": bound,
+        "optional": optional or not bound.field.required,
+        "is_check": isinstance(widget, CheckboxInput),
+        "is_choice": isinstance(widget, (RadioSelect, CheckboxSelectMultiple)),
+    }
+
+
+@register.inclusion_tag("console/parts/as_code.html")
+def as_code(curl: str, part_id: str, summary: str = "The same with curl") -> dict[str, str]:
+    """Show an action as the curl line that does the same. `part_id` must be unique on the page."""
+    return {"curl": curl, "part_id": part_id, "summary": summary}
+
+
+@register.inclusion_tag("console/parts/copyable.html")
+def copyable(value: str, part_id: str, label: str) -> dict[str, str]:
+    """Show a value to take away, with a copy button. `label` names it for screen readers."""
+    return {"value": value, "part_id": part_id, "label": label}
+
+
+@register.filter
+def body_label(body: ShownBody) -> str:
+    """Return what a shown body is: its encoding, its size, and whether it is cut. A cut body is never shown as if it were whole."""
+    encoding = "UTF-8 text" if body.encoding == "utf-8" else "Binary, shown in hexadecimal"
+    size = byte_size(body.size_bytes)
+    return f"{encoding}, the first {byte_size(body.shown_bytes)} of {size}" if body.truncated else f"{encoding}, {size}"
+
+
+_PERM_WORDS = {2: "Write only", 4: "Read only", 6: "Read and write"}
+
+
+@register.filter
+def perm_words(perm: int) -> str:
+    """Return RocketMQ's topic permission (4 read, 2 write, 6 both) in words."""
+    return _PERM_WORDS.get(perm, str(perm))
+
+
+@register.simple_tag(takes_context=True)
+def my_tenants(context: template.Context) -> QuerySet[Tenant]:
+    """Return the tenants of whoever is logged in, for the switcher in the top bar."""
+    return tenant_list(context["request"].user).order_by("name")
+
+
+@register.inclusion_tag("console/parts/theme_switch.html", takes_context=True)
+def theme_switch(context: template.Context) -> dict[str, Any]:
+    """Show the switch between light, dark and the system's choice."""
+    return {
+        "themes": [("system", "System"), ("light", "Light"), ("dark", "Dark")],
+        "theme": chosen_theme(context),
+        # A page that answers a POST says where it can be seen again; its own address may take POST only.
+        "next": context.get("seen_again_at") or context["request"].get_full_path(),
+        "csrf_token": context.get("csrf_token"),
+    }
+
+
+@register.simple_tag(takes_context=True)
+def chosen_theme(context: template.Context) -> str:
+    """Return `light`, `dark` or `system`: the reader's choice, from a cookie, so that the first paint is right."""
+    theme = context["request"].COOKIES.get("theme", "")
+    return theme if theme in THEMES else "system"

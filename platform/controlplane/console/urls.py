@@ -1,0 +1,69 @@
+"""The console's addresses. Whatever belongs to a tenant is below /t/<tenant>/, whatever to a cluster below its cluster."""
+
+from django.urls import URLPattern, URLResolver, include, path
+
+from controlplane.console.views import (
+    clusters,
+    credentials,
+    failover,
+    front,
+    members,
+    messages,
+    operations,
+    tokens,
+    topics,
+)
+
+app_name = "console"
+
+_topic: list[URLPattern | URLResolver] = [
+    path("", topics.topic_page, name="topic"),
+    path("retry/", topics.topic_retry, name="topic-retry"),
+    path("delete/", topics.topic_delete_page, name="topic-delete"),
+    path("queues/", topics.topic_queues, name="topic-queues"),
+    path("send/", messages.message_send_page, name="message-send"),
+    path("messages/", messages.message_list, name="message-list"),
+    path("messages/<str:broker>/<int:queue_id>/<int:queue_offset>/", messages.message_page, name="message"),
+]
+
+_cluster: list[URLPattern | URLResolver] = [
+    path("", clusters.cluster_page, name="cluster"),
+    path("health/", clusters.cluster_health, name="cluster-health"),
+    path("roles/", failover.cluster_roles, name="cluster-roles"),
+    path("groups/<str:group>/promote/", failover.group_promote, name="group-promote"),
+    path("groups/<str:group>/switchover/", failover.group_switchover, name="group-switchover"),
+    path("failovers/", failover.failover_list_page, name="failover-list"),
+    path("failovers/<uuid:failover>/", failover.failover_page, name="failover"),
+    path("failovers/<uuid:failover>/timeline/", failover.failover_timeline, name="failover-timeline"),
+    path("reveal/", clusters.cluster_reveal, name="cluster-reveal"),
+    path("settings/", clusters.cluster_settings, name="cluster-settings"),
+    path("credentials/", credentials.credential_list_page, name="credential-list"),
+    path("credentials/<str:access_key>/reveal/", credentials.credential_reveal_page, name="credential-reveal"),
+    path("credentials/<str:access_key>/delete/", credentials.credential_delete_page, name="credential-delete"),
+    path("topics/", topics.topic_list_page, name="topic-list"),
+    # Not below topics/, where a topic may be called `new`.
+    path("new-topic/", topics.topic_new, name="topic-new"),
+    path("topics/<str:topic>/", include(_topic)),
+]
+
+_tenant: list[URLPattern | URLResolver] = [
+    path("", clusters.cluster_list_page, name="cluster-list"),
+    path("new-cluster/", clusters.cluster_new, name="cluster-new"),
+    path("clusters/<str:cluster>/", include(_cluster)),
+    path("operations/<uuid:operation>/", operations.operation_page, name="operation"),
+    path("operations/<uuid:operation>/progress/", operations.operation_progress, name="operation-progress"),
+    path("operations/<uuid:operation>/retry/", operations.operation_retry_page, name="operation-retry"),
+    path("members/", members.member_list, name="member-list"),
+    path("members/<uuid:membership>/", members.member_update, name="member-update"),
+    path("members/<uuid:membership>/remove/", members.member_remove, name="member-remove"),
+    path("tokens/", tokens.token_list, name="token-list"),
+    path("tokens/<uuid:token>/revoke/", tokens.token_revoke, name="token-revoke"),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", front.home, name="home"),
+    path("theme/", front.theme, name="theme"),
+    path("tenants/", front.tenant_list, name="tenant-list"),
+    path("tenants/new/", front.tenant_new, name="tenant-new"),
+    path("t/<str:tenant>/", include(_tenant)),
+]

@@ -1,0 +1,230 @@
+"""Pages of clusters: the list, a new one, the overview, and deleting one."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.clusters.credential_services import credential_reveal
+from controlplane.clusters.models import Cluster, ClusterState, Credential, CredentialState, OperationState
+from controlplane.clusters.selectors import (
+    cluster_get,
+    cluster_list,
+    credential_list,
+    operation_latest,
+)
+from controlplane.clusters.services import cluster_create, cluster_delete
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import ClusterForm, TypedNameForm
+from controlplane.console.health import HealthWords, health_words
+from controlplane.console.pages import form_take_error, never_store, status_of, tenant_render
+from controlplane.console.snippets import (
+    ACCESS_PLACEHOLDER,
+    SECRET_PLACEHOLDER,
+    TOPIC_PLACEHOLDER,
+    Values,
+    snippets_render,
+)
+from controlplane.console.views.failover import roles_context
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
+from controlplane.topics.models import TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """A line of the list."""
+
+    cluster: Cluster
+    health: HealthWords
+    topic_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonRow:
+    """A name server or a broker of the overview."""
+
+    title: str
+    role: str
+    address: str
+    health: str
+    message: str
+    started_at: datetime | None
+
+
+@require_safe
+@tenant_page("cluster.view")
+def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Show the tenant's clusters: the tenant's home page."""
+    clusters = cluster_list(tenant).annotate(topic_count=Count("topics")).order_by("name")
+    context = {
+        "clusters": [ClusterRow(cluster, health_words(cluster), cluster.topic_count) for cluster in clusters],
+        "can_create": actor_can(request.user, "cluster.create", tenant),
+    }
+    return tenant_render(request, tenant, "console/clusters.html", context, section="clusters", page="list")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("cluster.create")
+def cluster_new(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Create a cluster, then show the progress."""
+    form = ClusterForm(request.POST or None)
+    if form.is_valid():
+        try:
+            _, operation = cluster_create(actor=request.user, tenant=tenant, **form.cleaned_data)
+        except ApplicationError as error:
+            form_take_error(form, error, {"slug_taken": "slug"})
+        else:
+            return redirect("console:operation", tenant.slug, operation.pk)
+    body = {"slug": "orders", "mode": "single", "flush_disk_type": "ASYNC_FLUSH"}
+    context = {"form": form, "curl": curl("POST", f"{tenant.path}clusters/", body)}
+    return tenant_render(
+        request, tenant, "console/cluster_new.html", context, section="clusters", status=status_of(form)
+    )
+
+
+@require_safe
+@tenant_page("cluster.view")
+def cluster_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Show a cluster: health, how to connect, first programs, daemons."""
+    found = cluster_get(tenant, cluster)
+    return tenant_render(
+        request,
+        tenant,
+        "console/cluster.html",
+        _overview(request, found, secret_key=""),
+        section="clusters",
+        page="overview",
+    )
+
+
+@require_POST
+@tenant_page("credential.reveal")
+def cluster_reveal(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Show the overview with the secret filled in. A POST, because each look is written into the audit trail."""
+    found = cluster_get(tenant, cluster)
+    credential = _first_credential(found)
+    secret_key = "" if credential is None else credential_reveal(actor=request.user, credential=credential)
+    context = _overview(request, found, secret_key=secret_key)
+    if request.htmx:
+        return never_store(render(request, "console/parts/connect.html", {"tenant": tenant, **context}))
+    return never_store(
+        tenant_render(request, tenant, "console/cluster.html", context, section="clusters", page="overview")
+    )
+
+
+@require_safe
+@tenant_page("cluster.view")
+def cluster_health(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Return the health sentence alone; the overview asks for it every ten seconds."""
+    context = {"health": health_words(cluster_get(tenant, cluster))}
+    return render(request, "console/parts/health.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("cluster.delete")
+def cluster_settings(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Delete a cluster after its name was typed, then show the progress."""
+    found = cluster_get(tenant, cluster)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=found.slug)
+    if form.is_valid():
+        try:
+            operation = cluster_delete(actor=request.user, cluster=found)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            return redirect("console:operation", tenant.slug, operation.pk)
+    context = {
+        **cluster_context(request, found),
+        "form": form,
+        "topic_count": found.topics.count(),
+        "curl": curl("DELETE", found.path),
+    }
+    return tenant_render(
+        request,
+        tenant,
+        "console/cluster_settings.html",
+        context,
+        section="clusters",
+        page="settings",
+        status=status_of(form),
+    )
+
+
+def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
+    """Return what every page of a cluster needs: the cluster, and which buttons to show."""
+    return {
+        "cluster": cluster,
+        "can_create_topic": actor_can(request.user, "topic.create", cluster.tenant),
+        "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant),
+    }
+
+
+def _overview(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> dict[str, object]:
+    credential = _first_credential(cluster)
+    topic = cluster.topics.filter(state=TopicState.ACTIVE).order_by("created_at").first()
+    operation = operation_latest(cluster)
+    settled = operation is None or (
+        operation.state == OperationState.COMPLETED or cluster.state == ClusterState.RUNNING
+    )
+    values = Values(
+        namesrv_addr=cluster.namesrv_addr,
+        access_key=credential.access_key if credential else ACCESS_PLACEHOLDER,
+        secret_key=secret_key or SECRET_PLACEHOLDER,
+        topic=topic.name if topic else TOPIC_PLACEHOLDER,
+    )
+    return {
+        **cluster_context(request, cluster),
+        "seen_again_at": reverse("console:cluster", args=[cluster.tenant.slug, cluster.slug]),
+        "health": health_words(cluster),
+        "operation": None if settled else operation,
+        "credential": credential,
+        "secret_key": secret_key,
+        "can_reveal": actor_can(request.user, "credential.reveal", cluster.tenant),
+        "can_create_credential": actor_can(request.user, "credential.create", cluster.tenant),
+        "snippet_topic": topic,
+        "snippets": snippets_render(values),
+        "topic_count": cluster.topics.count(),
+        "daemons": _daemons(cluster),
+        **roles_context(request, cluster),
+        "curl": curl("GET", cluster.path),
+    }
+
+
+def _first_credential(cluster: Cluster) -> Credential | None:
+    """Return the key pair that the overview shows: the oldest that programs can use."""
+    usable = credential_list(cluster).exclude(state=CredentialState.DELETING)
+    return usable.filter(role="app").order_by("created_at").first() or usable.order_by("created_at").first()
+
+
+def _daemons(cluster: Cluster) -> list[DaemonRow]:
+    rows = [
+        DaemonRow(
+            f"Name server {server.position + 1}",
+            "",
+            "" if server.port is None else server.address,
+            server.health,
+            server.health_message,
+            server.process_started_at,
+        )
+        for server in cluster.name_servers.all()
+    ]
+    for group in cluster.broker_groups.all():
+        rows += [
+            DaemonRow(
+                f"Broker {group.name}",
+                f"replica {replica.broker_id}" if cluster.is_replicated else "master",
+                "" if replica.port is None else replica.address,
+                replica.health,
+                replica.health_message,
+                replica.process_started_at,
+            )
+            for replica in group.replicas.all()
+        ]
+    return rows

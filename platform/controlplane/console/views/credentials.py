@@ -1,0 +1,160 @@
+"""Pages of key pairs: list and create, reveal, delete."""
+
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.clusters.credential_services import (
+    Permissions,
+    credential_create,
+    credential_delete,
+    credential_reveal,
+)
+from controlplane.clusters.models import Cluster, Credential, CredentialRole
+from controlplane.clusters.selectors import cluster_get, credential_get, credential_list
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import ConfirmForm, CredentialForm
+from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
+from controlplane.console.views.clusters import cluster_context
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can, actor_require
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialRow:
+    """A key pair as shown. `secret_key` is empty unless it was just revealed."""
+
+    credential: Credential
+    rights: str
+    secret_key: str = ""
+
+    @property
+    def access_id(self) -> str:
+        """The AccessKey's id on the page."""
+        return f"access-{self.credential.access_key}"
+
+    @property
+    def secret_id(self) -> str:
+        """The SecretKey's id on the page."""
+        return f"value-{self.credential.access_key}"
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("credential.view")
+def credential_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Show the key pairs, and make a new one."""
+    found = cluster_get(tenant, cluster)
+    form = CredentialForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST":
+        actor_require(request.user, "credential.create", tenant)
+    if form.is_valid():
+        role, topic_perm, group_perm = form.role_and_perms()
+        try:
+            created = credential_create(
+                actor=request.user,
+                cluster=found,
+                name=form.cleaned_data["name"],
+                role=role,
+                permissions=Permissions(default_topic_perm=topic_perm, default_group_perm=group_perm),
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, f"The key pair “{created.credential.name}” works from now on.")
+            return redirect("console:credential-list", tenant.slug, found.slug)
+    return _list(request, found, form)
+
+
+@require_POST
+@tenant_page("credential.reveal")
+def credential_reveal_page(request: ConsoleRequest, tenant: Tenant, cluster: str, access_key: str) -> HttpResponse:
+    """Show one secret. A POST, because each look is written into the audit trail."""
+    found = cluster_get(tenant, cluster)
+    credential = credential_get(found, access_key)
+    secret_key = credential_reveal(actor=request.user, credential=credential)
+    if request.htmx:
+        row = CredentialRow(credential, _rights(credential), secret_key)
+        return never_store(
+            render(request, "console/parts/secret.html", {"row": row, "tenant": tenant, "cluster": found})
+        )
+    return never_store(_list(request, found, CredentialForm(), revealed={access_key: secret_key}))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("credential.delete")
+def credential_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str, access_key: str) -> HttpResponse:
+    """Delete a key pair after a second look."""
+    found = cluster_get(tenant, cluster)
+    credential = credential_get(found, access_key)
+    back = reverse("console:credential-list", args=[tenant.slug, found.slug])
+    form = ConfirmForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            credential_delete(actor=request.user, credential=credential)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, f"The key pair “{credential.name}” is deleted. Programs that use it are refused.")
+            return redirect(back)
+    context = {
+        "form": form,
+        "heading": f"Delete the key pair “{credential.name}”?",
+        "consequence": f"Programs that use {credential.access_key} are refused from the next request on. This can’t be undone.",
+        "verb": "Delete",
+        "button": "Delete key pair",
+        "back": back,
+        "crumbs": [{"url": back, "words": "Credentials"}],
+        "curl": curl("DELETE", f"{found.path}credentials/{credential.access_key}/"),
+    }
+    return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))
+
+
+def _list(
+    request: ConsoleRequest, cluster: Cluster, form: CredentialForm, revealed: dict[str, str] | None = None
+) -> HttpResponse:
+    tenant = cluster.tenant
+    rows = [
+        CredentialRow(credential, _rights(credential), (revealed or {}).get(credential.access_key, ""))
+        for credential in credential_list(cluster).order_by("created_at")
+    ]
+    context = {
+        **cluster_context(request, cluster),
+        "seen_again_at": reverse("console:credential-list", args=[tenant.slug, cluster.slug]),
+        "form": form,
+        "credentials": rows,
+        "can_reveal": actor_can(request.user, "credential.reveal", tenant),
+        "can_create_credential": actor_can(request.user, "credential.create", tenant),
+        "can_delete_credential": actor_can(request.user, "credential.delete", tenant),
+        "curl": curl("POST", f"{cluster.path}credentials/", {"name": "checkout service"}),
+    }
+    return tenant_render(
+        request,
+        tenant,
+        "console/credentials.html",
+        context,
+        section="clusters",
+        page="credentials",
+        status=status_of(form),
+    )
+
+
+_RIGHTS = {
+    ("PUB|SUB", "SUB"): "Sends and receives",
+    ("PUB", "DENY"): "Only sends",
+    ("SUB", "SUB"): "Only receives",
+}
+
+
+def _rights(credential: Credential) -> str:
+    """Return the credential's permissions in words; unusual ones in RocketMQ's."""
+    if credential.role == CredentialRole.ADMIN:
+        return "Administers"
+    topic, group = credential.default_topic_perm, credential.default_group_perm
+    words = _RIGHTS.get((topic, group), f"Topics {topic}, groups {group}")
+    exceptions = len(credential.topic_perms) + len(credential.group_perms)
+    return f"{words}, {exceptions} exception{'' if exceptions == 1 else 's'}" if exceptions else words

@@ -1,0 +1,83 @@
+"""Pages without a tenant: the front page, the theme switch, the list of one's tenants, and a new tenant."""
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, console_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import TenantForm
+from controlplane.console.pages import form_take_error, status_of, tell_done
+from controlplane.console.templatetags.console import THEMES
+from controlplane.tenants.models import Membership
+from controlplane.tenants.services import tenant_create
+
+_THEME_COOKIE_AGE_S = 365 * 24 * 3600
+
+_EXAMPLE = """\
+from highwater import Credentials, Message, Producer
+
+with Producer(
+    namesrv="your-cluster:9876",
+    group="orders-service",
+    credentials=Credentials("YOUR_ACCESS_KEY", "YOUR_SECRET_KEY"),
+) as producer:
+    result = producer.send(
+        Message("orders", b"paid", tags="paid", keys=("o-1",))
+    )
+    print(result.status)  # SEND_OK"""
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """Show the front page; whoever is logged in goes to their only tenant, to the list of them, or to make the first."""
+    if not request.user.is_authenticated:
+        return render(request, "console/home.html", {"example": _EXAMPLE})
+    slugs = list(Membership.objects.filter(user=request.user).values_list("tenant__slug", flat=True)[:2])
+    if not slugs:
+        return redirect("console:tenant-new")
+    return redirect("console:cluster-list", slugs[0]) if len(slugs) == 1 else redirect("console:tenant-list")
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    """Remember the colour theme, and go back. With scripts the switch sets the cookie itself and never comes here."""
+    back = request.POST.get("next", "/")
+    if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        back = "/"
+    response = HttpResponseRedirect(back)
+    chosen = request.POST.get("theme", "")
+    if chosen in THEMES:
+        response.set_cookie("theme", chosen, max_age=_THEME_COOKIE_AGE_S, samesite="Lax", secure=request.is_secure())
+    return response
+
+
+@require_safe
+@console_page
+def tenant_list(request: ConsoleRequest) -> HttpResponse:
+    """Show one's tenants with one's role in each."""
+    memberships = Membership.objects.filter(user=request.user).select_related("tenant").order_by("tenant__name")
+    return render(request, "console/tenants.html", {"memberships": memberships})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page
+def tenant_new(request: ConsoleRequest) -> HttpResponse:
+    """Make a tenant; its maker becomes its owner."""
+    form = TenantForm(request.POST or None)
+    if form.is_valid():
+        try:
+            tenant = tenant_create(actor=request.user, slug=form.cleaned_data["slug"], name=form.cleaned_data["name"])
+        except ApplicationError as error:
+            form_take_error(form, error, {"slug_taken": "slug"})
+        else:
+            tell_done(request, f"{tenant.name} is ready. Next, a cluster.")
+            return redirect("console:cluster-list", tenant.slug)
+    context = {
+        "form": form,
+        "is_first": not Membership.objects.filter(user=request.user).exists(),
+        "curl": curl("POST", "/api/v1/tenants/", {"slug": "my-team", "name": "My team"}),
+    }
+    return render(request, "console/tenant_new.html", context, status=status_of(form))

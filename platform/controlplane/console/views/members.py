@@ -1,0 +1,112 @@
+"""Who belongs to a tenant: list, add, change a role, remove."""
+
+import uuid
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import ROLE_DETAILS, Choice, ConfirmForm, MemberForm
+from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
+from controlplane.tenants.models import Membership, Role, Tenant
+from controlplane.tenants.rules import actor_can, actor_require
+from controlplane.tenants.selectors import membership_get, membership_list
+from controlplane.tenants.services import membership_add, membership_remove, membership_update
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A line of the list."""
+
+    membership: Membership
+    is_me: bool
+    can_remove: bool
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("member.view")
+def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Show the members, and add one."""
+    can_manage = actor_can(request.user, "member.manage", tenant)
+    form = MemberForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST":
+        actor_require(request.user, "member.manage", tenant)
+    if form.is_valid():
+        try:
+            membership = membership_add(actor=request.user, tenant=tenant, **form.cleaned_data)
+        except ApplicationError as error:
+            form_take_error(form, error, {"already_member": "email"})
+        else:
+            tell_done(request, f"{membership.user.email} is a member now.")
+            return redirect("console:member-list", tenant.slug)
+    rows = [
+        MemberRow(
+            membership, membership.user_id == request.user.pk, can_manage or membership.user_id == request.user.pk
+        )
+        for membership in membership_list(tenant)
+    ]
+    context = {
+        "form": form,
+        "members": rows,
+        "can_manage": can_manage,
+        "roles": Role.choices,
+        "role_facts": [Choice(Role(role).label, detail) for role, detail in ROLE_DETAILS.items()],
+        "curl": curl("POST", f"{tenant.path}members/", {"email": "someone@example.com", "role": "member"}),
+    }
+    return tenant_render(request, tenant, "console/members.html", context, section="members", status=status_of(form))
+
+
+@require_POST
+@tenant_page("member.manage")
+def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID) -> HttpResponse:
+    """Change a role."""
+    found = membership_get(tenant, membership)
+    role = request.POST.get("role", "")
+    if role in Role.values:
+        try:
+            membership_update(actor=request.user, membership=found, role=role)
+        except ApplicationError as error:
+            tell_error(request, error)
+        else:
+            tell_done(request, f"{found.user.email} is {Role(role).label.lower()} now.")
+    return redirect("console:member-list", tenant.slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("member.view")
+def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID) -> HttpResponse:
+    """Remove a member, or leave, after a second look."""
+    found = membership_get(tenant, membership)
+    is_me = found.user_id == request.user.pk
+    if not is_me:
+        actor_require(request.user, "member.manage", tenant)
+    back = reverse("console:member-list", args=[tenant.slug])
+    form = ConfirmForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            membership_remove(actor=request.user, membership=found)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, f"You left {tenant.name}." if is_me else f"{found.user.email} is no longer a member.")
+            return redirect("console:home") if is_me else redirect(back)
+    context = {
+        "form": form,
+        "heading": f"Leave {tenant.name}?" if is_me else f"Remove {found.user.email}?",
+        "consequence": (
+            "You lose access to its clusters at once. An owner can add you again."
+            if is_me
+            else "The person loses access at once, and so do their API tokens. Programs go on running: their key pairs stay."
+        ),
+        "verb": "Leave" if is_me else "Remove",
+        "button": "Leave tenant" if is_me else "Remove member",
+        "back": back,
+        "crumbs": [{"url": back, "words": "Members"}],
+        "curl": curl("DELETE", f"{tenant.path}members/{found.pk}/"),
+    }
+    return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))

@@ -1,0 +1,77 @@
+"""Messages of a topic: send a test message, browse the newest, look at one."""
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.clusters.selectors import cluster_get
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import MessageForm
+from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.views.clusters import cluster_context
+from controlplane.console.views.topic_parts import newest_context, send_context, topic_render
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can, actor_require
+from controlplane.topics.gateway import message_get, message_send
+from controlplane.topics.selectors import topic_get
+
+
+@require_safe
+@tenant_page("message.browse")
+def message_list(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Return the newest messages alone, for refreshing them in place."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    context = {
+        "tenant": tenant,
+        "cluster": found.cluster,
+        "topic": found,
+        "can_send": actor_can(request.user, "message.send", tenant),
+        **newest_context(request, found),
+    }
+    return render(request, "console/parts/messages.html", context)
+
+
+@require_POST
+@tenant_page("topic.view")
+def message_send_page(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Send a test message. With htmx the answer replaces the form; without, it is the topic's page."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    actor_require(request.user, "message.send", tenant)
+    form = MessageForm(request.POST)
+    more: dict[str, object] = {}
+    if form.is_valid():
+        try:
+            more["sent"] = message_send(actor=request.user, topic=found, message=form.message())
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            form = MessageForm()
+    if not request.htmx:
+        return topic_render(request, found, form, **more)
+    context = {"tenant": tenant, "cluster": found.cluster, "topic": found, **send_context(found, form), **more}
+    response = render(request, "console/parts/send.html", context, status=status_of(form))
+    if more:
+        response.headers["HX-Trigger"] = "message-sent"
+    return response
+
+
+@require_safe
+@tenant_page("message.browse")
+def message_page(
+    request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str, broker: str, queue_id: int, queue_offset: int
+) -> HttpResponse:
+    """Show one message whole: its body (the first 64 KiB), properties, and where it is stored."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    message = message_get(
+        actor=request.user, topic=found, broker_name=broker, queue_id=queue_id, queue_offset=queue_offset
+    )
+    context = {
+        **cluster_context(request, found.cluster),
+        "topic": found,
+        "message": message,
+        "properties": sorted(message.properties.items()),
+        "curl": curl("GET", f"{found.path}messages/?limit=20"),
+    }
+    return tenant_render(request, tenant, "console/message.html", context, section="clusters")

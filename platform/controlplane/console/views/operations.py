@@ -1,0 +1,124 @@
+"""The progress of long work: a page that follows it, the part that htmx asks for each second, and retrying."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.clusters.models import Operation, OperationState, OperationType, StepState
+from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.selectors import StepView, operation_list, operation_view
+from controlplane.common.errors import ApplicationError, NotFound
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.pages import tell_error, tenant_render
+from controlplane.console.pills import pill_of
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can, actor_require
+
+_VERBS = {
+    OperationType.CLUSTER_DELETE: "Deleting",
+    OperationType.CLUSTER_GROW: "Growing",
+    OperationType.GROUP_PROMOTE: "Promoting a replica of",
+    OperationType.GROUP_SWITCHOVER: "Switching the master of",
+}
+_DONE = {
+    OperationType.CLUSTER_DELETE: "The cluster is deleted",
+    OperationType.CLUSTER_GROW: "The cluster has grown",
+    OperationType.GROUP_PROMOTE: "The replica leads",
+    OperationType.GROUP_SWITCHOVER: "The replica leads",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step as shown. `took` is how long it took, or has taken so far; None before it started."""
+
+    name: str
+    title: str
+    state: str
+    words: str
+    message: str
+    started_at: datetime | None
+    took: timedelta | None
+
+
+@require_safe
+@tenant_page("operation.view")
+def operation_page(request: ConsoleRequest, tenant: Tenant, operation: uuid.UUID) -> HttpResponse:
+    """Show the steps with their states and times; the page updates itself while the work goes on."""
+    found = _operation(tenant, operation)
+    context = {**_progress(request, found), "heading": _heading(found), "curl": curl("GET", found.path)}
+    return tenant_render(request, tenant, "console/operation.html", context, section="clusters")
+
+
+@require_safe
+@tenant_page("operation.view")
+def operation_progress(request: ConsoleRequest, tenant: Tenant, operation: uuid.UUID) -> HttpResponse:
+    """Return the steps alone. The answer stops asking by itself once the operation is over."""
+    context = {"tenant": tenant, "is_partial": True, **_progress(request, _operation(tenant, operation))}
+    return render(request, "console/parts/progress.html", context)
+
+
+@require_POST
+@tenant_page("operation.view")
+def operation_retry_page(request: ConsoleRequest, tenant: Tenant, operation: uuid.UUID) -> HttpResponse:
+    """Run a failed operation again, and show its progress."""
+    found = _operation(tenant, operation)
+    actor_require(request.user, "operation.retry", tenant)
+    try:
+        operation_retry(actor=request.user, operation=found)
+    except ApplicationError as error:
+        tell_error(request, error)
+    return redirect("console:operation", tenant.slug, found.pk)
+
+
+def _operation(tenant: Tenant, operation_id: uuid.UUID) -> Operation:
+    operation = operation_list(tenant).filter(pk=operation_id).first()
+    if operation is None:
+        raise NotFound("There is no such operation.")
+    return operation
+
+
+def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object]:
+    rows = [_step_row(step) for step in operation_view(operation).steps]
+    end = operation.finished_at or timezone.now()
+    return {
+        "operation": operation,
+        "steps": rows,
+        "running": operation.state == OperationState.IN_PROGRESS,
+        "words": _words(operation, rows),
+        "took": end - operation.started_at,
+        "is_deletion": operation.type == OperationType.CLUSTER_DELETE,
+        "can_retry": actor_can(request.user, "operation.retry", operation.tenant),
+    }
+
+
+def _step_row(step: StepView) -> StepRow:
+    # A step that waits goes back to pending between its looks; to people it is still the one that runs.
+    state = StepState.RUNNING if step.state == StepState.PENDING and step.started_at else step.state
+    end = step.finished_at or timezone.now()
+    took = None if step.started_at is None else end - step.started_at
+    words = "Running" if state == StepState.RUNNING else pill_of(state).words
+    return StepRow(step.name, step.title, state, words, step.message, step.started_at, took)
+
+
+def _heading(operation: Operation) -> str:
+    verb = _VERBS.get(OperationType(operation.type), "Creating")
+    return f"{verb} {operation.cluster.name}"
+
+
+def _words(operation: Operation, rows: list[StepRow]) -> str:
+    """Return one line for the eye and for screen readers, which hear it whenever it changes."""
+    done = sum(row.state == StepState.COMPLETED for row in rows)
+    match operation.state:
+        case OperationState.COMPLETED:
+            return _DONE.get(OperationType(operation.type), "The cluster is running")
+        case OperationState.FAILED:
+            return f"Failed after {done} of {len(rows)} steps"
+        case _:
+            return f"Step {min(done + 1, len(rows))} of {len(rows)}"

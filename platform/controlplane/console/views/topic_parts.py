@@ -1,0 +1,73 @@
+"""The topic's page, which the pages of its messages render, too."""
+
+from datetime import UTC, datetime
+
+from django.http import HttpResponse
+from django.urls import reverse
+
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest
+from controlplane.console.curl import curl
+from controlplane.console.forms import MessageForm
+from controlplane.console.pages import status_of, tenant_render
+from controlplane.console.views.clusters import cluster_context
+from controlplane.tenants.rules import actor_can
+from controlplane.topics.gateway import messages_newest
+from controlplane.topics.models import Topic
+from controlplane.topics.selectors import topics_live
+
+NEWEST_LIMIT = 20
+PREVIEW_BYTES = 200
+
+
+def send_context(topic: Topic, form: MessageForm) -> dict[str, object]:
+    """Return what the form for a test message needs."""
+    body = {"body": "hello", "tags": "greeting", "keys": ["k-1"], "properties": {"colour": "blue"}}
+    return {"send_form": form, "send_curl": curl("POST", f"{topic.path}messages/", body)}
+
+
+def queues_context(topic: Topic) -> dict[str, object]:
+    """Return the queues with their offsets, or why they are not known now."""
+    live = topics_live(topic.cluster, [topic])[topic.name]
+    return {
+        "queues": live.queues,
+        "message_count": live.message_count,
+        "live_problem": live.message,
+        "as_of": live.as_of,
+    }
+
+
+def newest_context(request: ConsoleRequest, topic: Topic) -> dict[str, object]:
+    """Return the newest messages, or why they can't be read now."""
+    context: dict[str, object] = {
+        "newest": [],
+        "newest_problem": "",
+        "read_at": datetime.now(UTC),
+        "browse_curl": curl("GET", f"{topic.path}messages/?limit={NEWEST_LIMIT}"),
+    }
+    try:
+        context["newest"] = messages_newest(
+            actor=request.user, topic=topic, limit=NEWEST_LIMIT, body_limit_bytes=PREVIEW_BYTES
+        )
+    except ApplicationError as error:
+        context["newest_problem"] = error.message
+    return context
+
+
+def topic_render(request: ConsoleRequest, topic: Topic, form: MessageForm, **more: object) -> HttpResponse:
+    """Render a topic's page; `more` is what a message that was just sent without scripts adds."""
+    tenant = topic.cluster.tenant
+    can_browse = actor_can(request.user, "message.browse", tenant)
+    context = {
+        **cluster_context(request, topic.cluster),
+        "topic": topic,
+        "seen_again_at": reverse("console:topic", args=[tenant.slug, topic.cluster.slug, topic.name]),
+        "can_send": topic.cluster.is_running and actor_can(request.user, "message.send", tenant),
+        "can_browse": can_browse,
+        "can_delete_topic": actor_can(request.user, "topic.delete", tenant),
+        **queues_context(topic),
+        **send_context(topic, form),
+        **(newest_context(request, topic) if can_browse else {}),
+        **more,
+    }
+    return tenant_render(request, tenant, "console/topic.html", context, section="clusters", status=status_of(form))

@@ -1,0 +1,123 @@
+"""Pages of topics: the list, a new one, one with its queues and messages, deleting."""
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.clusters.selectors import cluster_get
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import MessageForm, TopicForm, TypedNameForm
+from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
+from controlplane.console.views.clusters import cluster_context
+from controlplane.console.views.topic_parts import queues_context, topic_render
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_require
+from controlplane.topics.selectors import topic_get, topic_list
+from controlplane.topics.services import TopicOptions, topic_create, topic_delete
+
+
+@require_safe
+@tenant_page("topic.view")
+def topic_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Show the cluster's topics."""
+    found = cluster_get(tenant, cluster)
+    context = {**cluster_context(request, found), "topics": topic_list(found).order_by("name")}
+    return tenant_render(request, tenant, "console/topics.html", context, section="clusters", page="topics")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("topic.create")
+def topic_new(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Create a topic on the brokers, then show it."""
+    found = cluster_get(tenant, cluster)
+    form = TopicForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            topic = topic_create(
+                actor=request.user, cluster=found, name=form.cleaned_data["name"], options=form.options()
+            )
+        except ApplicationError as error:
+            form_take_error(form, error, {"topic_exists": "name"})
+        else:
+            tell_done(request, f"The topic {topic.name} is ready.")
+            return redirect("console:topic", tenant.slug, found.slug, topic.name)
+    body = {"name": "orders", "read_queue_nums": 8, "write_queue_nums": 8, "message_type": "NORMAL"}
+    context = {
+        **cluster_context(request, found),
+        "form": form,
+        "curl": curl("POST", f"{found.path}topics/", body),
+    }
+    return tenant_render(request, tenant, "console/topic_new.html", context, section="clusters", status=status_of(form))
+
+
+@require_safe
+@tenant_page("topic.view")
+def topic_page(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Show a topic: its queues with their offsets, a form for a test message, its newest messages."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    return topic_render(request, found, MessageForm())
+
+
+@require_safe
+@tenant_page("topic.view")
+def topic_queues(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Return the queues alone; the topic's page asks for them after a test message was sent."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    context = {"tenant": tenant, "cluster": found.cluster, "topic": found, **queues_context(found)}
+    return render(request, "console/parts/queues.html", context)
+
+
+@require_POST
+@tenant_page("topic.create")
+def topic_retry(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Ask the brokers again for a topic whose creation failed."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    options = TopicOptions(
+        read_queue_nums=found.read_queue_nums,
+        write_queue_nums=found.write_queue_nums,
+        perm=found.perm,
+        message_type=found.message_type,
+        description=found.description,
+    )
+    try:
+        topic_create(actor=request.user, cluster=found.cluster, name=found.name, options=options)
+    except ApplicationError as error:
+        tell_error(request, error)
+    else:
+        tell_done(request, f"The topic {found.name} is ready.")
+    return redirect("console:topic", tenant.slug, found.cluster.slug, found.name)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("topic.view")
+def topic_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Delete a topic after its name was typed."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    actor_require(request.user, "topic.delete", tenant)
+    back = reverse("console:topic", args=[tenant.slug, found.cluster.slug, found.name])
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=found.name)
+    if form.is_valid():
+        try:
+            topic_delete(actor=request.user, topic=found)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, f"The topic {found.name} is deleted.")
+            return redirect("console:topic-list", tenant.slug, found.cluster.slug)
+    context = {
+        "form": form,
+        "heading": f"Delete the topic {found.name}?",
+        "consequence": "Its messages can no longer be received, and producers are refused. This can’t be undone.",
+        "verb": "Delete",
+        "button": "Delete topic",
+        "back": back,
+        "crumbs": [
+            {"url": reverse("console:topic-list", args=[tenant.slug, found.cluster.slug]), "words": "Topics"},
+            {"url": back, "words": found.name},
+        ],
+        "curl": curl("DELETE", found.path),
+    }
+    return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))

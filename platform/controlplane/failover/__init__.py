@@ -1,0 +1,1 @@
+"""Who leads each broker group: sampled, judged, changed by promotion and switchover, and told as a timeline."""

@@ -1,0 +1,18 @@
+"""What can be wrong with a promotion that somebody asks for."""
+
+from controlplane.common.errors import ApplicationError, Unprocessable
+
+
+class NotPromotable(Unprocessable):
+    """The group or the candidate does not admit it now; the message says why."""
+
+    code = "not_promotable"
+    title = "Not promotable"
+
+
+class ConfirmationNeeded(ApplicationError):
+    """The promotion may lose messages: `confirm` must be the group's name."""
+
+    status = 409
+    code = "confirmation_needed"
+    title = "Confirmation needed"

@@ -1,0 +1,135 @@
+"""Leadership of broker groups, the last word of each replica, and failovers with their timelines."""
+
+from typing import ClassVar
+
+from django.db import models
+
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
+from controlplane.common.models import BaseModel
+
+
+class GroupLeadership(BaseModel):
+    """Which epoch a group is in. `epoch` only grows, and only by `filter(pk=…, epoch=E).update(epoch=higher)`: of two
+    workers that raise it, one wins.
+
+    `leader` is who was last seen leading in the newest epoch; None when nobody was.
+    """
+
+    group = models.OneToOneField(BrokerGroup, on_delete=models.CASCADE, related_name="leadership")
+    epoch = models.BigIntegerField(default=0)
+    leader = models.ForeignKey(Replica, on_delete=models.SET_NULL, null=True, related_name="+")
+
+    def __str__(self) -> str:
+        return f"{self.group} epoch {self.epoch}"
+
+
+class ReplicaSample(BaseModel):
+    """What a replica last told of itself. Unknown is null, never 0; all offsets are of the CommitLog, in bytes.
+
+    While it does not answer (`unreachable_since`), the rest is as old as `last_seen_at`.
+    """
+
+    replica = models.OneToOneField(Replica, on_delete=models.CASCADE, related_name="sample")
+    sampled_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField(null=True)
+    unreachable_since = models.DateTimeField(null=True)
+    error = models.CharField(max_length=512, blank=True)
+    process_ended_at = models.DateTimeField(null=True, help_text="when the supervisor saw it end, while it is away")
+    role = models.CharField(max_length=16, blank=True, help_text="master or slave; empty before it ever answered")
+    epoch = models.BigIntegerField(null=True)
+    log_epoch = models.BigIntegerField(null=True)
+    end_offset = models.BigIntegerField(null=True)
+    durable_offset = models.BigIntegerField(null=True)
+    held_offset = models.BigIntegerField(null=True)
+    confirm_offset = models.BigIntegerField(null=True)
+    gap_bytes = models.BigIntegerField(
+        null=True, help_text="behind the master, as the master counts; null when unknown"
+    )
+    gap_messages = models.BigIntegerField(null=True)
+    in_sync = models.BooleanField(null=True)
+    accepts_sends = models.BooleanField(null=True)
+    refusal = models.CharField(max_length=512, blank=True)
+    promotable = models.BooleanField(null=True)
+    not_promotable_because = models.CharField(max_length=512, blank=True)
+    diverged_files = models.IntegerField(null=True, help_text="saved cuts of a log that parted from its leader's")
+
+    def __str__(self) -> str:
+        return f"{self.replica} at {self.sampled_at:%H:%M:%S}"
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answered the last time it was asked."""
+        return self.last_seen_at is not None and self.unreachable_since is None
+
+
+class FailoverKind(models.TextChoices):
+    """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked."""
+
+    PROMOTE = "promote"
+    SWITCHOVER = "switchover"
+    AUTOMATIC = "automatic"
+
+
+class Failover(BaseModel):
+    """One change of a group's master. How far it is, is told by its operation; what happened, by its steps."""
+
+    operation = models.OneToOneField(Operation, on_delete=models.CASCADE, related_name="failover")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="failovers")
+    group_name = models.CharField(max_length=64)
+    kind = models.CharField(max_length=16, choices=FailoverKind.choices)
+    requested_by = models.CharField(max_length=254)
+    candidate_id = models.PositiveIntegerField(help_text="replica id")
+    old_master_id = models.PositiveIntegerField(
+        null=True, help_text="replica id; null when nobody is known to have led"
+    )
+    expected_epoch = models.BigIntegerField(null=True, help_text="the highest that anyone had seen at the pre-flight")
+    new_epoch = models.BigIntegerField(null=True, help_text="reserved for the candidate by compare-and-set")
+    confirmed_loss = models.BooleanField(default=False, help_text="an operator typed the group's name")
+    lossless = models.BooleanField(null=True, help_text="nothing acknowledged is lost; null until the master is fenced")
+    lossless_because = models.CharField(max_length=512, blank=True)
+    bytes_at_risk = models.BigIntegerField(null=True)
+    messages_at_risk = models.BigIntegerField(null=True)
+    drained_offset = models.BigIntegerField(null=True, help_text="where the master's log ended when sends were held")
+    fence = models.CharField(max_length=16, blank=True, help_text="demoted, stopped, or none")
+    rejoined_at = models.DateTimeField(null=True)
+    writes_stopped_at = models.DateTimeField(null=True, help_text="when the master last took sends, as far as known")
+    writes_back_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.group_name} replica {self.candidate_id}"
+
+    @property
+    def path(self) -> str:
+        """The failover's API path."""
+        return f"{self.cluster.path}failovers/{self.id}/"
+
+    @property
+    def state(self) -> str:
+        """in_progress, completed or failed."""
+        return self.operation.state
+
+    @property
+    def outage_ms(self) -> int | None:
+        """How long no send was taken, measured; None while that goes on or is not known."""
+        if self.writes_stopped_at is None or self.writes_back_at is None:
+            return None
+        return max(0, round((self.writes_back_at - self.writes_stopped_at).total_seconds() * 1000))
+
+
+class FailoverStep(BaseModel):
+    """One line of the timeline. Each happens once, however often the work behind it is repeated."""
+
+    failover = models.ForeignKey(Failover, on_delete=models.CASCADE, related_name="timeline")
+    name = models.CharField(max_length=32)
+    happened_at = models.DateTimeField()
+    detail = models.CharField(max_length=1024, blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["happened_at", "created_at"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["failover", "name"], name="failover_step_once")]
+
+    def __str__(self) -> str:
+        return f"{self.failover} {self.name}"

@@ -1,0 +1,190 @@
+"""Reads: groups with their role maps, failovers with their timelines."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.clusters.models import BrokerGroup, Cluster, Replica
+from controlplane.common.errors import NotFound
+from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.timeline import TITLES
+from controlplane.failover.verdict import GroupView, ReplicaView, Verdict, judge
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """A replica of the role map. `role` is `unknown` while it does not answer; then what it held is of `last_seen_at`."""
+
+    replica_id: int
+    address: str
+    fenced: bool
+    role: str = "unknown"
+    epoch: int | None = None
+    end_offset: int | None = None
+    held_offset: int | None = None
+    gap_bytes: int | None = None
+    gap_messages: int | None = None
+    in_sync: bool | None = None
+    accepts_sends: bool | None = None
+    promotable: bool | None = None
+    not_promotable_because: str = ""
+    diverged_files: int | None = None
+    last_seen_at: datetime | None = None
+    unreachable_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A broker group of the role map, with the verdict on it."""
+
+    name: str
+    epoch: int | None
+    master_id: int | None
+    verdict: Verdict
+    replicas: list[ReplicaRow]
+    sampled_at: datetime | None
+
+    @property
+    def state(self) -> str:
+        return self.verdict.state
+
+    @property
+    def sentences(self) -> list[str]:
+        return list(self.verdict.sentences)
+
+
+def group_get(cluster: Cluster, name: str) -> BrokerGroup:
+    """Return one broker group of the cluster; raises NotFound."""
+    group = BrokerGroup.objects.filter(cluster=cluster, name=name).first()
+    if group is None:
+        raise NotFound("There is no such broker group.")
+    return group
+
+
+def group_rows(cluster: Cluster) -> list[GroupRow]:
+    """Return the role map: every group with its replicas, as of the last sample."""
+    return [group_row(group) for group in BrokerGroup.objects.filter(cluster=cluster).order_by("name")]
+
+
+def group_row(group: BrokerGroup) -> GroupRow:
+    """Return one group of the role map."""
+    view, now = group_view(group), timezone.now()
+    leadership = GroupLeadership.objects.filter(group=group).first()
+    has_master = view.master is not None
+    rows = [_replica_row(replica, sample, has_master=has_master) for replica, sample in _samples(group)]
+    verdict = judge(view, now)
+    sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
+    epoch = None if leadership is None or leadership.epoch == 0 else leadership.epoch
+    return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None))
+
+
+def group_view(group: BrokerGroup) -> GroupView:
+    """Return the group's last samples as the detector wants them."""
+    leadership = GroupLeadership.objects.filter(group=group).select_related("leader").first()
+    leader = None if leadership is None else leadership.leader
+    return GroupView(
+        name=group.name,
+        in_sync_replicas=group.cluster.in_sync_replicas,
+        leader_id=None if leader is None else leader.broker_id,
+        replicas=[_replica_view(replica, sample) for replica, sample in _samples(group)],
+    )
+
+
+def failover_list(cluster: Cluster) -> QuerySet[Failover]:
+    """Return the cluster's failovers with their timelines."""
+    return (
+        Failover.objects.filter(cluster=cluster)
+        .select_related("operation", "cluster__tenant")
+        .prefetch_related("timeline")
+    )
+
+
+def failover_get(cluster: Cluster, failover_id: uuid.UUID) -> Failover:
+    """Return one failover of the cluster; raises NotFound."""
+    failover = failover_list(cluster).filter(pk=failover_id).first()
+    if failover is None:
+        raise NotFound("There is no such failover.")
+    return failover
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLine:
+    """One line: `after_ms` counts from the first line."""
+
+    name: str
+    title: str
+    happened_at: datetime
+    after_ms: int
+    detail: str
+
+
+def timeline_of(failover: Failover) -> list[TimelineLine]:
+    """Return the lines in order of time."""
+    steps = sorted(failover.timeline.all(), key=lambda step: (step.happened_at, step.created_at))
+    return [
+        TimelineLine(
+            step.name,
+            TITLES.get(step.name, step.name),
+            step.happened_at,
+            round((step.happened_at - steps[0].happened_at).total_seconds() * 1000),
+            step.detail,
+        )
+        for step in steps
+    ]
+
+
+def _samples(group: BrokerGroup) -> list[tuple[Replica, ReplicaSample | None]]:
+    samples = {sample.replica_id: sample for sample in ReplicaSample.objects.filter(replica__group=group)}
+    return [(replica, samples.get(replica.pk)) for replica in Replica.objects.filter(group=group).order_by("broker_id")]
+
+
+def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView:
+    if sample is None:
+        return ReplicaView(replica_id=replica.broker_id)
+    return ReplicaView(
+        replica_id=replica.broker_id,
+        sampled_at=sample.sampled_at,
+        last_seen_at=sample.last_seen_at,
+        unreachable_since=sample.unreachable_since,
+        process_ended_at=sample.process_ended_at,
+        role=sample.role,
+        epoch=sample.epoch,
+        log_epoch=sample.log_epoch,
+        end_offset=sample.end_offset,
+        held_offset=sample.held_offset,
+        gap_bytes=sample.gap_bytes,
+        gap_messages=sample.gap_messages,
+        in_sync=sample.in_sync,
+        accepts_sends=sample.accepts_sends,
+        refusal=sample.refusal,
+        promotable=sample.promotable,
+        not_promotable_because=sample.not_promotable_because,
+    )
+
+
+def _replica_row(replica: Replica, sample: ReplicaSample | None, *, has_master: bool) -> ReplicaRow:
+    address = "" if replica.port is None else replica.address
+    if sample is None:
+        return ReplicaRow(replica.broker_id, address, replica.fenced)
+    answers = sample.answers
+    return ReplicaRow(
+        replica_id=replica.broker_id,
+        address=address,
+        role=sample.role if answers else "unknown",
+        epoch=sample.epoch,
+        end_offset=sample.end_offset,
+        held_offset=sample.held_offset,
+        gap_bytes=sample.gap_bytes if answers and has_master else None,
+        gap_messages=sample.gap_messages if answers and has_master else None,
+        in_sync=sample.in_sync,
+        accepts_sends=sample.accepts_sends,
+        promotable=sample.promotable if answers else None,
+        not_promotable_because=sample.not_promotable_because if answers else "",
+        diverged_files=sample.diverged_files,
+        last_seen_at=sample.last_seen_at,
+        unreachable_since=sample.unreachable_since,
+        fenced=replica.fenced,
+    )

@@ -1,0 +1,262 @@
+"""Writes: who leads a group. A request is checked against a fresh look at every replica, then becomes an operation; the
+workers do the rest (steps.py).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor, SystemActor, actor_label
+from controlplane.clusters.models import BrokerGroup, Cluster, FailoverPolicy, Operation, OperationState, OperationType
+from controlplane.clusters.operations import operation_start
+from controlplane.clusters.remoting import require_running
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import ApplicationError, InvalidInput
+from controlplane.common.logging import get_logger
+from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
+from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.sampling import group_sample
+from controlplane.failover.timeline import timeline_add
+from controlplane.failover.verdict import (
+    Cleanness,
+    GroupState,
+    GroupView,
+    ReplicaView,
+    candidates_ranked,
+    cleanness_of,
+    is_dead,
+    judge,
+)
+from controlplane.provisioning.drivers.base import Driver
+from controlplane.tenants.rules import actor_require
+
+_log = get_logger("controlplane.failover")
+
+# A failed automatic promotion is not repeated at once: somebody should look.
+_AUTOMATIC_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What would happen. Offsets and gaps in bytes of the CommitLog; unknown is None.
+
+    `problems` forbid it; `confirmation_needed` says that the group's name must be typed, because `cleanness` isn't.
+    """
+
+    group: str
+    kind: str
+    candidate: ReplicaView | None
+    old_master: ReplicaView | None
+    new_epoch: int | None
+    fence: str
+    cleanness: Cleanness
+    problems: tuple[str, ...]
+    looked_at: datetime
+
+    @property
+    def confirmation_needed(self) -> bool:
+        return not self.problems and not self.cleanness.clean
+
+    @property
+    def possible(self) -> bool:
+        return not self.problems
+
+
+def failover_preflight(
+    *, view: GroupView | None, kind: FailoverKind, candidate_id: int | None, now: datetime
+) -> Preflight:
+    """Say what a promotion or switchover of this group, as it was just sampled, would do. Pure.
+
+    Without `candidate_id` the best one is taken: the highest (last epoch, held offset).
+    """
+    if view is None:
+        return _impossible("", kind, "There is no such broker group.", now)
+    if len(view.replicas) < 2:
+        return _impossible(view.name, kind, "The group has one replica: there is nobody to promote.", now)
+    ranked = candidates_ranked(view)
+    candidate = view.replica(candidate_id) if candidate_id is not None else next(iter(ranked), None)
+    master, former = view.master, view.former_master
+    if candidate is None:
+        cause = "No replica can be promoted." if candidate_id is None else f"There is no replica {candidate_id}."
+        return _impossible(view.name, kind, cause, now)
+    problems = [
+        *_candidate_problems(candidate),
+        *(_switchover_problems(master, candidate) if kind == FailoverKind.SWITCHOVER else ()),
+    ]
+    if kind == FailoverKind.SWITCHOVER:
+        cleanness = Cleanness(True, "sends are held until the candidate holds everything: nothing is lost.", 0, 0)
+        fence = "The master takes no sends until the candidate is level, then steps down."
+    else:
+        cleanness = cleanness_of(view, candidate.replica_id)
+        fence = _fence_words(view, candidate, former, now)
+    epochs = [replica.epoch for replica in view.replicas if replica.epoch is not None]
+    return Preflight(
+        group=view.name,
+        kind=kind,
+        candidate=candidate,
+        old_master=former,
+        new_epoch=max(epochs) + 1 if epochs else None,
+        fence=fence,
+        cleanness=cleanness,
+        problems=tuple(problems),
+        looked_at=now,
+    )
+
+
+def group_preflight(
+    *, cluster: Cluster, group: BrokerGroup, kind: FailoverKind, candidate_id: int | None, driver: Driver
+) -> Preflight:
+    """Look at every replica now, and say what would happen. Raises Conflict unless the cluster is running."""
+    require_running(cluster)
+    view = group_sample(cluster, group.name, driver)
+    return failover_preflight(view=view, kind=kind, candidate_id=candidate_id, now=timezone.now())
+
+
+def failover_start(
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    group: BrokerGroup,
+    kind: FailoverKind,
+    driver: Driver,
+    candidate_id: int | None = None,
+    confirm: str = "",
+) -> Failover:
+    """Start the operation that makes the candidate the group's master.
+
+    Raises NotPromotable, ConfirmationNeeded when messages may be lost and `confirm` is not the group's name, Conflict
+    when the cluster isn't running or another operation on it is in progress: of two requests at once, one wins.
+    """
+    actor_require(actor, "group.promote", cluster.tenant)
+    preflight = group_preflight(cluster=cluster, group=group, kind=kind, candidate_id=candidate_id, driver=driver)
+    if preflight.problems or preflight.candidate is None:
+        raise NotPromotable(" ".join(preflight.problems))
+    confirmed = confirm == group.name
+    if confirm and not confirmed:
+        raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
+    if preflight.confirmation_needed and not confirmed:
+        raise ConfirmationNeeded(
+            f"Messages may be lost: {preflight.cleanness.because}",
+            hint=f"Send `confirm` with the group's name, {group.name}, to go on all the same.",
+            extra={
+                "bytes_at_risk": _text(preflight.cleanness.bytes_at_risk),
+                "messages_at_risk": _text(preflight.cleanness.messages_at_risk),
+            },
+        )
+    return _start(actor, cluster, group, preflight, confirmed_loss=confirmed)
+
+
+def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Failover | None:
+    """Promote by ourselves if the policy allows it and nothing acknowledged is lost; called with each sample."""
+    if cluster.failover_policy != FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS:
+        return None
+    now = timezone.now()
+    verdict = judge(view, now)
+    if verdict.state != GroupState.NO_MASTER or verdict.cleanness is None or not verdict.cleanness.clean:
+        return None
+    if Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).exists():
+        return None
+    last = Failover.objects.filter(cluster=cluster, group_name=view.name).order_by("-created_at").first()
+    if (
+        last is not None
+        and last.state == OperationState.FAILED
+        and (now - last.updated_at).total_seconds() < _AUTOMATIC_PAUSE_S
+    ):
+        return None
+    group = BrokerGroup.objects.get(cluster=cluster, name=view.name)
+    try:
+        return failover_start(
+            actor=SystemActor("failover"), cluster=cluster, group=group, kind=FailoverKind.AUTOMATIC, driver=driver
+        )
+    except ApplicationError as error:  # somebody else was quicker, or it is not clean on a second look
+        _log.info("no automatic promotion", group=view.name, cause=error.message)
+        return None
+
+
+def _start(
+    actor: Actor, cluster: Cluster, group: BrokerGroup, preflight: Preflight, *, confirmed_loss: bool
+) -> Failover:
+    candidate, old_master = preflight.candidate, preflight.old_master
+    assert candidate is not None
+    is_switchover = preflight.kind == FailoverKind.SWITCHOVER
+    with transaction.atomic():
+        operation = operation_start(
+            actor=actor,
+            cluster=cluster,
+            operation_type=OperationType.GROUP_SWITCHOVER if is_switchover else OperationType.GROUP_PROMOTE,
+            resource=f"{cluster.path}groups/{group.name}/",
+            metadata={"group": group.name, "candidate": candidate.replica_id},
+        )
+        stopped_at = None
+        if not is_switchover and old_master is not None and not old_master.answers:
+            stopped_at = old_master.process_ended_at or old_master.last_seen_at
+        failover = Failover.objects.create(
+            operation=operation,
+            cluster=cluster,
+            group_name=group.name,
+            kind=preflight.kind,
+            requested_by=actor_label(actor),
+            candidate_id=candidate.replica_id,
+            old_master_id=None if old_master is None else old_master.replica_id,
+            confirmed_loss=confirmed_loss,
+            bytes_at_risk=preflight.cleanness.bytes_at_risk,
+            messages_at_risk=preflight.cleanness.messages_at_risk,
+            writes_stopped_at=stopped_at,
+        )
+        if old_master is not None and not old_master.answers and old_master.unreachable_since is not None:
+            what = f"Replica {old_master.replica_id} did not answer."
+            timeline_add(failover, "detected", what, at=old_master.unreachable_since)
+        timeline_add(
+            failover, "requested", f"By {actor_label(actor)}: {preflight.kind} replica {candidate.replica_id}."
+        )
+        audit_event_record(
+            actor=actor,
+            action=str(operation.type),
+            resource=operation.resource,
+            tenant_id=cluster.tenant_id,
+            details={
+                "candidate": candidate.replica_id,
+                "clean": preflight.cleanness.clean,
+                "confirmed_loss": confirmed_loss,
+            },
+        )
+    return failover
+
+
+def _impossible(group: str, kind: FailoverKind, cause: str, now: datetime) -> Preflight:
+    return Preflight(group, kind, None, None, None, "", Cleanness(False, cause), (cause,), now)
+
+
+def _candidate_problems(candidate: ReplicaView) -> list[str]:
+    name = f"Replica {candidate.replica_id}"
+    if not candidate.answers:
+        return [f"{name} does not answer."]
+    if candidate.leads:
+        return [f"{name} leads already."]
+    if not candidate.promotable:
+        return [f"{name} can't lead: {candidate.not_promotable_because or 'it does not say why'}."]
+    return []
+
+
+def _switchover_problems(master: ReplicaView | None, candidate: ReplicaView) -> list[str]:
+    if master is None:
+        return ["There is no master to switch from: promote a replica instead."]
+    if master is not candidate and not candidate.in_sync:
+        return [f"Replica {candidate.replica_id} is not in sync: wait until it has caught up."]
+    return []
+
+
+def _fence_words(view: GroupView, candidate: ReplicaView, former: ReplicaView | None, now: datetime) -> str:
+    if former is None or former is candidate:
+        return "Nobody else leads: there is nothing to fence."
+    if former.leads:
+        return f"Replica {former.replica_id} is alive and leads: it is demoted first. A switchover would lose nothing."
+    if is_dead(former, now) or not former.answers:
+        return f"Replica {former.replica_id} does not answer: its process is stopped, and that is confirmed, first."
+    return f"Replica {former.replica_id} answers as a slave: it is told the new epoch."
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)

@@ -1,0 +1,31 @@
+"""Celery's side of failover: a look at each replicated cluster every three seconds."""
+
+import uuid
+
+from celery import shared_task
+
+from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
+from controlplane.failover import sampling, services
+from controlplane.provisioning.drivers import get_driver
+
+
+@shared_task(name="failover.clusters_sample")
+def clusters_sample_task() -> None:
+    """Enqueue one look at each running cluster with more than one broker; one that still waits is dropped."""
+    running = Cluster.objects.filter(state=ClusterState.RUNNING).exclude(mode=ClusterMode.SINGLE)
+    for cluster_id in running.values_list("pk", flat=True):
+        cluster_sample_task.apply_async(args=(str(cluster_id),), expires=3)
+
+
+@shared_task(name="failover.cluster_sample", ignore_result=True)
+def cluster_sample_task(cluster_id: str) -> None:
+    """Look at one cluster, and promote where the policy says so."""
+    cluster = Cluster.objects.select_related("tenant").filter(pk=uuid.UUID(cluster_id), state=ClusterState.RUNNING)
+    found = cluster.first()
+    if found is None:
+        return
+    driver = get_driver()
+    views = sampling.cluster_sample(found, driver)
+    sampling.fences_release(found)
+    for view in views:
+        services.automatic_failover(found, view, driver)

@@ -1,0 +1,29 @@
+"""Lines of a failover's timeline."""
+
+from datetime import datetime
+
+from django.utils import timezone
+
+from controlplane.failover.models import Failover, FailoverStep
+
+TITLES = {
+    "detected": "Master found dead",
+    "requested": "Asked for",
+    "preflight": "Pre-flight, epoch reserved",
+    "sends_held": "Sends held",
+    "drained": "Candidate level",
+    "fenced": "Old master fenced",
+    "promoted": "Candidate promoted",
+    "registered": "Known to the name servers",
+    "first_write": "First write verified",
+    "rejoining": "Old master started again",
+    "rejoined": "Old master rejoined as slave",
+    "given_back": "Given back to the old master",
+}
+
+
+def timeline_add(failover: Failover, name: str, detail: str, *, at: datetime | None = None) -> None:
+    """Write one line, unless it is there: a step that is repeated tells its first time."""
+    FailoverStep.objects.get_or_create(
+        failover=failover, name=name, defaults={"happened_at": at or timezone.now(), "detail": detail[:1024]}
+    )

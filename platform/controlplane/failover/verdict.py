@@ -1,0 +1,245 @@
+"""The detector: from what the replicas of one group last said to a verdict. Pure: no database, no clock, no sockets.
+
+The rule of loss-free promotion is replication.md's "Clean": every record that was acknowledged is on `inSyncReplicas` of
+the N replicas; so when at least N - inSyncReplicas + 1 of them answer, it is on one that answers, and so on the one of them
+with the highest (last epoch, held offset).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+# A supervisor restarts what crashes within a second or two; samples come each three seconds. Two of them, missed in a
+# row, make a dead master.
+DEAD_AFTER = timedelta(seconds=2.5)
+STALE_AFTER = timedelta(seconds=20)
+
+
+class GroupState(StrEnum):
+    """NO_MASTER: sends fail until a replica is promoted or the master is back."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    NO_MASTER = "no_master"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    """One replica's last sample. Offsets are of the CommitLog, in bytes; None is not known."""
+
+    replica_id: int
+    sampled_at: datetime | None = None
+    last_seen_at: datetime | None = None
+    unreachable_since: datetime | None = None
+    process_ended_at: datetime | None = None
+    role: str = ""
+    epoch: int | None = None
+    log_epoch: int | None = None
+    end_offset: int | None = None
+    held_offset: int | None = None
+    gap_bytes: int | None = None
+    gap_messages: int | None = None
+    in_sync: bool | None = None
+    accepts_sends: bool | None = None
+    refusal: str = ""
+    promotable: bool | None = None
+    not_promotable_because: str = ""
+
+    @property
+    def answers(self) -> bool:
+        return self.last_seen_at is not None and self.unreachable_since is None
+
+    @property
+    def leads(self) -> bool:
+        return self.answers and self.role == "master"
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """What candidates are compared by: (last epoch, held offset)."""
+        if self.log_epoch is None or self.held_offset is None:
+            return None
+        return self.log_epoch, self.held_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group. `leader_id` is who was last seen leading."""
+
+    name: str
+    in_sync_replicas: int
+    replicas: Sequence[ReplicaView]
+    leader_id: int | None = None
+
+    def replica(self, replica_id: int | None) -> ReplicaView | None:
+        """Return the replica of this id."""
+        return next((replica for replica in self.replicas if replica.replica_id == replica_id), None)
+
+    @property
+    def master(self) -> ReplicaView | None:
+        """Who leads now: of several, which a fence will soon end, the one in the highest epoch."""
+        leading = [replica for replica in self.replicas if replica.leads]
+        return max(leading, key=lambda replica: replica.epoch or 0, default=None)
+
+    @property
+    def former_master(self) -> ReplicaView | None:
+        """Who leads, or led last."""
+        return self.master or self.replica(self.leader_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanness:
+    """Whether a promotion loses nothing that was acknowledged, and why in words.
+
+    What is at risk lies between the candidate's end and the last end that the master told; None when nobody knows.
+    """
+
+    clean: bool
+    because: str
+    bytes_at_risk: int | None = None
+    messages_at_risk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`sentences` say in words what is wrong and what can be done; one that says all is well when it is.
+
+    `candidates` are those that could be promoted, best first; `cleanness` is of promoting the first.
+    """
+
+    state: GroupState
+    sentences: tuple[str, ...]
+    master_id: int | None = None
+    master_dead_since: datetime | None = None
+    candidates: tuple[int, ...] = ()
+    cleanness: Cleanness | None = None
+
+
+def judge(group: GroupView, now: datetime) -> Verdict:
+    """Return the verdict on one group."""
+    samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
+    if len(samples) < len(group.replicas) or now - max(samples, default=now) > STALE_AFTER:
+        return Verdict(GroupState.UNKNOWN, (f"Nobody has looked at {group.name} lately.",))
+    master = group.master
+    candidates = tuple(replica.replica_id for replica in candidates_ranked(group))
+    if master is not None:
+        return _with_master(group, master, candidates)
+    former = group.replica(group.leader_id)
+    since = None if former is None else former.process_ended_at or former.unreachable_since
+    who = "a master" if former is None else f"the master, replica {former.replica_id},"
+    if former is not None and not former.answers and since is not None and not is_dead(former, now):
+        sentence = f"In {group.name} {who} has not answered since {_time(since)}."
+        return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
+    if former is None or former.answers:
+        first = f"No replica of {group.name} leads: sends fail."
+    else:
+        first = f"In {group.name} {who} is dead since {_time(since)}: sends fail."
+    readable = [replica.replica_id for replica in group.replicas if replica.answers]
+    reads = f"Reads go on from {_names(readable)}." if readable else "No replica answers: nothing can be read either."
+    if not candidates:
+        return Verdict(GroupState.NO_MASTER, (first, reads), master_dead_since=since)
+    cleanness = cleanness_of(group, candidates[0])
+    offer = f"Replica {candidates[0]} can be promoted: {cleanness.because}"
+    return Verdict(GroupState.NO_MASTER, (first, reads, offer), None, since, candidates, cleanness)
+
+
+def is_dead(replica: ReplicaView, now: datetime) -> bool:
+    """Whether a replica is away for so long that it is not waited for: its supervisor has had the time to restart it."""
+    if replica.answers or replica.unreachable_since is None:
+        return False
+    return now - replica.unreachable_since >= DEAD_AFTER
+
+
+def candidates_ranked(group: GroupView) -> list[ReplicaView]:
+    """Return who answers, may be promoted and does not lead; by (last epoch, held offset), then by replica id."""
+    able = [
+        replica
+        for replica in group.replicas
+        if replica.answers and not replica.leads and replica.promotable and replica.position is not None
+    ]
+    return sorted(able, key=lambda replica: (*(-part for part in replica.position or (0, 0)), replica.replica_id))
+
+
+def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
+    """Return whether promoting this replica is clean, given that the old master is fenced before it happens."""
+    candidate = group.replica(candidate_id)
+    if candidate is None or candidate.position is None or not candidate.answers:
+        return Cleanness(False, f"replica {candidate_id} does not answer, so that nobody knows what it holds.")
+    former = group.former_master
+    lost_bytes, lost_messages = _at_risk(candidate, former)
+    answering = [replica for replica in group.replicas if replica.answers and replica.position is not None]
+    needed = len(group.replicas) - group.in_sync_replicas + 1
+    best = max(answering, key=lambda replica: replica.position or (0, 0))
+    if best.position is not None and best.position > candidate.position:
+        return Cleanness(
+            False,
+            f"replica {best.replica_id} holds more than replica {candidate_id} does"
+            f" (to {_place(best)}, not {_place(candidate)}).",
+            lost_bytes,
+            lost_messages,
+        )
+    if len(answering) < needed:
+        who = "its master's answer" if group.in_sync_replicas == 1 else f"answers of {needed} replicas"
+        told = "" if former is None or former.last_seen_at is None else f" after {_time(former.last_seen_at)}"
+        return Cleanness(
+            False,
+            f"what the old master acknowledged{told} may be lost; to rule that out takes {who},"
+            f" and {len(answering)} of {len(group.replicas)} replicas answer.",
+            lost_bytes,
+            lost_messages,
+        )
+    return Cleanness(True, f"replica {candidate_id} holds everything that was acknowledged.", 0, 0)
+
+
+def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, ...]) -> Verdict:
+    sentences = []
+    if master.accepts_sends is False:
+        sentences.append(f"The master of {group.name} refuses sends: {master.refusal or 'it does not say why'}.")
+    for replica in group.replicas:
+        if replica is master:
+            continue
+        if not replica.answers:
+            since = f" since {_time(replica.unreachable_since)}" if replica.unreachable_since else ""
+            sentences.append(f"Replica {replica.replica_id} of {group.name} has not answered{since}.")
+        elif replica.leads:
+            sentences.append(f"Replica {replica.replica_id} of {group.name} still calls itself master: it is fenced.")
+        elif not replica.in_sync:
+            behind = "" if replica.gap_bytes is None else f": {replica.gap_bytes} bytes behind"
+            sentences.append(f"Replica {replica.replica_id} of {group.name} is not in sync{behind}.")
+    in_sync = 1 + sum(
+        replica.answers and replica.in_sync is True for replica in group.replicas if replica is not master
+    )
+    if in_sync < group.in_sync_replicas:
+        sentences.append("Sends are stored, but answered SLAVE_NOT_AVAILABLE until a slave is in sync again.")
+    if sentences:
+        return Verdict(GroupState.DEGRADED, tuple(sentences), master.replica_id, candidates=candidates)
+    slaves = len(group.replicas) - 1
+    followed = f", and {slaves} slave{'s are' if slaves != 1 else ' is'} in sync" if slaves else ""
+    sentence = f"{group.name}: replica {master.replica_id} leads{followed}."
+    return Verdict(GroupState.HEALTHY, (sentence,), master.replica_id, candidates=candidates)
+
+
+def _at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | None, int | None]:
+    if former is None or former.replica_id == candidate.replica_id:
+        return 0, 0
+    if former.end_offset is None or candidate.held_offset is None:
+        return None, None
+    lost_bytes = max(0, former.end_offset - candidate.held_offset)
+    if lost_bytes == 0:
+        return 0, 0
+    # The master counted them when it was last asked; if the candidate has more by now, that was too many.
+    return lost_bytes, candidate.gap_messages or None
+
+
+def _place(replica: ReplicaView) -> str:
+    return f"offset {replica.held_offset} of epoch {replica.log_epoch}"
+
+
+def _names(replica_ids: Sequence[int]) -> str:
+    noun = "replica" if len(replica_ids) == 1 else "replicas"
+    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"
+
+
+def _time(time: datetime | None) -> str:
+    return "an unknown time" if time is None else f"{time:%H:%M:%S} UTC"

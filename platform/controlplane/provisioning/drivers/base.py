@@ -1,0 +1,86 @@
+"""What a driver offers: files, processes, logs and ports on the machine where a cluster's daemons run.
+
+Every method is idempotent, because a step may run twice. Names of processes are unique over all clusters.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class ProcessState(StrEnum):
+    """supervisord's words, and MISSING for a process that it doesn't know."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    FATAL = "fatal"
+    UNKNOWN = "unknown"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonProcess:
+    """A daemon as it is to run. `configuration` is the text that it reads: when it changes, the daemon is restarted."""
+
+    name: str
+    cluster_id: uuid.UUID
+    command: Sequence[str]
+    configuration: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """What the driver knows of a process. `description` is the machinery's own words."""
+
+    name: str
+    state: ProcessState
+    pid: int | None = None
+    started_at: datetime | None = None
+    stopped_at: datetime | None = None
+    exit_status: int | None = None
+    description: str = ""
+
+
+class Driver(Protocol):
+    """See the module. Every method raises DriverError when the machinery does not answer."""
+
+    def cluster_dir(self, cluster_id: uuid.UUID) -> Path:
+        """Return the directory of a cluster's files, as its daemons see it."""
+        ...
+
+    def files_write(self, cluster_id: uuid.UUID, files: Mapping[str, str]) -> None:
+        """Write files by path relative to the cluster's directory, readable by the daemons only; each atomically."""
+        ...
+
+    def files_remove(self, cluster_id: uuid.UUID) -> None:
+        """Remove the cluster's directory with everything in it."""
+        ...
+
+    def process_start(self, process: DaemonProcess) -> None:
+        """Have the process run, and restarted whenever it ends. A running one with other settings is restarted."""
+        ...
+
+    def process_remove(self, name: str) -> None:
+        """Stop the process and forget it. Returns when it has ended."""
+        ...
+
+    def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
+        """Return the status of each; MISSING for those that the machinery doesn't know."""
+        ...
+
+    def log_tail(self, cluster_id: uuid.UUID, name: str, lines: int) -> list[str]:
+        """Return the last lines of a process's log, oldest first; empty when there is none."""
+        ...
+
+    def port_is_free(self, host: str, port: int) -> bool:
+        """Return whether nothing listens on the port now."""
+        ...

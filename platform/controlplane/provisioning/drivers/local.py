@@ -1,0 +1,191 @@
+"""The `local` driver: daemons on this machine under supervisord.
+
+supervisord is nobody's child but init's, so daemons outlive workers and the web server; it restarts what crashes.
+The program files in `supervisor/conf.d` are what it starts from after its own restart.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
+from controlplane.provisioning.drivers.supervisor_rpc import SupervisorRpc
+from controlplane.provisioning.errors import DriverError
+
+# A blank before one of these starts a comment, even inside quotes.
+_COMMENT = re.compile(r"\s[;#]")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+# A daemon stops in good order within 10 s (flush, unregister); then it is killed.
+_STOP_WAIT_S = 12
+# supervisord waits 1 s, 2 s, 3 s … between tries: ten minutes in all. After that the health sampling starts it again.
+_START_RETRIES = 34
+_LOG_TAIL_BYTES = 64 * 1024
+
+
+class LocalDriver:
+    """See `controlplane.provisioning.drivers.base.Driver`."""
+
+    def __init__(self, state_dir: Path | None = None, supervisor_socket: str | None = None) -> None:
+        self._state_dir = Path(state_dir or settings.HIGHWATER_STATE_DIR)
+        self._rpc = SupervisorRpc(supervisor_socket or settings.HIGHWATER_SUPERVISOR_SOCKET)
+
+    def cluster_dir(self, cluster_id: uuid.UUID) -> Path:
+        return self._state_dir / "clusters" / str(cluster_id)
+
+    def files_write(self, cluster_id: uuid.UUID, files: Mapping[str, str]) -> None:
+        for relative, text in files.items():
+            path = self.cluster_dir(cluster_id) / relative
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.is_file() and path.read_text("utf-8") == text:
+                continue
+            _write_atomically(path, text)
+
+    def files_remove(self, cluster_id: uuid.UUID) -> None:
+        path = self.cluster_dir(cluster_id)
+        if path.exists():
+            shutil.rmtree(path)
+
+    def process_start(self, process: DaemonProcess) -> None:
+        _check_name(process.name)
+        path = self._program_path(process.name)
+        text = self._program_text(process)
+        known = process.name in {info["name"] for info in self._rpc.all_process_info()}
+        changed = not path.is_file() or path.read_text("utf-8") != text
+        if changed:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_atomically(path, text)
+        if known and changed:
+            self._rpc.stop(process.name)
+            self._rpc.remove_group(process.name)
+        if changed or not known:
+            (self.cluster_dir(process.cluster_id) / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._rpc.reload_config()
+            self._rpc.add_group(process.name)
+        self._rpc.start(process.name)
+
+    def process_remove(self, name: str) -> None:
+        _check_name(name)
+        self._rpc.stop(name)
+        self._program_path(name).unlink(missing_ok=True)
+        self._rpc.reload_config()
+        self._rpc.remove_group(name)
+
+    def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
+        infos = {info["name"]: info for info in self._rpc.all_process_info()}
+        return {name: _status(name, infos.get(name)) for name in names}
+
+    def log_tail(self, cluster_id: uuid.UUID, name: str, lines: int) -> list[str]:
+        try:
+            with self._log_path(cluster_id, name).open("rb") as log:
+                size_bytes = log.seek(0, os.SEEK_END)
+                log.seek(max(0, size_bytes - _LOG_TAIL_BYTES))
+                text = log.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return []
+        return [line for line in text.splitlines() if line.strip()][-lines:]
+
+    def port_is_free(self, host: str, port: int) -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            # As the daemons do: a port in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                return False
+        return True
+
+    def _program_path(self, name: str) -> Path:
+        return self._state_dir / "supervisor" / "conf.d" / f"{name}.conf"
+
+    def _log_path(self, cluster_id: uuid.UUID, name: str) -> Path:
+        return self.cluster_dir(cluster_id) / "logs" / f"{name}.log"
+
+    def _program_text(self, process: DaemonProcess) -> str:
+        environment = {
+            **process.environment,
+            "PYTHONPATH": os.pathsep.join([str(settings.ROOT_DIR), str(settings.ROOT_DIR / "platform")]),
+            "PYTHONUNBUFFERED": "1",
+            # A changed configuration changes this file, and so restarts the daemon.
+            "HIGHWATER_CONFIGURATION": hashlib.sha256(process.configuration.encode("utf-8")).hexdigest(),
+        }
+        options = {
+            "command": shlex.join(process.command),
+            "directory": str(self.cluster_dir(process.cluster_id)),
+            "environment": ",".join(f'{name}="{_value(value)}"' for name, value in sorted(environment.items())),
+            "autostart": "true",
+            "autorestart": "true",
+            "startsecs": "1",
+            "startretries": str(_START_RETRIES),
+            "stopsignal": "TERM",
+            "stopwaitsecs": str(_STOP_WAIT_S),
+            "killasgroup": "true",
+            "redirect_stderr": "true",
+            "stdout_logfile": str(self._log_path(process.cluster_id, process.name)),
+            "stdout_logfile_maxbytes": "10MB",
+            "stdout_logfile_backups": "3",
+        }
+        # supervisord expands %(name)s in every value.
+        lines = [f"{key}={_one_line(value).replace('%', '%%')}" for key, value in options.items()]
+        return "\n".join([f"[program:{process.name}]", *lines, ""])
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise DriverError(f"{name!r} can't be the name of a process")
+
+
+def _one_line(text: str) -> str:
+    """Refuse what would break the file: supervisord then reads none of them, and no cluster could be changed."""
+    if any(ord(character) < 32 for character in text) or _COMMENT.search(text):
+        raise DriverError(f"supervisord's configuration can't carry {text!r}")
+    return text
+
+
+def _value(text: str) -> str:
+    if '"' in text:
+        raise DriverError("supervisord can't carry a quotation mark in an environment variable")
+    return text
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Write beside the target and rename: a reader sees the old or the new file, never half of one. Mode 0600."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _status(name: str, info: dict[str, Any] | None) -> ProcessStatus:
+    if info is None:
+        return ProcessStatus(name, ProcessState.MISSING)
+    state = ProcessState(str(info["statename"]).lower())
+    return ProcessStatus(
+        name=name,
+        state=state,
+        pid=int(info["pid"]) or None,
+        started_at=_time(info["start"]),
+        stopped_at=_time(info["stop"]),
+        exit_status=int(info["exitstatus"]) if state in (ProcessState.EXITED, ProcessState.BACKOFF) else None,
+        description=str(info["spawnerr"] or info["description"]),
+    )
+
+
+def _time(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

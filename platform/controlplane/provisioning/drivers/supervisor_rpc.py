@@ -1,0 +1,86 @@
+"""supervisord's XML-RPC over its unix socket, typed. Faults become DriverError or, where harmless, nothing."""
+
+import http.client
+import socket
+import xmlrpc.client
+from collections.abc import Callable
+from typing import Any, cast
+
+from controlplane.provisioning.errors import DriverError
+
+# Longer than stopwaitsecs of the daemons: stopProcess(wait=True) returns when the process has ended.
+_TIMEOUT_S = 30.0
+
+# supervisor.xmlrpc.Faults
+ALREADY_ADDED = 90
+ALREADY_STARTED = 60
+BAD_NAME = 10
+NOT_RUNNING = 70
+STILL_RUNNING = 91
+SPAWN_ERROR = 50
+ABNORMAL_TERMINATION = 40
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.connect(self._path)
+
+
+class _UnixTransport(xmlrpc.client.Transport):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def make_connection(self, host: object) -> http.client.HTTPConnection:
+        return _UnixConnection(self._path)
+
+
+class SupervisorRpc:
+    """One supervisord. Opens a connection for each call: it may have been restarted since the last."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._socket_path = socket_path
+
+    def all_process_info(self) -> list[dict[str, Any]]:
+        """Return supervisor.getAllProcessInfo()."""
+        return cast(list[dict[str, Any]], self._call("getAllProcessInfo"))
+
+    def reload_config(self) -> None:
+        """Read the program files again. Changes nothing that runs."""
+        self._call("reloadConfig")
+
+    def add_group(self, name: str) -> None:
+        """Add a program that reload_config has read; starts it when it is autostart. Twice is harmless."""
+        self._call("addProcessGroup", name, harmless=(ALREADY_ADDED,))
+
+    def remove_group(self, name: str) -> None:
+        """Forget a stopped program. Unknown is harmless."""
+        self._call("removeProcessGroup", name, harmless=(BAD_NAME,))
+
+    def start(self, name: str) -> None:
+        """Start without waiting for success; a running one, or one that ends at once, is not an error here."""
+        self._call("startProcess", name, False, harmless=(ALREADY_STARTED, SPAWN_ERROR, ABNORMAL_TERMINATION))
+
+    def stop(self, name: str) -> None:
+        """Stop and wait until it has ended. Unknown or stopped is harmless."""
+        self._call("stopProcess", name, True, harmless=(BAD_NAME, NOT_RUNNING))
+
+    def _call(self, method: str, *arguments: object, harmless: tuple[int, ...] = ()) -> object:
+        proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(self._socket_path))
+        try:
+            remote = cast(Callable[..., object], getattr(proxy.supervisor, method))
+            return remote(*arguments)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode in harmless:
+                return None
+            raise DriverError(f"supervisord refused {method}{arguments}: {fault.faultString}") from fault
+        except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as error:
+            raise DriverError(f"supervisord does not answer on {self._socket_path}: {error}") from error
+        finally:
+            proxy("close")()

@@ -1,0 +1,121 @@
+"""Samples the health of running clusters: is each process up, does every name server know each broker. Starts what
+nobody restarts any more.
+"""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Replica
+from controlplane.clusters.remoting import control_credentials
+from controlplane.common.logging import get_logger
+from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
+from controlplane.provisioning.probe import Registration, registrations
+from controlplane.provisioning.processes import Daemon, broker_noun, cluster_daemons
+
+_log = get_logger("controlplane.health")
+
+# supervisord itself restarts BACKOFF and unexpected EXITED; these it leaves alone.
+_ABANDONED = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The health of one daemon, and since when as far as the sample tells. `registered` is None for name servers."""
+
+    health: Health
+    message: str = ""
+    since: datetime | None = None
+    registered: bool | None = None
+
+
+def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
+    """Write one sample of a running cluster; does nothing for any other. Raises DriverError when supervisord is
+    away.
+    """
+    cluster = Cluster.objects.select_related("tenant").filter(pk=cluster_id, state=ClusterState.RUNNING).first()
+    if cluster is None:
+        return
+    daemons = cluster_daemons(cluster, driver, allocated_only=True)
+    statuses = driver.process_statuses([daemon.process.name for daemon in daemons])
+    answers = registrations(cluster.name_server_addresses, control_credentials(cluster))
+    now = timezone.now()
+    for daemon in daemons:
+        status = statuses[daemon.process.name]
+        _write(daemon.row, status, judge(daemon.row, status, answers), now)
+        if isinstance(daemon.row, Replica) and daemon.row.acl_stale:
+            _write_accounts(cluster, daemon, driver)
+        if status.state in _ABANDONED:
+            _start_again(cluster, daemon, driver)
+
+
+def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Registration]) -> Judgement:
+    """Decide from one sample. Pure."""
+    noun = f"The {row}" if isinstance(row, NameServer) else broker_noun(row)
+    if status.state != ProcessState.RUNNING:
+        since = status.stopped_at if status.state != ProcessState.STARTING else status.started_at
+        told = f" since {since:%H:%M:%S} UTC" if since else ""
+        return Judgement(
+            Health.DOWN, f"{noun} is down{told}: {status.state}, {status.description or 'no details'}.", since
+        )
+    if isinstance(row, NameServer):
+        answer = next((answer for answer in answers if answer.name_server == row.address), None)
+        if answer is not None and answer.error:
+            return Judgement(Health.DOWN, f"{noun} runs, but does not answer: {answer.error}")
+        return Judgement(Health.HEALTHY, since=status.started_at)
+    known_by = [answer for answer in answers if row.address in answer.addresses]
+    if len(known_by) == len(answers):
+        return Judgement(Health.HEALTHY, since=status.started_at, registered=True)
+    if any(answer.error for answer in answers):
+        return Judgement(Health.UNKNOWN, f"{noun} runs; a name server does not answer.")
+    strangers = ", ".join(answer.name_server for answer in answers if row.address not in answer.addresses)
+    return Judgement(Health.DOWN, f"{noun} runs, but is not registered with {strangers}.", registered=False)
+
+
+def _write_accounts(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
+    """Bring a replica's plain_acl.yml up to date: it was away when a credential changed. A running broker reads it anew."""
+    Replica.objects.filter(pk=daemon.row.pk, acl_stale=True).update(acl_stale=False)
+    fresh = next(again for again in cluster_daemons(cluster, driver, allocated_only=True) if again.row == daemon.row)
+    driver.files_write(cluster.pk, fresh.files)
+
+
+def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgement, now: datetime) -> None:
+    changed = row.health != judgement.health
+    row.health = judgement.health
+    row.health_message = judgement.message[:1024]
+    if changed or row.health_since is None:
+        row.health_since = judgement.since or now
+        if judgement.health == Health.DOWN:
+            _log.warning("daemon down", process=status.name, message=judgement.message)
+    row.sampled_at = now
+    row.process_state = status.state
+    row.process_started_at = status.started_at
+    fields = [
+        "health",
+        "health_message",
+        "health_since",
+        "sampled_at",
+        "process_state",
+        "process_started_at",
+        "updated_at",
+    ]
+    if isinstance(row, Replica):
+        row.registered = judgement.registered
+        fields.append("registered")
+    row.save(update_fields=fields)
+
+
+def _start_again(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
+    """Start a daemon that nobody restarts. The row is locked meanwhile, so that neither a deletion nor a failover's
+    fence can slip in between.
+    """
+    with transaction.atomic():
+        locked = Cluster.objects.select_for_update().filter(pk=cluster.pk, state=ClusterState.RUNNING)
+        fenced = Replica.objects.filter(pk=daemon.row.pk, fenced=True)
+        if locked.exists() and not fenced.exists():
+            driver.files_write(cluster.pk, daemon.files)
+            driver.process_start(daemon.process)
+            _log.warning("daemon started again", process=daemon.process.name)

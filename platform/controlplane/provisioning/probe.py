@@ -1,0 +1,64 @@
+"""Questions to a cluster's daemons while it is not running yet: who is registered, who answers, who is let in."""
+
+import socket
+from dataclasses import dataclass
+
+from highwater import Admin, Credentials
+from highwater.errors import HighwaterError, PermissionDeniedError
+
+_TIMEOUT_MS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What one name server knows. `error` tells why it didn't answer; then `addresses` is empty."""
+
+    name_server: str
+    addresses: frozenset[str] = frozenset()
+    error: str = ""
+
+
+def port_answers(host: str, port: int) -> bool:
+    """Return whether something accepts connections there."""
+    try:
+        with socket.create_connection((host, port), timeout=_TIMEOUT_MS / 1000):
+            return True
+    except OSError:
+        return False
+
+
+def registrations(name_servers: list[str], credentials: Credentials) -> list[Registration]:
+    """Ask each name server by itself for the brokers that it knows: they don't know each other."""
+    answers = []
+    for address in name_servers:
+        try:
+            with Admin([address], credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
+                table = admin.cluster_info().broker_addr_table
+        except HighwaterError as error:
+            answers.append(Registration(address, error=str(error)))
+        else:
+            found = frozenset(broker for data in table.values() for broker in data.broker_addrs.values())
+            answers.append(Registration(address, found))
+    return answers
+
+
+def broker_answers(name_servers: list[str], broker: str, credentials: Credentials) -> str:
+    """Send one signed request to a broker; return an empty text when it answers, else why not."""
+    try:
+        with Admin(name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
+            admin.broker_runtime_info(broker)
+    except HighwaterError as error:
+        return str(error)
+    return ""
+
+
+def broker_refuses_strangers(name_servers: list[str], broker: str) -> bool:
+    """Send one unsigned request; return whether it is refused for lack of permission."""
+    try:
+        with Admin(name_servers, timeout_ms=_TIMEOUT_MS) as admin:
+            admin.broker_config(broker)
+    except PermissionDeniedError:
+        return True
+    except HighwaterError:
+        return False
+    return False

@@ -1,0 +1,165 @@
+"""From a cluster's rows to the daemons that are to run: names, files and command lines."""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from controlplane.clusters.credential_services import acl_account
+from controlplane.clusters.models import Cluster, CredentialState, NameServer, Replica
+from controlplane.provisioning.drivers.base import DaemonProcess, Driver
+from controlplane.provisioning.rendering import (
+    BrokerConfiguration,
+    NameServerConfiguration,
+    render_broker_conf,
+    render_namesrv_conf,
+    render_plain_acl,
+)
+from highwater import AclAccount
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon with the row that it serves. `files` are what it reads, by path relative to the cluster's directory."""
+
+    row: NameServer | Replica
+    process: DaemonProcess
+    files: dict[str, str]
+    data_dir: str
+
+
+def name_server_process_name(cluster: Cluster, server: NameServer) -> str:
+    """Return the process's name at the driver; unique over all clusters."""
+    return f"hw-{cluster.id.hex[:12]}-namesrv-{server.position}"
+
+
+def replica_process_name(cluster: Cluster, replica: Replica) -> str:
+    """Return the process's name at the driver; unique over all clusters."""
+    return f"hw-{cluster.id.hex[:12]}-{replica.group.name}-{replica.broker_id}"
+
+
+def broker_noun(replica: Replica) -> str:
+    """Return what a sentence calls the broker; its replica id only where there are several."""
+    which = f" (replica {replica.broker_id})" if replica.group.cluster.is_replicated else ""
+    return f"The broker {replica.group.name}{which}"
+
+
+def cluster_name_servers(cluster: Cluster) -> list[NameServer]:
+    """Return the name servers as the database has them now."""
+    return list(NameServer.objects.filter(cluster=cluster))
+
+
+def cluster_replicas(cluster: Cluster) -> list[Replica]:
+    """Return the replicas of all groups as the database has them now, by group and replica id."""
+    return list(
+        Replica.objects.filter(group__cluster=cluster)
+        .select_related("group__cluster")
+        .order_by("group__name", "broker_id")
+    )
+
+
+def cluster_process_names(cluster: Cluster) -> list[str]:
+    """Return the names of all the cluster's processes, in the order in which they are to be stopped: brokers first."""
+    return [
+        *(replica_process_name(cluster, replica) for replica in cluster_replicas(cluster)),
+        *(name_server_process_name(cluster, server) for server in cluster_name_servers(cluster)),
+    ]
+
+
+def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
+    """Return the name servers as they are to run. Ports must have been allocated."""
+    admins = [account for account in _accounts(cluster) if account.admin]
+    daemons = []
+    for server in cluster_name_servers(cluster):
+        folder = f"namesrv-{server.position}"
+        path = driver.cluster_dir(cluster.id) / folder
+        text = render_namesrv_conf(
+            NameServerConfiguration(bind_address=server.host, port=_port(server), acl_path=str(path / "plain_acl.yml"))
+        )
+        daemons.append(
+            Daemon(
+                row=server,
+                process=DaemonProcess(
+                    name=name_server_process_name(cluster, server),
+                    cluster_id=cluster.id,
+                    command=[*_command("namesrvd"), "-c", str(path / "namesrv.conf")],
+                    configuration=text,
+                ),
+                files={f"{folder}/namesrv.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(admins)},
+                data_dir=str(path),
+            )
+        )
+    return daemons
+
+
+def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:
+    """Return the brokers as they are to run. Ports must have been allocated, or such brokers are left out."""
+    accounts = _accounts(cluster)
+    control = acl_account(cluster.credentials.get(is_control=True))
+    addresses = [server.address for server in cluster_name_servers(cluster)]
+    daemons = []
+    replicas = cluster_replicas(cluster)
+    sizes = Counter(replica.group_id for replica in replicas)
+    for replica in replicas:
+        if replica.port is None and allocated_only:
+            continue
+        folder = f"{replica.group.name}-{replica.broker_id}"
+        path = driver.cluster_dir(cluster.id) / folder
+        text = render_broker_conf(
+            BrokerConfiguration(
+                cluster_name=cluster.slug,
+                broker_name=replica.group.name,
+                broker_id=replica.broker_id,
+                broker_role=replica.broker_role,
+                flush_disk_type=cluster.flush_disk_type,
+                name_server_addresses=addresses,
+                host=replica.host,
+                bind_address=replica.host,
+                port=_port(replica),
+                store_path=str(path / "store"),
+                acl_path=str(path / "plain_acl.yml"),
+                control=control,
+                total_replicas=sizes[replica.group_id],
+                in_sync_replicas=cluster.in_sync_replicas,
+            )
+        )
+        daemons.append(
+            Daemon(
+                row=replica,
+                process=DaemonProcess(
+                    name=replica_process_name(cluster, replica),
+                    cluster_id=cluster.id,
+                    command=[*_command("brokerd"), "-c", str(path / "broker.conf")],
+                    configuration=text,
+                ),
+                files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(accounts)},
+                data_dir=str(path),
+            )
+        )
+    return daemons
+
+
+def cluster_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:
+    """Return all daemons in the order in which they start: name servers first."""
+    brokers = replica_daemons(cluster, driver, allocated_only=allocated_only)
+    return [*name_server_daemons(cluster, driver), *brokers]
+
+
+def _accounts(cluster: Cluster) -> list[AclAccount]:
+    return [
+        acl_account(credential)
+        for credential in cluster.credentials.exclude(state=CredentialState.DELETING).order_by(
+            "-is_control", "created_at"
+        )
+    ]
+
+
+def _command(daemon: str) -> list[str]:
+    return [*(settings.HIGHWATER_DAEMON_COMMANDS.get(daemon) or (sys.executable, "-m", daemon))]
+
+
+def _port(row: NameServer | Replica) -> int:
+    if row.port is None:
+        raise ValueError(f"{row} has no port yet")
+    return row.port

@@ -1,0 +1,61 @@
+"""Runs one step: claim it, do it, write how it ended. Called by the Celery task; tests call it directly."""
+
+import uuid
+from enum import StrEnum
+
+from celery.exceptions import SoftTimeLimitExceeded
+from django.utils import timezone
+
+from controlplane.clusters.models import OperationStep
+from controlplane.clusters.operations import step_claim, step_complete, step_fail, step_is_overdue, step_wait
+from controlplane.clusters.workflows import step_definition
+from controlplane.common.logging import get_logger
+from controlplane.provisioning.drivers.base import Driver
+from controlplane.provisioning.errors import DriverError, StepFailed, StepNotReady
+from controlplane.provisioning.steps import STEPS, StepContext
+
+_log = get_logger("controlplane.provisioning")
+
+
+class Outcome(StrEnum):
+    """How a run ended. NOT_CLAIMED: another worker has the step, or it isn't its turn. LOST: somebody took over
+    meanwhile.
+    """
+
+    NOT_CLAIMED = "not_claimed"
+    COMPLETED = "completed"
+    WAITING = "waiting"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+def operation_step_run(step_id: uuid.UUID, driver: Driver) -> Outcome:
+    """Run the step if it can be claimed. Never raises for what the step itself does: the row tells."""
+    claim = step_claim(step_id)
+    if claim is None:
+        return Outcome.NOT_CLAIMED
+    step = OperationStep.objects.select_related("operation").get(pk=step_id)
+    log = _log.bind(step=step.name, operation=str(step.operation_id), attempt=step.attempts)
+    try:
+        context = StepContext.of(step, driver)
+        STEPS[step.name](context)
+    except StepFailed as failure:
+        return _told(step_fail(claim, cause=failure.cause, hint=failure.hint), Outcome.FAILED)
+    except (StepNotReady, DriverError, SoftTimeLimitExceeded) as reason:
+        message = str(reason) or "It ran out of time."
+        if step_is_overdue(step, timezone.now()):
+            title = step_definition(step.operation.type, step.name).title
+            cause = f"“{title}” took too long. {message}"
+            return _told(step_fail(claim, cause=cause, hint="Retry the operation."), Outcome.FAILED)
+        delay_s = reason.delay_s if isinstance(reason, StepNotReady) else 2.0
+        return _told(step_wait(claim, delay_s=delay_s, message=message), Outcome.WAITING)
+    except Exception as error:
+        log.exception("step broke")
+        cause = f"An unexpected error: {type(error).__name__}: {error}"
+        return _told(step_fail(claim, cause=cause, hint="Retry the operation."), Outcome.FAILED)
+    log.info("step completed")
+    return _told(step_complete(claim), Outcome.COMPLETED)
+
+
+def _told(written: bool, outcome: Outcome) -> Outcome:
+    return outcome if written else Outcome.LOST

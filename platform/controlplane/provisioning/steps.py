@@ -1,0 +1,273 @@
+"""What each step of `controlplane.clusters.workflows` does. Every step may run twice, or from two workers: the
+second finds its work done.
+
+A step returns when it is done, raises StepNotReady to be called again, StepFailed to give up. It never sleeps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.clusters import replica_remoting
+from controlplane.clusters.models import (
+    BrokerGroup,
+    Cluster,
+    ClusterState,
+    Credential,
+    CredentialState,
+    NameServer,
+    Operation,
+    OperationStep,
+    Replica,
+)
+from controlplane.clusters.remoting import control_credentials
+from controlplane.common.errors import ApplicationError
+from controlplane.provisioning import probe
+from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
+from controlplane.provisioning.errors import StepFailed, StepNotReady
+from controlplane.provisioning.ports import BROKER_PORTS, NAME_SERVER_PORTS, ports_lease, ports_release
+from controlplane.provisioning.processes import (
+    Daemon,
+    broker_noun,
+    cluster_daemons,
+    cluster_name_servers,
+    cluster_process_names,
+    cluster_replicas,
+    name_server_daemons,
+    name_server_process_name,
+    replica_daemons,
+    replica_process_name,
+)
+from controlplane.topics.models import Topic, TopicState
+from controlplane.topics.services import topic_apply
+
+# A daemon that ends at once is started again with growing pauses; by this time it has had three or four tries.
+_CRASHING_FOR = timedelta(seconds=8)
+_LOG_LINES = 12
+_ALIVE = (ProcessState.RUNNING, ProcessState.STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What a step works on. `cluster` is fresh from the database."""
+
+    cluster: Cluster
+    driver: Driver
+    started_at: datetime
+    now: datetime
+    operation: Operation
+
+    @classmethod
+    def of(cls, step: OperationStep, driver: Driver) -> "StepContext":
+        """Return the context of a claimed step."""
+        now = timezone.now()
+        cluster = Cluster.objects.select_related("tenant").get(pk=step.operation.cluster_id)
+        return cls(cluster, driver, step.started_at or now, now, step.operation)
+
+
+Step = Callable[[StepContext], None]
+
+
+def allocate_ports(context: StepContext) -> None:
+    """Give every daemon its ports. A port that somebody else took in the meantime is exchanged."""
+    cluster = context.cluster
+    Cluster.objects.filter(pk=cluster.pk, state=ClusterState.REQUESTED).update(
+        state=ClusterState.PROVISIONING, error=None, updated_at=context.now
+    )
+    statuses = context.driver.process_statuses(cluster_process_names(cluster))
+    for server in cluster_name_servers(cluster):
+        running = statuses[name_server_process_name(cluster, server)].state in _ALIVE
+        _ensure_port(context, NameServer, server, NAME_SERVER_PORTS, running=running)
+    for replica in cluster_replicas(cluster):
+        running = statuses[replica_process_name(cluster, replica)].state in _ALIVE
+        _ensure_port(context, Replica, replica, BROKER_PORTS, running=running)
+
+
+def render_configuration(context: StepContext) -> None:
+    """Write every file that daemons read."""
+    for daemon in cluster_daemons(context.cluster, context.driver):
+        context.driver.files_write(context.cluster.id, daemon.files)
+        type(daemon.row).objects.filter(pk=daemon.row.pk).update(data_dir=daemon.data_dir, updated_at=context.now)
+
+
+def start_name_servers(context: StepContext) -> None:
+    """Start the name servers, and wait until they accept connections."""
+    _start(context, name_server_daemons(context.cluster, context.driver))
+
+
+def start_brokers(context: StepContext) -> None:
+    """Start the brokers, and wait until they accept connections."""
+    _start(context, replica_daemons(context.cluster, context.driver))
+
+
+def wait_for_registration(context: StepContext) -> None:
+    """Wait until every name server knows every broker."""
+    cluster = context.cluster
+    _fail_if_crashing(context, replica_daemons(cluster, context.driver))
+    wanted = {replica.address for replica in cluster_replicas(cluster)}
+    for answer in probe.registrations(cluster.name_server_addresses, control_credentials(cluster)):
+        if answer.error:
+            raise StepNotReady(f"The name server {answer.name_server} does not answer: {answer.error}")
+        missing = sorted(wanted - answer.addresses)
+        if missing:
+            raise StepNotReady(f"The name server {answer.name_server} does not know {', '.join(missing)} yet.")
+
+
+def wait_for_replication(context: StepContext) -> None:
+    """Wait until every group with slaves has its master, and every slave is in sync with it."""
+    cluster = context.cluster
+    if not cluster.is_replicated:
+        return
+    replicas = cluster_replicas(cluster)
+    answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
+    for group in sorted({replica.group.name for replica in replicas}):
+        members = [replica for replica in replicas if replica.group.name == group]
+        statuses = {replica.broker_id: answers[replica.address].status for replica in members}
+        master = next((status for status in statuses.values() if status is not None and status.role == "master"), None)
+        if master is None:
+            raise StepNotReady(f"The group {group} has no master yet.")
+        missing = sorted(set(statuses) - set(master.in_sync))
+        if missing:
+            raise StepNotReady(f"Replica {missing[0]} of {group} is not in sync with its master yet.")
+
+
+def spread_topics(context: StepContext) -> None:
+    """Give the new group its share of every topic's queues."""
+    for topic in Topic.objects.filter(cluster=context.cluster, state=TopicState.ACTIVE).select_related(
+        "cluster__tenant"
+    ):
+        try:
+            topic_apply(topic, keep_read_queues=True)
+        except ApplicationError as error:
+            raise StepNotReady(f"The topic {topic.name} could not be spread: {error.message}") from error
+
+
+def verify(context: StepContext) -> None:
+    """Prove that signed requests are answered, and unsigned ones are not."""
+    cluster = context.cluster
+    credentials = control_credentials(cluster)
+    for replica in cluster_replicas(cluster):
+        problem = probe.broker_answers(cluster.name_server_addresses, replica.address, credentials)
+        if problem:
+            raise StepNotReady(f"The broker {replica.address} does not answer a signed request: {problem}")
+        if not probe.broker_refuses_strangers(cluster.name_server_addresses, replica.address):
+            raise StepNotReady(f"The broker {replica.address} did not refuse an unsigned request.")
+
+
+def mark_running(context: StepContext) -> None:
+    """Open the cluster to its tenant."""
+    with transaction.atomic():
+        Cluster.objects.filter(pk=context.cluster.pk, state=ClusterState.PROVISIONING).update(
+            state=ClusterState.RUNNING, error=None, updated_at=context.now
+        )
+        Credential.objects.filter(cluster=context.cluster, state=CredentialState.PENDING).update(
+            state=CredentialState.ACTIVE, updated_at=context.now
+        )
+
+
+def stop_processes(context: StepContext) -> None:
+    """Stop and forget the daemons, brokers first: they tell the name servers that they leave."""
+    for name in cluster_process_names(context.cluster):
+        context.driver.process_remove(name)
+
+
+def remove_data(context: StepContext) -> None:
+    """Remove the cluster's directory."""
+    context.driver.files_remove(context.cluster.id)
+
+
+def release(context: StepContext) -> None:
+    """Give ports and names back, and keep the cluster's row for its history."""
+    cluster = context.cluster
+    with transaction.atomic():
+        won = Cluster.objects.filter(pk=cluster.pk, state=ClusterState.DELETING).update(
+            state=ClusterState.DELETED, error=None, deleted_at=context.now, updated_at=context.now
+        )
+        if won != 1:
+            return
+        ports_release(cluster.pk)
+        Topic.objects.filter(cluster=cluster).delete()
+        Credential.objects.filter(cluster=cluster).delete()
+        BrokerGroup.objects.filter(cluster=cluster).delete()
+        NameServer.objects.filter(cluster=cluster).delete()
+
+
+STEPS: dict[str, Step] = {
+    step.__name__: step
+    for step in (
+        allocate_ports,
+        render_configuration,
+        start_name_servers,
+        start_brokers,
+        wait_for_registration,
+        wait_for_replication,
+        spread_topics,
+        verify,
+        mark_running,
+        stop_processes,
+        remove_data,
+        release,
+    )
+}
+
+
+def _ensure_port(
+    context: StepContext,
+    model: type[NameServer] | type[Replica],
+    row: NameServer | Replica,
+    ports: tuple[tuple[str, int], ...],
+    *,
+    running: bool,
+) -> None:
+    with transaction.atomic():
+        locked = model.objects.select_for_update().get(pk=row.pk)
+        if locked.port is not None:
+            present = locked.port
+            if running or all(context.driver.port_is_free(row.host, present + offset) for _, offset in ports):
+                return
+        locked.port = ports_lease(
+            context.driver, host=row.host, cluster_id=context.cluster.pk, holder=row.pk, ports=ports
+        )
+        locked.save(update_fields=["port", "updated_at"])
+
+
+def _start(context: StepContext, daemons: list[Daemon]) -> None:
+    for daemon in daemons:
+        context.driver.process_start(daemon.process)
+    _fail_if_crashing(context, daemons)
+    statuses = context.driver.process_statuses([daemon.process.name for daemon in daemons])
+    for daemon in daemons:
+        status = statuses[daemon.process.name]
+        if status.state != ProcessState.RUNNING:
+            raise StepNotReady(f"{_noun(daemon)} is {status.state}: {status.description}".strip(" :"))
+        if daemon.row.port is None or not probe.port_answers(daemon.row.host, daemon.row.port):
+            raise StepNotReady(f"{_noun(daemon)} does not listen on port {daemon.row.port} yet.")
+
+
+def _fail_if_crashing(context: StepContext, daemons: list[Daemon]) -> None:
+    """Don't wait for the end of the step's time when a daemon keeps ending: its log says why."""
+    statuses = context.driver.process_statuses([daemon.process.name for daemon in daemons])
+    for daemon in daemons:
+        status = statuses[daemon.process.name]
+        lasting = context.now - context.started_at > _CRASHING_FOR
+        if status.state == ProcessState.FATAL or (status.state == ProcessState.BACKOFF and lasting):
+            raise StepFailed(
+                f"{_noun(daemon)} does not start. {last_words(context.driver, context.cluster, daemon, status)}",
+                hint="Retry the operation; if it fails again, the log lines say what to change.",
+            )
+
+
+def last_words(driver: Driver, cluster: Cluster, daemon: Daemon, status: ProcessStatus) -> str:
+    """Return how a daemon ended and the last lines of its log, short enough to show."""
+    lines = driver.log_tail(cluster.id, daemon.process.name, _LOG_LINES)
+    ended = "" if status.exit_status is None else f"It ended with status {status.exit_status}. "
+    if not lines:
+        return f"{ended}{status.description}".strip()
+    return f"{ended}Its last words: " + "\n".join(lines)[-800:]
+
+
+def _noun(daemon: Daemon) -> str:
+    return f"The {daemon.row}" if isinstance(daemon.row, NameServer) else broker_noun(daemon.row)

@@ -1,0 +1,40 @@
+"""Celery's side of provisioning. Tasks fetch, call one service, and leave the rest to the rows."""
+
+import uuid
+
+from celery import shared_task
+
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.operations import STEP_TASK, operations_resume, step_at_once
+from controlplane.provisioning import health
+from controlplane.provisioning.drivers import get_driver
+from controlplane.provisioning.runner import Outcome, operation_step_run
+
+
+@shared_task(name=STEP_TASK)
+def operation_step_run_task(step_id: str) -> str:
+    """Run one step if it is this worker's to run; returns the outcome for the worker's log."""
+    step, driver = uuid.UUID(step_id), get_driver()
+    outcome = operation_step_run(step, driver)
+    while outcome == Outcome.COMPLETED and (following := step_at_once(step)) is not None:
+        step, outcome = following, operation_step_run(following, driver)
+    return outcome
+
+
+@shared_task(name="provisioning.operations_resume")
+def operations_resume_task() -> int:
+    """Pick up what a dead worker or an emptied queue left behind."""
+    return operations_resume()
+
+
+@shared_task(name="provisioning.clusters_sample_health")
+def clusters_sample_health_task() -> None:
+    """Enqueue one sample for each running cluster; an old sample that still waits is dropped."""
+    for cluster_id in Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True):
+        cluster_sample_health_task.apply_async(args=(str(cluster_id),), expires=10)
+
+
+@shared_task(name="provisioning.cluster_sample_health", ignore_result=True)
+def cluster_sample_health_task(cluster_id: str) -> None:
+    """Sample one cluster."""
+    health.cluster_sample_health(uuid.UUID(cluster_id), get_driver())

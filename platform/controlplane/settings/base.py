@@ -1,0 +1,253 @@
+"""What is true in every environment. Values that differ come from the environment (django-environ).
+
+Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
+HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_LOG_LEVEL. SECRET_KEY is read by `local` and `production`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import environ
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from controlplane.common.logging import logging_configuration
+
+env = environ.Env()
+
+ROOT_DIR = Path(__file__).resolve().parents[3]
+STATE_DIR = Path(env.str("HIGHWATER_STATE_DIR", default=str(ROOT_DIR / ".local"))).resolve()
+
+# --- Highwater's own -------------------------------------------------------------------------------------------------
+HIGHWATER_ENVIRONMENT = "local"  # the <env> part of API tokens: hw_<env>_<id>_<secret>
+HIGHWATER_STATE_DIR = STATE_DIR
+HIGHWATER_SUPERVISOR_SOCKET = env.str(
+    "HIGHWATER_SUPERVISOR_SOCKET", default=str(STATE_DIR / "supervisor" / "supervisor.sock")
+)
+HIGHWATER_PUBLIC_URL = env.str("HIGHWATER_PUBLIC_URL", default="http://127.0.0.1:8000")
+HIGHWATER_ADVERTISED_HOST = env.str("HIGHWATER_ADVERTISED_HOST", default="127.0.0.1")
+HIGHWATER_DRIVER = "controlplane.provisioning.drivers.local.LocalDriver"
+# Outside the usual ephemeral range (32768-60999), so that an outgoing connection does not sit on a leased port.
+HIGHWATER_PORT_RANGE = env.str("HIGHWATER_PORT_RANGE", default="20000-29999")
+HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; default: this Python, `-m` daemon
+HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
+
+# --- Django ----------------------------------------------------------------------------------------------------------
+DEBUG = False
+ALLOWED_HOSTS: list[str] = []
+ROOT_URLCONF = "controlplane.urls"
+WSGI_APPLICATION = "controlplane.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_USER_MODEL = "accounts.User"
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "allauth",
+    "allauth.account",
+    "django_celery_beat",
+    "django_htmx",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",  # Swagger UI's files
+    "rest_framework",
+    "rules.apps.AutodiscoverRulesConfig",
+    "controlplane.common",
+    "controlplane.accounts",
+    "controlplane.tenants",
+    "controlplane.clusters",
+    "controlplane.topics",
+    "controlplane.provisioning",
+    "controlplane.failover",
+    "controlplane.console",
+]
+
+MIDDLEWARE = [
+    "controlplane.common.middleware.RequestContextMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "controlplane.common.middleware.ContentSecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT_DIR / "web" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES: dict[str, Any] = {"default": env.db("DATABASE_URL", default="postgres://127.0.0.1:5432/highwater")}
+DATABASES["default"].update(CONN_MAX_AGE=60, CONN_HEALTH_CHECKS=True)
+
+REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+CACHES: dict[str, Any] = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "hw",
+        # Only rate limits are in it: a page waits a moment for them, not longer.
+        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": Retry(NoBackoff(), 1)},
+    }
+}
+
+# --- language and time -----------------------------------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# --- static files ----------------------------------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATIC_ROOT = STATE_DIR / "static"
+STATICFILES_DIRS = [ROOT_DIR / "web" / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+# --- accounts --------------------------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = [
+    "rules.permissions.ObjectPermissionBackend",
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Highwater] "
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGOUT_ON_GET = False
+# The only known proxy count is none: a forged X-Forwarded-For must not reset allauth's rate limits.
+ALLAUTH_TRUSTED_PROXY_COUNT = env.int("HIGHWATER_TRUSTED_PROXIES", default=0)
+
+# --- security --------------------------------------------------------------------------------------------------------
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+CONTENT_SECURITY_POLICY = {
+    "default-src": "'self'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "object-src": "'none'",
+    "base-uri": "'self'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # a test message may carry RocketMQ's 4 MiB, base64 adds a third
+
+# --- REST ------------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.accounts.authentication.TokenAuthentication",
+        "controlplane.accounts.authentication.ConsoleSessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "controlplane.common.pagination.CursorPagination",
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.common.throttling.ApiThrottle"],
+    "DEFAULT_THROTTLE_RATES": {"api": "1200/min", "anonymous": "120/min"},
+    "DEFAULT_SCHEMA_CLASS": "controlplane.common.schema.ApiSchema",
+    "EXCEPTION_HANDLER": "controlplane.common.problems.problem_exception_handler",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "NUM_PROXIES": env.int("HIGHWATER_TRUSTED_PROXIES", default=0),
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Highwater",
+    "DESCRIPTION": "Clusters, topics, credentials and messages of hosted RocketMQ-compatible queues.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "MemberRole": "controlplane.tenants.models.Role",
+        "CredentialRole": "controlplane.clusters.models.CredentialRole",
+        "ClusterState": "controlplane.clusters.models.ClusterState",
+        "CredentialState": "controlplane.clusters.models.CredentialState",
+        "OperationState": "controlplane.clusters.models.OperationState",
+        "StepState": "controlplane.clusters.models.StepState",
+        "TopicState": "controlplane.topics.models.TopicState",
+        "Health": "controlplane.clusters.models.Health",
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "controlplane.common.schema.add_problems",
+    ],
+}
+
+# --- Celery ----------------------------------------------------------------------------------------------------------
+CELERY_BROKER_URL = REDIS_URL
+CELERY_RESULT_BACKEND = None  # results are rows: operations and their steps
+CELERY_TASK_IGNORE_RESULT = True
+# Below the lease of a claimed step (60 s, clusters/workflows.py): nobody works on a step whose claim has ended, but for failover's.
+CELERY_TASK_TIME_LIMIT = 55
+CELERY_TASK_SOFT_TIME_LIMIT = 45
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 600, "socket_timeout": 5, "socket_connect_timeout": 5}
+# A request does not wait long for a broken queue: beat sends again what the rows say.
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULE: dict[str, Any] = {
+    "operations-resume": {"task": "provisioning.operations_resume", "schedule": 10.0, "options": {"expires": 10}},
+    "clusters-sample-health": {
+        "task": "provisioning.clusters_sample_health",
+        "schedule": 10.0,
+        "options": {"expires": 10},
+    },
+    "failover-clusters-sample": {
+        "task": "failover.clusters_sample",
+        "schedule": 3.0,
+        "options": {"expires": 3},
+    },
+    "idempotency-records-expire": {"task": "common.idempotency_records_expire", "schedule": 3600.0},
+}
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+LOGGING = logging_configuration(level=env.str("HIGHWATER_LOG_LEVEL", default="INFO"), json_lines=False)

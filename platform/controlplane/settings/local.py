@@ -1,0 +1,21 @@
+"""`./dev up`: one machine, loopback only, plain HTTP, no mail server."""
+
+from urllib.parse import urlsplit
+
+from controlplane.settings.base import *  # noqa: F403  # settings are layered by star import in Django
+from controlplane.settings.base import HIGHWATER_PUBLIC_URL, env
+
+SECRET_KEY = env.str("SECRET_KEY")
+ALLOWED_HOSTS = sorted({"127.0.0.1", "localhost", "[::1]", urlsplit(HIGHWATER_PUBLIC_URL).hostname or "localhost"})
+CSRF_TRUSTED_ORIGINS = [HIGHWATER_PUBLIC_URL]
+
+# Files are served straight from web/static, so that an edited file shows on reload without collectstatic.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+
+EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+ACCOUNT_EMAIL_VERIFICATION = "none"  # there is no mail server on a laptop

@@ -1,0 +1,1 @@
+"""Tenants, their members and roles. Every query of every other app starts from a tenant."""

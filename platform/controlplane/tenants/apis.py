@@ -1,0 +1,176 @@
+"""REST: tenants, members, tokens and the audit trail."""
+
+import uuid
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.accounts.models import User
+from controlplane.common.api import Api
+from controlplane.common.errors import NotAllowed
+from controlplane.common.idempotency import idempotent
+from controlplane.common.models import AuditEvent
+from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.tenants.api_base import TenantApi, actor_of
+from controlplane.tenants.selectors import membership_get, membership_list, tenant_list
+from controlplane.tenants.serializers import (
+    ApiTokenCreateSerializer,
+    ApiTokenSerializer,
+    AuditEventSerializer,
+    IssuedTokenSerializer,
+    MembershipCreateSerializer,
+    MembershipSerializer,
+    MembershipUpdateSerializer,
+    TenantCreateSerializer,
+    TenantSerializer,
+    TenantUpdateSerializer,
+)
+from controlplane.tenants.services import (
+    membership_add,
+    membership_remove,
+    membership_update,
+    tenant_create,
+    tenant_update,
+)
+from controlplane.tenants.token_services import api_token_get, api_token_issue, api_token_list, api_token_revoke
+
+
+class TenantListApi(Api):
+    """The actor's tenants."""
+
+    @extend_schema(operation_id="tenant_list", responses=TenantSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """List the tenants that the caller belongs to."""
+        return paginated(self, request, tenant_list(actor_of(request)), TenantSerializer)
+
+    @extend_schema(operation_id="tenant_create", request=TenantCreateSerializer, responses={201: TenantSerializer})
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Create a tenant; the caller becomes its owner. Tokens can't: they belong to a tenant."""
+        actor = actor_of(request)
+        if not isinstance(actor, User):
+            raise NotAllowed("A token belongs to one tenant and can't create another.")
+        form = TenantCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        tenant = tenant_create(actor=actor, **form.validated_data)
+        return Response(TenantSerializer(tenant).data, status=201, headers={"Location": tenant.path})
+
+
+class TenantDetailApi(TenantApi):
+    """One tenant."""
+
+    permissions: ClassVar = {"GET": "tenant.view", "PATCH": "tenant.update"}
+
+    @extend_schema(operation_id="tenant_get", responses=TenantSerializer)
+    def get(self, request: Request, tenant: str) -> Response:
+        """Return the tenant."""
+        return Response(TenantSerializer(self.tenant).data)
+
+    @extend_schema(operation_id="tenant_update", request=TenantUpdateSerializer, responses=TenantSerializer)
+    def patch(self, request: Request, tenant: str) -> Response:
+        """Change the display name."""
+        form = TenantUpdateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        updated = tenant_update(actor=self.actor, tenant=self.tenant, **form.validated_data)
+        return Response(TenantSerializer(updated).data)
+
+
+class MembershipListApi(TenantApi):
+    """Members of a tenant."""
+
+    permissions: ClassVar = {"GET": "member.view", "POST": "member.manage"}
+
+    @extend_schema(operation_id="member_list", responses=MembershipSerializer(many=True))
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the members."""
+        return paginated(self, request, membership_list(self.tenant), MembershipSerializer)
+
+    @extend_schema(operation_id="member_add", request=MembershipCreateSerializer, responses={201: MembershipSerializer})
+    @idempotent
+    def post(self, request: Request, tenant: str) -> Response:
+        """Add somebody who has signed up, by e-mail address."""
+        form = MembershipCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        membership = membership_add(actor=self.actor, tenant=self.tenant, **form.validated_data)
+        location = f"{self.tenant.path}members/{membership.pk}/"
+        return Response(MembershipSerializer(membership).data, status=201, headers={"Location": location})
+
+
+class MembershipDetailApi(TenantApi):
+    """One member. Members may remove themselves, so that DELETE is decided by the service."""
+
+    permissions: ClassVar = {"GET": "member.view", "PATCH": "member.manage", "DELETE": "member.view"}
+
+    @extend_schema(operation_id="member_get", responses=MembershipSerializer)
+    def get(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
+        """Return the member."""
+        return Response(MembershipSerializer(membership_get(self.tenant, membership_id)).data)
+
+    @extend_schema(operation_id="member_update", request=MembershipUpdateSerializer, responses=MembershipSerializer)
+    def patch(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
+        """Change the member's role."""
+        membership = membership_get(self.tenant, membership_id)
+        form = MembershipUpdateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        updated = membership_update(actor=self.actor, membership=membership, **form.validated_data)
+        return Response(MembershipSerializer(updated).data)
+
+    @extend_schema(operation_id="member_remove", responses={204: None})
+    def delete(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
+        """Remove the member."""
+        membership_remove(actor=self.actor, membership=membership_get(self.tenant, membership_id))
+        return Response(status=204)
+
+
+class ApiTokenListApi(TenantApi):
+    """Tokens of a tenant."""
+
+    permissions: ClassVar = {"GET": "token.view", "POST": "token.manage"}
+
+    @extend_schema(operation_id="token_list", responses=ApiTokenSerializer(many=True))
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the tokens, without their secrets."""
+        return paginated(self, request, api_token_list(self.tenant), ApiTokenSerializer)
+
+    @extend_schema(operation_id="token_issue", request=ApiTokenCreateSerializer, responses={201: IssuedTokenSerializer})
+    @idempotent
+    def post(self, request: Request, tenant: str) -> Response:
+        """Issue a service token. Its text is in this answer only."""
+        form = ApiTokenCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        values = {**form.validated_data, "scopes": tuple(form.validated_data["scopes"])}
+        issued = api_token_issue(actor=self.actor, tenant=self.tenant, **values)
+        data = {**ApiTokenSerializer(issued.token).data, "token": issued.text}
+        location = f"{self.tenant.path}tokens/{issued.token.pk}/"
+        return Response(data, status=201, headers={"Location": location})
+
+
+class ApiTokenDetailApi(TenantApi):
+    """One token."""
+
+    permissions: ClassVar = {"GET": "token.view", "DELETE": "token.manage"}
+
+    @extend_schema(operation_id="token_get", responses=ApiTokenSerializer)
+    def get(self, request: Request, tenant: str, token_id: uuid.UUID) -> Response:
+        """Return the token, without its secret."""
+        return Response(ApiTokenSerializer(api_token_get(self.tenant, token_id)).data)
+
+    @extend_schema(operation_id="token_revoke", responses={204: None})
+    def delete(self, request: Request, tenant: str, token_id: uuid.UUID) -> Response:
+        """Revoke the token at once."""
+        api_token_revoke(actor=self.actor, token=api_token_get(self.tenant, token_id))
+        return Response(status=204)
+
+
+class AuditEventListApi(TenantApi):
+    """The audit trail of a tenant."""
+
+    permissions: ClassVar = {"GET": "audit.view"}
+    pagination_class: type[CursorPagination] = NewestFirst
+
+    @extend_schema(operation_id="audit_event_list", responses=AuditEventSerializer(many=True))
+    def get(self, request: Request, tenant: str) -> Response:
+        """List what was done, newest first."""
+        return paginated(self, request, AuditEvent.objects.filter(tenant_id=self.tenant.pk), AuditEventSerializer)

@@ -1,0 +1,100 @@
+"""Shapes of the tenants API."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.tenants.models import Role
+from controlplane.tenants.rules import Scope
+
+
+class TenantSerializer(serializers.Serializer[Any]):
+    """A tenant."""
+
+    slug = serializers.SlugField()
+    name = serializers.CharField()
+    path = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class TenantCreateSerializer(serializers.Serializer[Any]):
+    """What a new tenant needs."""
+
+    slug = serializers.CharField(min_length=2, max_length=39)
+    name = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+
+
+class TenantUpdateSerializer(serializers.Serializer[Any]):
+    """What can be changed of a tenant."""
+
+    name = serializers.CharField(max_length=100)
+
+
+class MembershipSerializer(serializers.Serializer[Any]):
+    """A member."""
+
+    id = serializers.UUIDField()
+    email = serializers.EmailField(source="user.email")
+    name = serializers.CharField(source="user.name")
+    role = serializers.ChoiceField(choices=Role.choices)
+    created_at = serializers.DateTimeField()
+
+
+class MembershipCreateSerializer(serializers.Serializer[Any]):
+    """Whom to add."""
+
+    email = serializers.EmailField(max_length=254)
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
+
+
+class MembershipUpdateSerializer(serializers.Serializer[Any]):
+    """The new role."""
+
+    role = serializers.ChoiceField(choices=Role.choices)
+
+
+class ApiTokenSerializer(serializers.Serializer[Any]):
+    """A token without its secret."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    public_id = serializers.CharField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=[scope.value for scope in Scope]))
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True)
+
+
+class IssuedTokenSerializer(ApiTokenSerializer):
+    """A new token. `token` is shown this once."""
+
+    token = serializers.CharField()
+
+
+class ApiTokenCreateSerializer(serializers.Serializer[Any]):
+    """What a new token may do. `days` is its life; without it, there is no end."""
+
+    name = serializers.CharField(max_length=100)
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.OPERATOR)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=[scope.value for scope in Scope]),
+        default=[scope.value for scope in Scope],
+        allow_empty=False,
+        max_length=len(Scope),
+    )
+    days = serializers.IntegerField(min_value=1, max_value=3650, required=False, allow_null=True, default=None)
+
+
+class AuditEventSerializer(serializers.Serializer[Any]):
+    """Who did what."""
+
+    id = serializers.UUIDField()
+    actor = serializers.CharField()
+    action = serializers.CharField()
+    resource = serializers.CharField()
+    details = serializers.JSONField()
+    request_id = serializers.CharField()
+    address = serializers.IPAddressField(allow_null=True)
+    created_at = serializers.DateTimeField()

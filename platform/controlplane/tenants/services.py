@@ -1,0 +1,119 @@
+"""Writes: tenants and their members. Each checks the actor's right, changes, and records an audit event."""
+
+import re
+
+from django.db import IntegrityError, transaction
+
+from controlplane.accounts.actors import Actor, SystemActor
+from controlplane.accounts.models import User
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.tenants.models import Membership, Role, Tenant
+from controlplane.tenants.rules import actor_require
+
+SLUG_PATTERN = re.compile(r"[a-z](?:[a-z0-9]|-(?=[a-z0-9])){1,38}")
+SLUG_RULE = "2 to 39 lower-case letters, digits and single hyphens, starting with a letter"
+# Would read as one of our own pages in the console's address.
+_RESERVED_SLUGS = frozenset({"new", "api", "admin", "static", "login", "logout", "signup", "settings"})
+
+
+def slug_check(field: str, slug: str) -> str:
+    """Return the slug; raises InvalidInput when it breaks the rule."""
+    if not SLUG_PATTERN.fullmatch(slug):
+        raise InvalidInput.for_field(field, f"Use {SLUG_RULE}.", "invalid_slug")
+    if slug in _RESERVED_SLUGS:
+        raise InvalidInput.for_field(field, f"`{slug}` is reserved.", "reserved")
+    return slug
+
+
+def tenant_create(*, actor: User | SystemActor, slug: str, name: str, owner: User | None = None) -> Tenant:
+    """Create a tenant. A user becomes its owner; the system may name an `owner`.
+
+    Raises InvalidInput for a bad slug, Conflict when it is taken.
+    """
+    slug_check("slug", slug)
+    name = name.strip() or slug
+    first_owner = actor if isinstance(actor, User) else owner
+    try:
+        with transaction.atomic():
+            tenant = Tenant.objects.create(slug=slug, name=name)
+            if first_owner is not None:
+                Membership.objects.create(tenant=tenant, user=first_owner, role=Role.OWNER)
+            audit_event_record(actor=actor, action="tenant.create", resource=tenant.path, tenant_id=tenant.pk)
+    except IntegrityError:
+        raise Conflict(f"The name `{slug}` is taken.", code="slug_taken") from None
+    return tenant
+
+
+def tenant_update(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:
+    """Change the display name."""
+    actor_require(actor, "tenant.update", tenant)
+    name = name.strip()
+    if not name:
+        raise InvalidInput.for_field("name", "A name is needed.", "required")
+    with transaction.atomic():
+        tenant.name = name
+        tenant.save(update_fields=["name", "updated_at"])
+        audit_event_record(actor=actor, action="tenant.update", resource=tenant.path, tenant_id=tenant.pk)
+    return tenant
+
+
+def membership_add(*, actor: Actor, tenant: Tenant, email: str, role: str) -> Membership:
+    """Add an existing user by e-mail address.
+
+    Raises InvalidInput when nobody has that address (an owner may learn this: it is how an invitation by address
+    works), Conflict when the user is a member already.
+    """
+    actor_require(actor, "member.manage", tenant)
+    user = User.objects.filter(email=email.strip().lower(), is_active=True).first()
+    if user is None:
+        raise InvalidInput.for_field("email", "Nobody has signed up with this address yet.", "unknown_user")
+    try:
+        with transaction.atomic():
+            membership = Membership.objects.create(tenant=tenant, user=user, role=Role(role))
+            _record(actor, "member.add", membership)
+    except IntegrityError:
+        raise Conflict(f"{user.email} is a member already.", code="already_member") from None
+    return membership
+
+
+def membership_update(*, actor: Actor, membership: Membership, role: str) -> Membership:
+    """Change a member's role; raises Conflict for the last owner."""
+    actor_require(actor, "member.manage", membership.tenant)
+    with transaction.atomic():
+        _require_another_owner(membership, leaving=Role(role) != Role.OWNER)
+        membership.role = Role(role)
+        membership.save(update_fields=["role", "updated_at"])
+        _record(actor, "member.update", membership)
+    return membership
+
+
+def membership_remove(*, actor: Actor, membership: Membership) -> None:
+    """Remove a member; members may remove themselves. Raises Conflict for the last owner."""
+    if not (isinstance(actor, User) and actor.pk == membership.user_id):
+        actor_require(actor, "member.manage", membership.tenant)
+    with transaction.atomic():
+        _require_another_owner(membership, leaving=True)
+        _record(actor, "member.remove", membership)
+        membership.delete()
+
+
+def _require_another_owner(membership: Membership, *, leaving: bool) -> None:
+    """Lock the tenant's owners, so that two owners can't remove each other at the same time."""
+    owners = list(
+        Membership.objects.select_for_update()
+        .filter(tenant=membership.tenant, role=Role.OWNER)
+        .values_list("pk", flat=True)
+    )
+    if leaving and owners == [membership.pk]:
+        raise Conflict("A tenant needs an owner. Make somebody else an owner first.", code="last_owner")
+
+
+def _record(actor: Actor, action: str, membership: Membership) -> None:
+    audit_event_record(
+        actor=actor,
+        action=action,
+        resource=membership.tenant.path,
+        tenant_id=membership.tenant_id,
+        details={"email": membership.user.email, "role": str(membership.role)},
+    )

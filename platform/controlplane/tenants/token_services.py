@@ -1,0 +1,102 @@
+"""Writes: API tokens of a tenant."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor, TokenActor, actor_label
+from controlplane.accounts.models import ApiToken, User
+from controlplane.accounts.tokens import token_text_generate
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
+from controlplane.tenants.models import Role, Tenant
+from controlplane.tenants.rules import Scope, actor_require, role_rank, tenant_role
+
+ALL_SCOPES: tuple[str, ...] = tuple(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token with its text, which can't be had again."""
+
+    token: ApiToken
+    text: str
+
+
+def api_token_list(tenant: Tenant) -> QuerySet[ApiToken]:
+    """Return the tenant's tokens that are not revoked."""
+    return tenant.api_tokens.filter(revoked_at=None).select_related("user")
+
+
+def api_token_get(tenant: Tenant, token_id: uuid.UUID) -> ApiToken:
+    """Return one token of the tenant; raises NotFound."""
+    token = api_token_list(tenant).filter(pk=token_id).first()
+    if token is None:
+        raise NotFound("There is no such token.")
+    return token
+
+
+def api_token_issue(
+    *,
+    actor: Actor,
+    tenant: Tenant,
+    name: str,
+    role: str = Role.OPERATOR,
+    scopes: tuple[str, ...] = ALL_SCOPES,
+    days: int | None = None,
+    user: User | None = None,
+) -> IssuedToken:
+    """Issue a token: of `user` when given, else a service token of the tenant.
+
+    `days` is its life, None for no end. Nobody hands out more than they hold: raises NotAllowed for a role or a
+    scope above the actor's own, InvalidInput for an unknown one.
+    """
+    actor_require(actor, "token.manage", tenant)
+    if role not in Role.values:
+        raise InvalidInput.for_field("role", f"Use one of {', '.join(Role.values)}.", "invalid_choice")
+    unknown = sorted(set(scopes) - set(ALL_SCOPES))
+    if unknown or not scopes:
+        raise InvalidInput.for_field("scopes", f"Use one or more of {', '.join(ALL_SCOPES)}.", "invalid_choice")
+    own_role = tenant_role(actor, tenant)
+    if own_role is None or role_rank(role) > role_rank(own_role):
+        raise NotAllowed("A token can't have a higher role than its issuer.")
+    if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):
+        raise NotAllowed("A token can't have more scopes than the token that issues it.")
+    text = token_text_generate(settings.HIGHWATER_ENVIRONMENT)
+    with transaction.atomic():
+        token = ApiToken.objects.create(
+            tenant=tenant,
+            user=user,
+            name=name.strip() or "token",
+            public_id=text.public_id,
+            secret_hash=text.secret_hash,
+            role=role,
+            scopes=sorted(set(scopes)),
+            created_by=actor_label(actor),
+            expires_at=None if days is None else timezone.now() + timedelta(days=days),
+        )
+        _record(actor, "token.issue", token)
+    return IssuedToken(token, str(text))
+
+
+def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:
+    """Revoke a token at once. Twice is harmless."""
+    actor_require(actor, "token.manage", token.tenant)
+    with transaction.atomic():
+        if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
+            _record(actor, "token.revoke", token)
+
+
+def _record(actor: Actor, action: str, token: ApiToken) -> None:
+    audit_event_record(
+        actor=actor,
+        action=action,
+        resource=f"{token.tenant.path}tokens/{token.pk}/",
+        tenant_id=token.tenant_id,
+        details={"name": token.name, "public_id": token.public_id, "role": token.role, "scopes": token.scopes},
+    )

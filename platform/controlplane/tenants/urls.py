@@ -1,0 +1,15 @@
+"""Addresses of the tenants API, below /api/v1/tenants/."""
+
+from django.urls import path
+
+from controlplane.tenants import apis
+
+urlpatterns = [
+    path("", apis.TenantListApi.as_view(), name="tenant-list"),
+    path("<slug:tenant>/", apis.TenantDetailApi.as_view(), name="tenant-detail"),
+    path("<slug:tenant>/members/", apis.MembershipListApi.as_view(), name="member-list"),
+    path("<slug:tenant>/members/<uuid:membership_id>/", apis.MembershipDetailApi.as_view(), name="member-detail"),
+    path("<slug:tenant>/tokens/", apis.ApiTokenListApi.as_view(), name="token-list"),
+    path("<slug:tenant>/tokens/<uuid:token_id>/", apis.ApiTokenDetailApi.as_view(), name="token-detail"),
+    path("<slug:tenant>/audit-events/", apis.AuditEventListApi.as_view(), name="audit-event-list"),
+]

@@ -1,0 +1,1 @@
+"""Topics as rows, their live offsets, and the gateway that sends and browses messages."""

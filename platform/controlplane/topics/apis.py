@@ -1,0 +1,131 @@
+"""REST: topics and their messages."""
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.clusters.api_base import ClusterApi
+from controlplane.common.idempotency import idempotent
+from controlplane.common.pagination import ByName, CursorPagination
+from controlplane.topics.gateway import TestMessage, message_send, messages_browse
+from controlplane.topics.models import Topic
+from controlplane.topics.selectors import TopicLive, topic_get, topic_list, topics_live
+from controlplane.topics.serializers import (
+    BrowseQuerySerializer,
+    MessageSerializer,
+    MessagesSerializer,
+    SentMessageSerializer,
+    TestMessageSerializer,
+    TopicCreateSerializer,
+    TopicLiveSerializer,
+    TopicSerializer,
+    TopicUpdateSerializer,
+    TopicWithLiveSerializer,
+)
+from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
+
+_LIVE = OpenApiParameter("live", bool, description="false: don't ask the brokers for offsets.", default=True)
+
+
+class TopicListApi(ClusterApi):
+    """Topics of a cluster."""
+
+    permissions: ClassVar = {"GET": "topic.view", "POST": "topic.create"}
+    pagination_class: type[CursorPagination] = ByName
+
+    @extend_schema(operation_id="topic_list", parameters=[_LIVE], responses=TopicWithLiveSerializer(many=True))
+    def get(self, request: Request, tenant: str, cluster: str) -> Response:
+        """List the topics with their offsets as the brokers tell them now. What is not known is null."""
+        paginator = self.pagination_class()
+        page: list[Topic] = paginator.paginate_queryset(topic_list(self.cluster), request) or []
+        live = topics_live(self.cluster, page) if _wants_live(request) else {}
+        return paginator.get_paginated_response([_topic(topic, live.get(topic.name)) for topic in page])
+
+    @extend_schema(operation_id="topic_create", request=TopicCreateSerializer, responses={201: TopicSerializer})
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Create a topic on every broker."""
+        form = TopicCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(form.validated_data)
+        name = values.pop("name")
+        topic = topic_create(actor=self.actor, cluster=self.cluster, name=name, options=TopicOptions(**values))
+        return Response(TopicSerializer(topic).data, status=201, headers={"Location": topic.path})
+
+
+class TopicDetailApi(ClusterApi):
+    """One topic."""
+
+    permissions: ClassVar = {"GET": "topic.view", "PATCH": "topic.update", "DELETE": "topic.delete"}
+
+    @extend_schema(operation_id="topic_get", parameters=[_LIVE], responses=TopicWithLiveSerializer)
+    def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Return the topic with its live offsets."""
+        found = topic_get(self.cluster, topic)
+        live = topics_live(self.cluster, [found]) if _wants_live(request) else {}
+        return Response(_topic(found, live.get(found.name)))
+
+    @extend_schema(operation_id="topic_update", request=TopicUpdateSerializer, responses=TopicSerializer)
+    def patch(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Change queues, permission or description on every broker."""
+        found = topic_get(self.cluster, topic)
+        form = TopicUpdateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        present = {
+            "read_queue_nums": found.read_queue_nums,
+            "write_queue_nums": found.write_queue_nums,
+            "perm": found.perm,
+            "message_type": found.message_type,
+            "description": found.description,
+        }
+        options = TopicOptions(**{**present, **form.validated_data})
+        return Response(TopicSerializer(topic_update(actor=self.actor, topic=found, options=options)).data)
+
+    @extend_schema(operation_id="topic_delete", responses={204: None})
+    def delete(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Delete the topic with its messages from every broker."""
+        topic_delete(actor=self.actor, topic=topic_get(self.cluster, topic))
+        return Response(status=204)
+
+
+class MessageListApi(ClusterApi):
+    """Messages of a topic."""
+
+    permissions: ClassVar = {"GET": "message.browse", "POST": "message.send"}
+
+    @extend_schema(operation_id="message_list", parameters=[BrowseQuerySerializer], responses={200: MessagesSerializer})
+    def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Return the newest messages of all queues, newest first. Reading moves no consumer's offset."""
+        query = BrowseQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        found = topic_get(self.cluster, topic)
+        page = messages_browse(actor=self.actor, topic=found, **query.validated_data)
+        results = MessageSerializer(page.messages, many=True).data
+        return Response({"results": results, "complete": page.complete})
+
+    @extend_schema(operation_id="message_send", request=TestMessageSerializer, responses={201: SentMessageSerializer})
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Send one test message."""
+        found = topic_get(self.cluster, topic)
+        form = TestMessageSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        values = form.validated_data
+        message = TestMessage(
+            body=values["bytes"],
+            tags=values["tags"],
+            keys=tuple(values["keys"]),
+            properties=dict(values["properties"]),
+        )
+        sent = message_send(actor=self.actor, topic=found, message=message)
+        return Response(SentMessageSerializer(sent).data, status=201)
+
+
+def _wants_live(request: Request) -> bool:
+    return request.query_params.get("live", "true").lower() not in ("false", "0", "no")
+
+
+def _topic(topic: Topic, live: TopicLive | None) -> dict[str, Any]:
+    return {**TopicSerializer(topic).data, "live": None if live is None else dict(TopicLiveSerializer(live).data)}

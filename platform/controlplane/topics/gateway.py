@@ -1,0 +1,259 @@
+"""The message gateway of the API and the console: send one test message, browse the newest. Bounded in number, size
+and time.
+
+It signs with the cluster's control credential, so that a tenant's own credentials need no more rights than the
+programs that use them.
+"""
+
+import codecs
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.remoting import cluster_admin, cluster_producer
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import InvalidInput, NotFound
+from controlplane.tenants.rules import actor_require
+from controlplane.topics.browse import newest_messages
+from controlplane.topics.models import Topic
+from highwater import Message, MessageQueue, ReceivedMessage
+
+BROWSE_LIMIT_MAX = 100
+BODY_SHOWN_MAX_BYTES = 64 * 1024
+TEST_BODY_MAX_BYTES = 256 * 1024
+_PROPERTIES_MAX = 50
+_BROWSE_SECONDS_MAX = 5.0
+_BROWSE_BYTES_MAX = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TestMessage:
+    """What a user may put into a test message. `body` is at most 256 KiB."""
+
+    __test__: ClassVar[bool] = False  # not a test, whatever pytest makes of the name
+
+    body: bytes
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise InvalidInput for what a broker would refuse or what would break the property format."""
+        if len(self.body) > TEST_BODY_MAX_BYTES:
+            raise InvalidInput.for_field("body", f"At most {TEST_BODY_MAX_BYTES} bytes.", "too_long")
+        if any(character.isspace() for key in self.keys for character in key):
+            raise InvalidInput.for_field("keys", "A key holds no blanks.", "invalid")
+        if len(self.properties) > _PROPERTIES_MAX:
+            raise InvalidInput.for_field("properties", f"At most {_PROPERTIES_MAX} properties.", "too_many")
+        texts = (self.tags, *self.keys, *self.properties, *self.properties.values())
+        if any(separator in text for text in texts for separator in "\x01\x02"):
+            raise InvalidInput.for_field(
+                "properties", "The characters U+0001 and U+0002 separate properties.", "invalid"
+            )
+        if "" in self.properties or "" in self.keys:
+            raise InvalidInput.for_field("properties", "Names and keys can't be empty.", "invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """Where a test message went. `status` is RocketMQ's SendStatus."""
+
+    status: str
+    message_id: str
+    offset_message_id: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBody:
+    """A body for the eye: as text where it is UTF-8 without control characters, else in hexadecimal.
+
+    `truncated` says that `text` holds only the first `shown_bytes` of `size_bytes`.
+    """
+
+    encoding: str
+    text: str
+    size_bytes: int
+    shown_bytes: int
+
+    @property
+    def truncated(self) -> bool:
+        return self.shown_bytes < self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """A message of the browser. `message_id` is the client's (UNIQ_KEY), `offset_message_id` the broker's."""
+
+    message_id: str
+    offset_message_id: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    born_at: datetime
+    stored_at: datetime
+    born_host: str
+    tags: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    reconsume_times: int
+    body: ShownBody
+
+
+def message_send(*, actor: Actor, topic: Topic, message: TestMessage) -> SentMessage:
+    """Send one test message.
+
+    Raises NotAllowed, InvalidInput, Conflict when the cluster isn't running, BrokerRefused, BrokerUnreachable (then
+    it may be stored or not).
+    """
+    actor_require(actor, "message.send", topic.cluster.tenant)
+    message.check()
+    with cluster_producer(topic.cluster) as producer:
+        result = producer.send(
+            Message(
+                topic.name,
+                message.body,
+                tags=message.tags or None,
+                keys=message.keys,
+                properties=message.properties,
+            )
+        )
+    audit_event_record(
+        actor=actor,
+        action="message.send",
+        resource=topic.path,
+        tenant_id=topic.cluster.tenant_id,
+        details={"message_id": result.message_id, "body_size_bytes": len(message.body)},
+    )
+    return SentMessage(
+        status=result.status.value,
+        message_id=result.message_id,
+        offset_message_id=result.offset_message_id,
+        broker_name=result.queue.broker_name,
+        queue_id=result.queue.queue_id,
+        queue_offset=result.queue_offset,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedPage:
+    """Newest first. `complete` is False when reading stopped at its bounds: older messages may then be missing."""
+
+    messages: list[BrowsedMessage]
+    complete: bool
+
+
+def messages_browse(*, actor: Actor, topic: Topic, limit: int = 20, body_limit_bytes: int = 4096) -> BrowsedPage:
+    """Return the newest messages of all queues, at most `limit` (<= 100).
+
+    Reading moves no consumer's offset, takes at most 5 s and 32 MiB. Raises NotAllowed, Conflict, BrokerRefused,
+    BrokerUnreachable.
+    """
+    actor_require(actor, "message.browse", topic.cluster.tenant)
+    with cluster_admin(topic.cluster) as admin:
+        deadline = time.monotonic() + _BROWSE_SECONDS_MAX
+
+        def pull(queue: MessageQueue, offset: int, count: int) -> list[_Read]:
+            # Kept as they are shown: a body may have 4 MiB, of which a few KiB are looked at.
+            return [_Read.of(message, body_limit_bytes) for message in admin.pull(queue, offset, count)]
+
+        newest = newest_messages(
+            [(queue.queue, queue.min_offset, queue.max_offset) for queue in admin.topic_stats(topic.name).queues],
+            pull,
+            limit=max(1, min(limit, BROWSE_LIMIT_MAX)),
+            budget_bytes=_BROWSE_BYTES_MAX,
+            deadline=deadline,
+        )
+    return BrowsedPage([read.shown for read in newest.messages], newest.complete)
+
+
+def messages_newest(
+    *, actor: Actor, topic: Topic, limit: int = 20, body_limit_bytes: int = 4096
+) -> list[BrowsedMessage]:
+    """Return `messages_browse`'s messages alone."""
+    return messages_browse(actor=actor, topic=topic, limit=limit, body_limit_bytes=body_limit_bytes).messages
+
+
+def message_get(
+    *,
+    actor: Actor,
+    topic: Topic,
+    broker_name: str,
+    queue_id: int,
+    queue_offset: int,
+    body_limit_bytes: int = BODY_SHOWN_MAX_BYTES,
+) -> BrowsedMessage:
+    """Return the message at one place of one queue. Reading moves no consumer's offset.
+
+    The place, not an offsetMsgId: that holds an address, which a user could make up, and we would connect to it.
+    Raises NotFound when nothing is there (yet, or any more), and as `messages_newest`.
+    """
+    actor_require(actor, "message.browse", topic.cluster.tenant)
+    nothing = NotFound("There is no message at this place.")
+    if (
+        queue_id >= topic.read_queue_nums
+        or queue_offset >= 2**63
+        or not topic.cluster.broker_groups.filter(name=broker_name).exists()
+    ):
+        raise nothing
+    with cluster_admin(topic.cluster) as admin:
+        # The SDK looks for the nearest message when there is none at this offset.
+        messages = admin.pull(MessageQueue(topic.name, broker_name, queue_id), queue_offset, 1)
+    if not messages or messages[0].queue_offset != queue_offset:
+        raise nothing
+    return _browsed(messages[0], body_limit_bytes)
+
+
+def body_shown(body: bytes, limit_bytes: int) -> ShownBody:
+    """Return the body as text or hexadecimal, cut after `limit_bytes` (at most 64 KiB) and never inside a character."""
+    head = body[: max(0, min(limit_bytes, BODY_SHOWN_MAX_BYTES))]
+    text = _as_text(head, complete=len(head) == len(body))
+    if text is not None:
+        return ShownBody("utf-8", text, len(body), len(text.encode("utf-8")))
+    return ShownBody("hex", head.hex(), len(body), len(head))
+
+
+def _as_text(head: bytes, *, complete: bool) -> str | None:
+    """Return the text without the character that the cut may have split; None for what isn't text."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=complete)
+    except UnicodeDecodeError:
+        return None
+    return text if all(character.isprintable() or character in "\t\r\n" for character in text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A message that was read, with what the merge needs to order and to count it."""
+
+    store_timestamp_ms: int
+    queue_offset: int
+    size_bytes: int
+    shown: BrowsedMessage
+
+    @classmethod
+    def of(cls, message: ReceivedMessage, body_limit_bytes: int) -> "_Read":
+        shown = _browsed(message, body_limit_bytes)
+        return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)
+
+
+def _browsed(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedMessage:
+    return BrowsedMessage(
+        message_id=message.message_id,
+        offset_message_id=message.offset_message_id,
+        broker_name=message.queue.broker_name,
+        queue_id=message.queue.queue_id,
+        queue_offset=message.queue_offset,
+        born_at=datetime.fromtimestamp(message.born_timestamp_ms / 1000, UTC),
+        stored_at=datetime.fromtimestamp(message.store_timestamp_ms / 1000, UTC),
+        born_host=message.born_host[0],
+        tags=message.tags or "",
+        keys=message.keys,
+        properties=dict(message.properties),
+        reconsume_times=message.reconsume_times,
+        body=body_shown(message.body, body_limit_bytes),
+    )

@@ -1,0 +1,53 @@
+"""Topics. A row mirrors what was created on every master of the cluster."""
+
+from typing import ClassVar
+from urllib.parse import quote
+
+from django.db import models
+
+from controlplane.clusters.models import Cluster
+from controlplane.common.models import BaseModel
+
+
+class TopicState(models.TextChoices):
+    """FAILED: the last request to the brokers failed or went unanswered; asking again is safe."""
+
+    CREATING = "creating"
+    ACTIVE = "active"
+    DELETING = "deleting"
+    FAILED = "failed"
+
+
+class MessageType(models.TextChoices):
+    """RocketMQ 5's topic attribute `message.type`."""
+
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+
+
+class Topic(BaseModel):
+    """`perm` is RocketMQ's: 4 read, 2 write, 6 both."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="topics")
+    name = models.CharField(max_length=127)
+    description = models.CharField(max_length=500, blank=True)
+    read_queue_nums = models.PositiveIntegerField(default=8)
+    write_queue_nums = models.PositiveIntegerField(default=8)
+    perm = models.PositiveSmallIntegerField(default=6)
+    message_type = models.CharField(max_length=16, choices=MessageType.choices, default=MessageType.NORMAL)
+    state = models.CharField(max_length=16, choices=TopicState.choices, default=TopicState.CREATING)
+    error = models.JSONField(null=True, help_text="{cause, hint} of the last failure")
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["cluster", "name"], name="topic_cluster_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> str:
+        """The topic's API path (`%` and `|` are percent-encoded)."""
+        return f"{self.cluster.path}topics/{quote(self.name, safe='')}/"

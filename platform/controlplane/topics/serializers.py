@@ -1,0 +1,167 @@
+"""Shapes of the topics API. 64-bit offsets are strings: JavaScript loses digits above 2^53. Unknown is null, never
+0.
+"""
+
+import base64
+import binascii
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.clusters.serializers import ErrorSerializer
+from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, BROWSE_LIMIT_MAX
+from controlplane.topics.models import MessageType, TopicState
+from controlplane.topics.selectors import LiveState
+from controlplane.topics.services import QUEUES_MAX
+
+Shape = serializers.Serializer[Any]
+
+
+class QueueOffsetsSerializer(Shape):
+    """One queue."""
+
+    broker_name = serializers.CharField()
+    queue_id = serializers.IntegerField()
+    min_offset = serializers.CharField()
+    max_offset = serializers.CharField()
+    message_count = serializers.CharField()
+    last_update = serializers.DateTimeField(allow_null=True)
+
+
+class TopicLiveSerializer(Shape):
+    """What the brokers said at `as_of`."""
+
+    state = serializers.ChoiceField(choices=[state.value for state in LiveState])
+    message = serializers.CharField(allow_blank=True)
+    as_of = serializers.DateTimeField()
+    message_count = serializers.CharField(allow_null=True)
+    last_update = serializers.DateTimeField(allow_null=True)
+    queues = QueueOffsetsSerializer(many=True, allow_null=True)
+
+
+class TopicSerializer(Shape):
+    """A topic as a row."""
+
+    name = serializers.CharField()
+    path = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    read_queue_nums = serializers.IntegerField()
+    write_queue_nums = serializers.IntegerField()
+    perm = serializers.IntegerField()
+    message_type = serializers.ChoiceField(choices=MessageType.choices)
+    state = serializers.ChoiceField(choices=TopicState.choices)
+    error = ErrorSerializer(allow_null=True)
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class TopicWithLiveSerializer(TopicSerializer):
+    """A topic with its live offsets; `live` is null when they were not asked for."""
+
+    live = TopicLiveSerializer(allow_null=True)
+
+
+class TopicOptionsSerializer(Shape):
+    """What can be chosen for a topic."""
+
+    read_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, default=8)
+    write_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, default=8)
+    perm = serializers.ChoiceField(choices=[2, 4, 6], default=6)
+    message_type = serializers.ChoiceField(choices=MessageType.choices, default=MessageType.NORMAL)
+    description = serializers.CharField(max_length=500, default="", allow_blank=True)
+
+
+class TopicCreateSerializer(TopicOptionsSerializer):
+    """What a new topic needs."""
+
+    name = serializers.CharField(max_length=127)
+
+
+class TopicUpdateSerializer(Shape):
+    """What to change; what is left out stays."""
+
+    read_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, required=False)
+    write_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, required=False)
+    perm = serializers.ChoiceField(choices=[2, 4, 6], required=False)
+    description = serializers.CharField(max_length=500, required=False, allow_blank=True)
+
+
+class BrowseQuerySerializer(Shape):
+    """How much to browse."""
+
+    limit = serializers.IntegerField(min_value=1, max_value=BROWSE_LIMIT_MAX, default=20)
+    body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
+
+
+class ShownBodySerializer(Shape):
+    """A body for the eye, with its encoding and whether it was cut."""
+
+    encoding = serializers.ChoiceField(choices=["utf-8", "hex"])
+    text = serializers.CharField(allow_blank=True)
+    size_bytes = serializers.IntegerField()
+    shown_bytes = serializers.IntegerField()
+    truncated = serializers.BooleanField()
+
+
+class MessageSerializer(Shape):
+    """A message of the browser."""
+
+    message_id = serializers.CharField()
+    offset_message_id = serializers.CharField()
+    broker_name = serializers.CharField()
+    queue_id = serializers.IntegerField()
+    queue_offset = serializers.CharField()
+    born_at = serializers.DateTimeField()
+    stored_at = serializers.DateTimeField()
+    born_host = serializers.CharField()
+    tags = serializers.CharField(allow_blank=True)
+    keys = serializers.ListField(child=serializers.CharField())
+    properties = serializers.DictField(child=serializers.CharField())
+    reconsume_times = serializers.IntegerField()
+    body = ShownBodySerializer()
+
+
+class MessagesSerializer(Shape):
+    """The newest messages, newest first. `complete` is false when reading stopped at its bounds (5 s, 32 MiB)."""
+
+    results = MessageSerializer(many=True)
+    complete = serializers.BooleanField()
+
+
+class TestMessageSerializer(Shape):
+    """A test message: `body` as text, or `body_base64` as bytes."""
+
+    __test__ = False
+
+    body = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    body_base64 = serializers.CharField(required=False, allow_blank=True)
+    tags = serializers.CharField(max_length=255, default="", allow_blank=True)
+    keys = serializers.ListField(child=serializers.CharField(max_length=255), default=list, max_length=50)
+    properties = serializers.DictField(
+        child=serializers.CharField(max_length=4096, allow_blank=True, trim_whitespace=False), default=dict
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Put the bytes of either form into `bytes`."""
+        if ("body" in attrs) == ("body_base64" in attrs):
+            raise serializers.ValidationError("Give either body or body_base64.")
+        if "body" in attrs:
+            try:
+                return {**attrs, "bytes": attrs["body"].encode("utf-8")}
+            except UnicodeEncodeError:
+                raise serializers.ValidationError({"body": "Half of a surrogate pair is not text."}) from None
+        try:
+            return {**attrs, "bytes": base64.b64decode(attrs["body_base64"], validate=True)}
+        except (binascii.Error, ValueError):
+            raise serializers.ValidationError({"body_base64": "This is not base64."}) from None
+
+
+class SentMessageSerializer(Shape):
+    """Where a test message went."""
+
+    status = serializers.CharField()
+    message_id = serializers.CharField()
+    offset_message_id = serializers.CharField()
+    broker_name = serializers.CharField()
+    queue_id = serializers.IntegerField()
+    queue_offset = serializers.CharField()

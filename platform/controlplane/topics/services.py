@@ -1,0 +1,222 @@
+"""Writes: topics. They are quick (a name-server look-up and one request to each master), so they run while the
+caller waits.
+
+The row comes first. When a broker refuses or does not answer, the row stays as `failed` with the cause: creating
+and deleting are harmless when repeated, so the user asks again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.remoting import cluster_admin, require_running
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import ApplicationError, Conflict, InvalidInput
+from controlplane.tenants.rules import actor_require
+from controlplane.topics.models import MessageType, Topic, TopicState
+from controlplane.topics.names import topic_name_check
+from highwater import Admin
+from highwater.errors import TopicNotFoundError
+
+QUEUES_MAX = 128
+TOPICS_MAX = 2000
+_PERMS = (2, 4, 6)
+_READ = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """What can be chosen for a topic. `perm`: 4 read, 2 write, 6 both."""
+
+    read_queue_nums: int = 8
+    write_queue_nums: int = 8
+    perm: int = 6
+    message_type: str = MessageType.NORMAL
+    description: str = ""
+
+    def check(self) -> None:
+        """Raise InvalidInput for a value out of range."""
+        for name, value in (("read_queue_nums", self.read_queue_nums), ("write_queue_nums", self.write_queue_nums)):
+            if not 1 <= value <= QUEUES_MAX:
+                raise InvalidInput.for_field(name, f"Use 1 to {QUEUES_MAX} queues.", "out_of_range")
+        if self.perm not in _PERMS:
+            raise InvalidInput.for_field("perm", "Use 2 (write), 4 (read) or 6 (both).", "invalid_choice")
+        if self.message_type not in MessageType.values:
+            raise InvalidInput.for_field(
+                "message_type", f"Use one of {', '.join(MessageType.values)}.", "invalid_choice"
+            )
+        if len(self.description) > 500:
+            raise InvalidInput.for_field("description", "At most 500 characters.", "too_long")
+
+
+def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOptions | None = None) -> Topic:
+    """Create the topic on every master.
+
+    Raises InvalidInput, Conflict when it exists or the cluster isn't running, BrokerRefused or BrokerUnreachable
+    when the brokers didn't take it: the row is then `failed`, and creating it again is how to retry.
+    """
+    actor_require(actor, "topic.create", cluster.tenant)
+    options = options or TopicOptions()
+    topic_name_check(name)
+    options.check()
+    require_running(cluster)
+    if cluster.topics.count() >= TOPICS_MAX:
+        raise Conflict(f"A cluster holds at most {TOPICS_MAX} topics.", code="too_many")
+    with transaction.atomic():
+        topic = _row_for_creation(cluster, name, options)
+        _record(actor, "topic.create", topic)
+    with _failure_kept(topic):
+        topic_apply(topic)
+    return _settle(topic, TopicState.ACTIVE)
+
+
+def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
+    """Change queues, permission or description. Raises as `topic_create`.
+
+    `message_type` can't be changed: messages of the former kind would be in the queues.
+    """
+    actor_require(actor, "topic.update", topic.cluster.tenant)
+    options.check()
+    if options.message_type != topic.message_type:
+        raise InvalidInput.for_field("message_type", "A topic's message type can't be changed.", "immutable")
+    require_running(topic.cluster)
+    if topic.state == TopicState.DELETING:
+        raise Conflict("The topic is being deleted.", code="topic_deleting")
+    # After a cluster has grown, its first groups keep more read queues than their share, until somebody changes that.
+    keep_read_queues = topic.read_queue_nums == options.read_queue_nums
+    with transaction.atomic():
+        _assign(topic, options)
+        topic.save()
+        _record(actor, "topic.update", topic)
+    with _failure_kept(topic):
+        topic_apply(topic, keep_read_queues=keep_read_queues)
+    return _settle(topic, TopicState.ACTIVE)
+
+
+def topic_delete(*, actor: Actor, topic: Topic) -> None:
+    """Delete the topic from every broker and name server, then its row. Raises as `topic_create`; asking again is
+    safe.
+    """
+    actor_require(actor, "topic.delete", topic.cluster.tenant)
+    require_running(topic.cluster)
+    with transaction.atomic():
+        _settle(topic, TopicState.DELETING)
+        _record(actor, "topic.delete", topic)
+    with _failure_kept(topic), cluster_admin(topic.cluster) as admin:
+        admin.delete_topic(topic.name, cluster=topic.cluster.slug)
+    Topic.objects.filter(pk=topic.pk).delete()
+
+
+def _row_for_creation(cluster: Cluster, name: str, options: TopicOptions) -> Topic:
+    """Return a new row, or the row of an attempt that failed."""
+    try:
+        with transaction.atomic():
+            topic = Topic(cluster=cluster, name=name)
+            _assign(topic, options)
+            topic.save(force_insert=True)
+            return topic
+    except IntegrityError:
+        won = Topic.objects.filter(cluster=cluster, name=name, state=TopicState.FAILED).update(
+            state=TopicState.CREATING, error=None, updated_at=timezone.now()
+        )
+        if won != 1:
+            raise Conflict(f"This cluster has a topic called `{name}` already.", code="topic_exists") from None
+        topic = Topic.objects.select_related("cluster__tenant").get(cluster=cluster, name=name)
+        _assign(topic, options)
+        topic.save()
+        return topic
+
+
+def _assign(topic: Topic, options: TopicOptions) -> None:
+    topic.read_queue_nums = options.read_queue_nums
+    topic.write_queue_nums = options.write_queue_nums
+    topic.perm = options.perm
+    topic.message_type = options.message_type
+    topic.description = options.description
+
+
+def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
+    """Have every group's master keep its share of the topic's queues: 8 queues on two groups are 4 and 4.
+
+    With `keep_read_queues` no group loses queues that may hold unread messages. Every group is told, though another has
+    no master: then raises Conflict, and doing it again is harmless. Raises BrokerRefused, BrokerUnreachable.
+    """
+    groups = list(topic.cluster.broker_groups.order_by("name").values_list("name", flat=True))
+    read = queues_spread(topic.read_queue_nums, len(groups))
+    write = queues_spread(topic.write_queue_nums, len(groups))
+    without_master = []
+    with cluster_admin(topic.cluster) as admin:
+        brokers = admin.cluster_info().broker_addr_table
+        for position, group in enumerate(groups):
+            data = brokers.get(group)
+            address = None if data is None else data.broker_addrs.get(0)
+            if address is None:
+                without_master.append(group)
+                continue
+            is_out = not (read[position] or write[position])
+            kept = _read_queues_of(admin, topic.name, address) if keep_read_queues or is_out else 0
+            if is_out and not kept:
+                continue
+            admin.create_topic(
+                topic.name,
+                address=address,
+                read_queue_nums=max(read[position], kept, 1),
+                write_queue_nums=max(write[position], 1),
+                # A group that gets no queue any more can still be read empty.
+                perm=topic.perm if write[position] else topic.perm & _READ,
+                order=topic.message_type == MessageType.FIFO,
+                attributes={"message.type": topic.message_type},
+            )
+    if without_master:
+        raise Conflict(
+            f"The broker group {', '.join(without_master)} has no master at the moment.",
+            code="group_without_master",
+            hint="The other groups have the topic. Promote a replica, or wait for the master, and ask again.",
+        )
+
+
+def queues_spread(queue_nums: int, groups: int) -> list[int]:
+    """Return each group's share of a topic's queues; the first ones have one more when it doesn't come out even."""
+    share, rest = divmod(queue_nums, groups)
+    return [share + (position < rest) for position in range(groups)]
+
+
+def _read_queues_of(admin: Admin, topic: str, address: str) -> int:
+    try:
+        return admin.topic_config(topic, address).read_queue_nums
+    except TopicNotFoundError:
+        return 0
+
+
+def _settle(topic: Topic, state: TopicState, error: dict[str, str] | None = None) -> Topic:
+    Topic.objects.filter(pk=topic.pk).update(state=state, error=error, updated_at=timezone.now())
+    topic.refresh_from_db(fields=["state", "error", "updated_at"])
+    return topic
+
+
+@contextmanager
+def _failure_kept(topic: Topic) -> Iterator[None]:
+    try:
+        yield
+    except ApplicationError as error:
+        _settle(topic, TopicState.FAILED, {"cause": error.message, "hint": error.hint})
+        raise
+
+
+def _record(actor: Actor, action: str, topic: Topic) -> None:
+    audit_event_record(
+        actor=actor,
+        action=action,
+        resource=topic.path,
+        tenant_id=topic.cluster.tenant_id,
+        details={
+            "read_queue_nums": topic.read_queue_nums,
+            "write_queue_nums": topic.write_queue_nums,
+            "perm": topic.perm,
+        },
+    )

@@ -1,0 +1,29 @@
+"""Addresses of the topics API, below /api/v1/."""
+
+from django.urls import path, register_converter
+
+from controlplane.topics import apis
+from controlplane.topics.names import NAME_PATTERN
+
+
+class TopicNameConverter:
+    """A topic's name in an address. `%` and `|` come percent-encoded, and are decoded before this matches."""
+
+    regex = NAME_PATTERN
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+register_converter(TopicNameConverter, "topic")
+
+_TOPICS = "tenants/<slug:tenant>/clusters/<slug:cluster>/topics/"
+
+urlpatterns = [
+    path(_TOPICS, apis.TopicListApi.as_view(), name="topic-list"),
+    path(f"{_TOPICS}<topic:topic>/", apis.TopicDetailApi.as_view(), name="topic-detail"),
+    path(f"{_TOPICS}<topic:topic>/messages/", apis.MessageListApi.as_view(), name="message-list"),
+]

@@ -1,0 +1,111 @@
+"""highwater: producers, consumers and administration for Highwater clusters and Apache RocketMQ.
+
+Each class exists twice, with the same names and arguments: `Producer`, `PushConsumer` and `Admin` for ordinary code,
+`AsyncProducer`, `AsyncPushConsumer` and `AsyncAdmin` for asyncio and trio. Only the names below are public.
+"""
+
+from highwater._admin import AsyncAdmin
+from highwater._admin_models import (
+    AclAccount,
+    BrokerData,
+    ClientConnection,
+    ClusterInfo,
+    ConsumerConnections,
+    ConsumerProgress,
+    QueueProgress,
+    QueueStats,
+    SubscriptionGroup,
+    TopicConfig,
+    TopicStats,
+)
+from highwater._admin_replica import DivergedMessages, GroupMember
+from highwater._admin_topics import is_system_topic
+from highwater._consumer import AsyncPushConsumer
+from highwater._models import (
+    ConsumeFrom,
+    Credentials,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    RetryLater,
+    SendResult,
+    SendStatus,
+)
+from highwater._producer import AsyncProducer
+from highwater._routes import TopicRoute
+from highwater._sync import Producer, PushConsumer
+from highwater._sync_admin import Admin
+from highwater.errors import (
+    BrokerError,
+    BusyError,
+    ClientStateError,
+    ConfigurationError,
+    ConnectError,
+    ConnectionLostError,
+    ConsumerOfflineError,
+    GroupNotFoundError,
+    HighwaterError,
+    MessageIllegalError,
+    MessageRefusedError,
+    NoRouteError,
+    NotFoundError,
+    NotSupportedError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+    TopicNotFoundError,
+)
+from mqwire.bodies import DivergedFile, FollowerStatus, ReplicaStatus
+
+__all__ = [
+    "AclAccount",
+    "Admin",
+    "AsyncAdmin",
+    "AsyncProducer",
+    "AsyncPushConsumer",
+    "BrokerData",
+    "BrokerError",
+    "BusyError",
+    "ClientConnection",
+    "ClientStateError",
+    "ClusterInfo",
+    "ConfigurationError",
+    "ConnectError",
+    "ConnectionLostError",
+    "ConsumeFrom",
+    "ConsumerConnections",
+    "ConsumerOfflineError",
+    "ConsumerProgress",
+    "Credentials",
+    "DivergedFile",
+    "DivergedMessages",
+    "FollowerStatus",
+    "GroupMember",
+    "GroupNotFoundError",
+    "HighwaterError",
+    "Message",
+    "MessageIllegalError",
+    "MessageQueue",
+    "MessageRefusedError",
+    "NoRouteError",
+    "NotFoundError",
+    "NotSupportedError",
+    "PermissionDeniedError",
+    "Producer",
+    "ProtocolError",
+    "PushConsumer",
+    "QueueProgress",
+    "QueueStats",
+    "ReceivedMessage",
+    "ReplicaStatus",
+    "RequestTimeoutError",
+    "RetryLater",
+    "SendResult",
+    "SendStatus",
+    "SubscriptionGroup",
+    "TopicConfig",
+    "TopicNotFoundError",
+    "TopicRoute",
+    "TopicStats",
+    "is_system_topic",
+]

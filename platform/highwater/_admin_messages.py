@@ -1,0 +1,143 @@
+"""Looking at messages without consuming them."""
+
+from __future__ import annotations
+
+import heapq
+from functools import partial
+
+from highwater._admin_base import AdminBase, gather
+from highwater._edge import read_records
+from highwater._models import MessageQueue, ReceivedMessage
+from highwater._offsets import earliest_store_time_ms, max_offset, min_offset, search_offset
+from highwater._pull import PullStatus, Subscription, pull, pull_request, received
+from highwater.errors import ConfigurationError, NotFoundError
+from mqwire.codes import RequestCode
+from mqwire.errors import RemoteProtocolError
+from mqwire.headers_pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+from mqwire.message import parse_offset_message_id
+from mqwire.names import TOOLS_CONSUMER_GROUP
+
+# A broker answers one pull with at most 32 messages or 256 KiB, whatever is asked for.
+PULL_BATCH = 32
+MAX_TIMESTAMP_MS = 2**63 - 1
+
+
+class MessageAdmin(AdminBase):
+    """Messages and queue offsets."""
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will have."""
+        return await max_offset(self._client, queue)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's oldest message."""
+        return await min_offset(self._client, queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset whose message was stored at `timestamp_ms` or later."""
+        return await search_offset(self._client, queue, timestamp_ms)
+
+    async def earliest_store_time_ms(self, queue: MessageQueue) -> int | None:
+        """When the queue's oldest message was stored; None if it holds none."""
+        return await earliest_store_time_ms(self._client, queue)
+
+    async def pull(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
+        """Messages from `offset` on, at most 32 or as many as the broker hands out at once; none at the queue's end.
+
+        An offset that the queue no longer has, or not yet, gives the messages from the nearest one that it has. No
+        group's progress is touched.
+        """
+        address = await self._client.read_address(queue.topic, queue.broker_name)
+        for _ in range(2):
+            request = pull_request(
+                self._client,
+                TOOLS_CONSUMER_GROUP,
+                queue,
+                offset,
+                subscription=Subscription(queue.topic),
+                max_messages=max_messages,
+            )
+            result = await pull(self._client, address, request, queue)
+            if result.status is not PullStatus.OFFSET_ILLEGAL or result.next_begin_offset == offset:
+                break
+            offset = result.next_begin_offset
+        return list(result.messages[:max_messages])
+
+    async def newest_messages(self, topic: str, limit: int = 32) -> list[ReceivedMessage]:
+        """The topic's newest messages over all its queues, newest first."""
+        if limit < 1:
+            raise ConfigurationError(f"limit is {limit}; it must be 1 or more")
+        self._client.routes.forget(topic)
+        route = await self._client.routes.get(topic)
+        tails = await gather(partial(self._tail, queue, limit) for queue in route.subscribe_queues)
+        return heapq.nlargest(
+            limit,
+            (message for tail in tails for message in tail),
+            key=lambda message: (message.store_timestamp_ms, message.queue, message.queue_offset),
+        )
+
+    async def _tail(self, queue: MessageQueue, limit: int) -> list[ReceivedMessage]:
+        end = await max_offset(self._client, queue)
+        position = max(end - limit, await min_offset(self._client, queue))
+        messages: list[ReceivedMessage] = []
+        while position < end:
+            batch = await self.pull(queue, position, min(PULL_BATCH, end - position))
+            if not batch:
+                break
+            messages += batch
+            position = batch[-1].queue_offset + 1
+        return messages
+
+    async def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
+        """The message that an offsetMsgId names, from the broker whose address is in it.
+
+        Raises NotFoundError when no message starts there, ConfigurationError for text that isn't an offsetMsgId.
+        """
+        try:
+            (host, port), offset = parse_offset_message_id(message_id)
+        except RemoteProtocolError as error:
+            raise ConfigurationError(str(error)) from error
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        header = ViewMessageRequestHeader(topic=topic, offset=offset)
+        response = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        records = read_records(response)
+        if not records:
+            raise NotFoundError(0, f"no message starts at offset {offset}", address)
+        return received(records[0])
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, limit: int = 32, begin_ms: int = 0, end_ms: int = MAX_TIMESTAMP_MS
+    ) -> list[ReceivedMessage]:
+        """Messages with this key, stored between the two times, newest first. None: an empty list."""
+        return await self._query(topic, key, limit, begin_ms, end_ms, unique=False)
+
+    async def message_by_unique_key(self, topic: str, message_id: str) -> ReceivedMessage | None:
+        """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
+        found = await self._query(topic, message_id, PULL_BATCH, 0, MAX_TIMESTAMP_MS, unique=True)
+        return found[0] if found else None
+
+    async def _query(
+        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> list[ReceivedMessage]:
+        route = await self._client.routes.refresh(topic)
+        header = QueryMessageRequestHeader(
+            topic=topic, key=key, max_num=limit, begin_timestamp=begin_ms, end_timestamp=end_ms
+        )
+        found: dict[str, ReceivedMessage] = {}
+        for broker_name in route.brokers:
+            address = route.read_address(broker_name)
+            if address is None:
+                continue
+            request = self._client.request(
+                RequestCode.QUERY_MESSAGE, header, ext_fields={"_UNIQUE_KEY_QUERY": "true"} if unique else None
+            )
+            try:
+                response = await self._client.invoke(address, request)
+            except NotFoundError:
+                continue
+            for record in read_records(response):
+                message = received(record, broker_name=broker_name)
+                # The index holds hashes: others may share one.
+                if message.topic == topic and (message.message_id == key if unique else key in message.keys):
+                    found[message.offset_message_id] = message
+        return sorted(found.values(), key=lambda message: message.store_timestamp_ms, reverse=True)[:limit]

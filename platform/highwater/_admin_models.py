@@ -1,0 +1,173 @@
+"""What administration tells: frozen, with RocketMQ's own nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from highwater._models import MessageQueue
+from mqwire.names import MASTER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """One broker group: its replicas' addresses by brokerId, 0 being the master."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: Mapping[int, str]
+
+    @property
+    def master_address(self) -> str | None:
+        """The master's address; None while the group has none."""
+        return self.broker_addrs.get(MASTER_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """All broker groups that the name server knows, by name, and the names of each cluster's groups."""
+
+    broker_addr_table: Mapping[str, BrokerData]
+    cluster_addr_table: Mapping[str, tuple[str, ...]]
+
+    def brokers(self, cluster: str) -> tuple[BrokerData, ...]:
+        """A cluster's broker groups, sorted by name; none for a cluster that is unknown."""
+        names = self.cluster_addr_table.get(cluster, ())
+        return tuple(self.broker_addr_table[name] for name in sorted(names) if name in self.broker_addr_table)
+
+    def master_addresses(self, cluster: str | None = None) -> tuple[str, ...]:
+        """The masters of one cluster, or of all."""
+        groups = self.broker_addr_table.values() if cluster is None else self.brokers(cluster)
+        addresses = (group.master_address for group in groups)
+        return tuple(sorted(address for address in addresses if address is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic as one broker keeps it. `perm`: 6 read and write, 4 read, 2 write."""
+
+    topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue's reach. `last_update_timestamp_ms` is None for a queue that holds nothing."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_timestamp_ms: int | None
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it holds."""
+        return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """A topic's queues, sorted."""
+
+    topic: str
+    queues: tuple[QueueStats, ...]
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it holds."""
+        return sum(queue.message_count for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    """A consumer group as one broker keeps it."""
+
+    group: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in one queue. `last_timestamp_ms` is the store time of what it consumed last, None if nothing."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int
+    last_timestamp_ms: int | None
+
+    @property
+    def lag(self) -> int:
+        """How many messages are not consumed yet."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
+    @property
+    def inflight(self) -> int:
+        """How many messages are fetched and not acknowledged."""
+        return max(0, self.pull_offset - self.consumer_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProgress:
+    """A group's progress, queue by queue, sorted; retry topics included."""
+
+    group: str
+    queues: tuple[QueueProgress, ...]
+    consume_tps: float
+
+    @property
+    def lag(self) -> int:
+        """How many messages are not consumed yet, over all queues."""
+        return sum(queue.lag for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClientConnection:
+    """A client of a group. `version` is the ordinal of RocketMQ's MQVersion."""
+
+    client_id: str
+    client_addr: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConnections:
+    """A group's members; `subscriptions` maps topics to expressions. All empty when nobody is connected."""
+
+    group: str
+    connections: tuple[ClientConnection, ...] = ()
+    subscriptions: Mapping[str, str] = field(default_factory=dict)
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AclAccount:
+    """An account of a broker's ACL (plain_acl.yml). Permissions are DENY, PUB, SUB or PUB|SUB.
+
+    `topic_perms` and `group_perms` map names to permissions and go before the defaults. `admin` may do everything.
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    admin: bool = False
+    default_topic_perm: str = "PUB|SUB"
+    default_group_perm: str = "SUB"
+    topic_perms: Mapping[str, str] = field(default_factory=dict)
+    group_perms: Mapping[str, str] = field(default_factory=dict)
+    white_remote_address: str = ""

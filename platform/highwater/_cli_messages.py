@@ -1,0 +1,180 @@
+"""Verbs about messages, with mqadmin's names and letters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from highwater._cli_format import body_text, parse_time, time_text
+from highwater._cli_session import Session, verb
+from highwater._models import Message, MessageQueue, ReceivedMessage
+from highwater._sync_admin import Admin
+from highwater.errors import ConfigurationError, NotFoundError
+
+app = typer.Typer()
+
+Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
+SEND_GROUP = "HIGHWATER_CLI"
+
+
+def _facts(message: ReceivedMessage) -> dict[str, object]:
+    return {
+        "topic": message.topic,
+        "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
+        "broker": message.queue.broker_name or None,
+        "queue": message.queue.queue_id,
+        "queue_offset": message.queue_offset,
+        "tags": message.tags,
+        "keys": " ".join(message.keys) or None,
+        "born": time_text(message.born_timestamp_ms),
+        "born_host": ":".join(map(str, message.born_host)),
+        "stored": time_text(message.store_timestamp_ms),
+        "store_host": ":".join(map(str, message.store_host)),
+        "reconsume_times": message.reconsume_times,
+        "size_bytes": message.size_bytes,
+        "properties": dict(message.properties),
+        "body": body_text(message.body),
+    }
+
+
+@verb(app, "queryMsgById")
+def query_msg_by_id(
+    session: Session,
+    message_id: Annotated[str, typer.Option("-i", "--msg-id", help="The broker's id (offsetMsgId).")],
+    topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+) -> None:
+    """Show the message that an offsetMsgId names."""
+    with session.admin() as admin:
+        session.values(_facts(admin.message_by_id(message_id, topic)))
+
+
+@verb(app, "queryMsgByUniqueKey")
+def query_msg_by_unique_key(
+    session: Session,
+    topic: Topic,
+    message_id: Annotated[str, typer.Option("-i", "--msg-id", help="The client's id (UNIQ_KEY).")],
+) -> None:
+    """Show the message that a client's id names."""
+    with session.admin() as admin:
+        message = admin.message_by_unique_key(topic, message_id)
+    if message is None:
+        raise NotFoundError(0, f"no broker's index of topic {topic} has the id {message_id}", "the cluster")
+    session.values(_facts(message))
+
+
+@verb(app, "queryMsgByKey")
+def query_msg_by_key(
+    session: Session,
+    topic: Topic,
+    key: Annotated[str, typer.Option("-k", "--msg-key", help="One of the message's keys.")],
+    limit: Annotated[int, typer.Option("-m", "--max-num", min=1)] = 64,
+) -> None:
+    """List the messages with a key, newest first."""
+    with session.admin() as admin:
+        _rows(session, admin.messages_by_key(topic, key, limit=limit))
+
+
+@verb(app, "queryMsgByOffset")
+def query_msg_by_offset(
+    session: Session,
+    topic: Topic,
+    broker: Annotated[str, typer.Option("-b", "--broker-name")],
+    queue_id: Annotated[int, typer.Option("-i", "--queue-id", min=0)],
+    offset: Annotated[int, typer.Option("-o", "--offset", min=0)],
+) -> None:
+    """Show the message at an offset of a queue."""
+    queue = MessageQueue(topic, broker, queue_id)
+    with session.admin() as admin:
+        message = next(iter(admin.pull(queue, offset, 1)), None)
+    if message is None or message.queue_offset != offset:
+        raise NotFoundError(0, f"{queue} has no message at offset {offset}", broker)
+    session.values(_facts(message))
+
+
+@verb(app, "sendMessage")
+def send_message(
+    session: Session,
+    topic: Topic,
+    body: Annotated[str, typer.Option("-p", "--body", help="The message's body, as text.")],
+    keys: Annotated[str, typer.Option("-k", "--key", help="Keys, separated by blanks.")] = "",
+    tags: Annotated[str | None, typer.Option("-c", "--tags")] = None,
+    broker: Annotated[str | None, typer.Option("-b", "--broker-name", help="Together with -i.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-i", "--queue-id", min=0, help="Together with -b.")] = None,
+) -> None:
+    """Send one message."""
+    if (broker is None) != (queue_id is None):
+        raise ConfigurationError("-b and -i go together: they name one queue")
+    queue = None if broker is None or queue_id is None else MessageQueue(topic, broker, queue_id)
+    with session.producer(SEND_GROUP) as producer:
+        result = producer.send(Message(topic, body.encode(), tags=tags, keys=keys.split()), queue=queue)
+    session.values(
+        {
+            "status": result.status.value,
+            "message_id": result.message_id,
+            "offset_message_id": result.offset_message_id,
+            "broker": result.queue.broker_name,
+            "queue": result.queue.queue_id,
+            "queue_offset": result.queue_offset,
+        }
+    )
+
+
+@verb(app, "consumeMessage")
+def consume_message(
+    session: Session,
+    topic: Topic,
+    broker: Annotated[str | None, typer.Option("-b", "--broker-name", help="Only of this broker.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-i", "--queue-id", min=0, help="Only of this queue.")] = None,
+    offset: Annotated[int | None, typer.Option("-o", "--offset", min=0, help="Begin at this offset.")] = None,
+    begin: Annotated[str | None, typer.Option("-s", "--begin-timestamp", help="Begin at this time.")] = None,
+    end: Annotated[str | None, typer.Option("-e", "--end-timestamp", help="Stop at this time.")] = None,
+    count: Annotated[int, typer.Option("-c", "--message-number", min=1, help="At most so many of each queue.")] = 128,
+) -> None:
+    """List messages without consuming them: no group's progress changes."""
+    end_ms = None if end is None else parse_time(end)
+    messages: list[ReceivedMessage] = []
+    with session.admin() as admin:
+        queues = [
+            queue
+            for queue in admin.topic_route(topic).subscribe_queues
+            if broker in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
+        ]
+        for queue in queues:
+            start = offset if offset is not None else admin.min_offset(queue)
+            if begin is not None:
+                start = max(start, admin.search_offset(queue, parse_time(begin)))
+            messages += _read(admin, queue, start, count, end_ms)
+    _rows(session, messages)
+
+
+def _read(admin: Admin, queue: MessageQueue, start: int, count: int, end_ms: int | None) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
+    while len(found) < count:
+        batch = admin.pull(queue, start, min(32, count - len(found)))
+        batch = [message for message in batch if message.queue_offset >= start]
+        if not batch:
+            break
+        found += [message for message in batch if end_ms is None or message.store_timestamp_ms < end_ms]
+        if end_ms is not None and batch[-1].store_timestamp_ms >= end_ms:
+            break
+        start = batch[-1].queue_offset + 1
+    return found
+
+
+def _rows(session: Session, messages: list[ReceivedMessage]) -> None:
+    rows = [
+        [
+            message.queue.broker_name or None,
+            message.queue.queue_id,
+            message.queue_offset,
+            message.message_id,
+            message.tags,
+            " ".join(message.keys) or None,
+            time_text(message.store_timestamp_ms),
+            body_text(message.body, 64 if not session.as_json else 1 << 20),
+        ]
+        for message in messages
+    ]
+    session.table(["broker", "queue", "offset", "message_id", "tags", "keys", "stored", "body"], rows)

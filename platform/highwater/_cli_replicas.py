@@ -1,0 +1,194 @@
+"""Verbs about the replicas of a broker group: status, promotion, demotion, messages that were cut."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+import typer
+
+from highwater._admin_replica import GroupMember, PromotionPlan, plan_promotion
+from highwater._cli_format import time_text
+from highwater._cli_session import EXIT_REFUSED, Session, verb
+from highwater._sync_admin import Admin
+from highwater.errors import NoRouteError
+from mqwire.bodies import ReplicaStatus
+
+app = typer.Typer()
+
+GroupName = Annotated[str, typer.Option("-b", "--broker-name", help="The broker group's name.")]
+BrokerId = Annotated[
+    int, typer.Option("--broker-id", help="The replica: its configured brokerId, whatever its role is.")
+]
+_DRAIN_MS = 10_000
+_LOOK_PERIOD_S = 0.05
+
+
+@verb(app, "haStatus")
+def ha_status(
+    session: Session,
+    group: GroupName,
+    broker_id: Annotated[int | None, typer.Option("--broker-id", help="Only this replica, in full.")] = None,
+) -> None:
+    """Show a group's replicas: who leads, in which epoch, and how far each log goes."""
+    with session.admin() as admin:
+        members = admin.group_status(group)
+    if broker_id is not None:
+        session.values(msgspec.to_builtins(_member(members, group, broker_id)))
+        return
+    master = _master(members)
+    rows: list[list[object]] = []
+    for member in members:
+        status = member.status
+        if status is None:
+            rows.append([None, member.address, "unreachable", *[None] * 7, member.error])
+            continue
+        follower = None
+        if master is not None:
+            follower = next((one for one in master.followers if one.replica_id == status.replica_id), None)
+        in_sync = status is master or (follower.in_sync if follower is not None else None)
+        gap = (0, 0) if status is master else (None, None) if follower is None else _gap(follower)
+        rows.append(
+            [
+                *(status.replica_id, member.address, status.role, status.epoch, status.end_offset),
+                *(status.held_offset, status.confirm_offset, *gap, in_sync),
+                status.refusal if status.role == "master" else status.not_promotable_because,
+            ]
+        )
+    columns = ["id", "address", "role", "epoch", "end", "held", "confirmed", "gap_bytes", "gap_messages", "in_sync"]
+    session.table([*columns, "remark"], rows)
+
+
+def _gap(follower: object) -> tuple[int | None, int | None]:
+    return getattr(follower, "gap_bytes", None), getattr(follower, "gap_messages", None)
+
+
+@verb(app, "promote")
+def promote(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    expected_epoch: Annotated[int | None, typer.Option("--expected-epoch", help="Else the candidate's own.")] = None,
+    new_epoch: Annotated[int | None, typer.Option("--new-epoch", help="Else one above the highest known.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Also when acknowledged messages may be lost.")] = False,
+) -> None:
+    """Make a replica the master. The old master is drained and fenced first when it answers."""
+    with session.admin() as admin:
+        plan = plan_promotion(admin.group_status(group), group, broker_id)
+        if not session.as_json:
+            _show(plan)
+        if plan.unclean_because is not None and not yes:
+            print(f"highwater: {plan.unclean_because}; with --yes it is promoted all the same", flush=True)
+            raise typer.Exit(EXIT_REFUSED)
+        began_s = time.monotonic()
+        new = plan.new_epoch if new_epoch is None else new_epoch
+        expected = plan.expected_epoch if expected_epoch is None else expected_epoch
+        if plan.master is not None:
+            _drain_and_fence(admin, plan, plan.master, yes=yes)
+        done = admin.promote(plan.candidate.address, group, broker_id, expected_epoch=expected, new_epoch=new)
+        if plan.master is not None:
+            # It finds the new master through the name servers too, a moment later.
+            admin.demote(plan.master.address, group, epoch=new, leader_address=done.address)
+    took_ms = round((time.monotonic() - began_s) * 1000)
+    session.done(
+        f"replica {broker_id} at {done.address} is the master of {group} in epoch {done.epoch}, after {took_ms} ms",
+        group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, took_ms=took_ms,
+        lost_bytes=plan.lost_bytes if plan.master is None else 0,
+    )  # fmt: skip
+
+
+def _show(plan: PromotionPlan) -> None:
+    if plan.master is None:
+        print("no master of the group answers")
+    else:
+        print(f"master: replica {plan.master.replica_id} at {plan.master.address}, epoch {plan.master.epoch}")
+    messages = "unknown" if plan.lost_messages is None else plan.lost_messages
+    print(f"gap of replica {plan.candidate.replica_id}: {plan.lost_bytes} bytes, messages: {messages}")
+
+
+def _drain_and_fence(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *, yes: bool) -> None:
+    """Let the candidate draw level with a master that takes no more sends, then end its leadership."""
+    group, candidate = master.group, plan.candidate.address
+    admin.freeze_sends(master.address, group, epoch=master.epoch, for_ms=_DRAIN_MS)
+    level = False
+    try:
+        deadline_s = time.monotonic() + _DRAIN_MS / 1000 * 0.8
+        while not level and time.monotonic() < deadline_s:
+            end_offset = admin.replica_status(master.address).end_offset
+            level = admin.replica_status(candidate).end_offset >= end_offset
+            if not level:
+                time.sleep(_LOOK_PERIOD_S)
+    finally:
+        if not level and not yes:
+            admin.freeze_sends(master.address, group, epoch=master.epoch, for_ms=0)
+    if not level and not yes:
+        raise NoRouteError(
+            f"replica {plan.candidate.replica_id} did not catch up within {_DRAIN_MS // 1000} s; the master goes on."
+            " With --yes it is promoted all the same, and what it lacks is lost"
+        )
+    admin.demote(master.address, group, epoch=master.epoch)
+
+
+@verb(app, "demote")
+def demote(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    epoch: Annotated[int | None, typer.Option("--new-epoch", help="Else the replica's own.")] = None,
+) -> None:
+    """Make the master stop leading: it takes no sends until a replica is promoted."""
+    with session.admin() as admin:
+        status = _member(admin.group_status(group), group, broker_id)
+        done = admin.demote(status.address, group, epoch=status.epoch if epoch is None else epoch)
+    session.done(
+        f"replica {broker_id} at {done.address} is a {done.role} in epoch {done.epoch}, its log ends at {done.end_offset}",
+        group=group, broker_id=broker_id, address=done.address, role=done.role, epoch=done.epoch,
+        end_offset=done.end_offset, held_offset=done.held_offset,
+    )  # fmt: skip
+
+
+@verb(app, "divergedMessages")
+def diverged_messages(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    name: Annotated[str | None, typer.Option("--name", help="The messages of this cut; else all cuts.")] = None,
+    position: Annotated[int, typer.Option("--position", help="Where to read on.")] = 0,
+) -> None:
+    """Show what a former master's log lost when it came back: the new master never had these messages."""
+    with session.admin() as admin:
+        address = _member(admin.group_status(group), group, broker_id).address
+        if name is None:
+            rows: list[list[object]] = [
+                [one.name, one.epoch, one.begin_offset, one.end_offset, one.messages, time_text(one.cut_at_ms)]
+                for one in admin.diverged_list(address)
+            ]
+            session.table(["name", "epoch", "begin", "end", "messages", "cut_at"], rows)
+            return
+        found = admin.diverged_read(address, name, position=position)
+    rows = [
+        [
+            one.message_id,
+            one.queue.topic,
+            one.queue.queue_id,
+            one.queue_offset,
+            one.body.decode("utf-8", "replace")[:80],
+        ]
+        for one in found.messages
+    ]
+    session.table(["message_id", "topic", "queue", "offset", "body"], rows)
+    if found.next_position is not None and not session.as_json:
+        print(f"\nmore with --position {found.next_position}")
+
+
+def _master(members: tuple[GroupMember, ...]) -> ReplicaStatus | None:
+    leaders = [member.status for member in members if member.status is not None and member.status.role == "master"]
+    return max(leaders, key=lambda status: status.epoch, default=None)
+
+
+def _member(members: tuple[GroupMember, ...], group: str, replica_id: int) -> ReplicaStatus:
+    for member in members:
+        if member.status is not None and member.status.replica_id == replica_id:
+            return member.status
+    raise NoRouteError(f"replica {replica_id} of {group} does not answer")

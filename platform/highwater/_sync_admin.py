@@ -1,0 +1,320 @@
+"""Admin: the synchronous twin of AsyncAdmin, with the same names and arguments (a test compares them)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from highwater._admin import AsyncAdmin
+from highwater._admin_messages import MAX_TIMESTAMP_MS
+from highwater._admin_models import (
+    AclAccount,
+    ClientConnection,
+    ClusterInfo,
+    ConsumerConnections,
+    ConsumerProgress,
+    SubscriptionGroup,
+    TopicConfig,
+    TopicStats,
+)
+from highwater._admin_replica import DivergedMessages, GroupMember
+from highwater._models import Credentials, MessageQueue, ReceivedMessage
+from highwater._portal import SyncClient
+from highwater._routes import TopicRoute
+from highwater._settings import settings_from_env
+from mqwire.bodies import DivergedFile, ReplicaStatus
+
+
+class Admin(SyncClient[AsyncAdmin]):
+    """Administration of the clusters that the name servers know; see each method.
+
+    Changes go to every master of a cluster (or to every name server) and are safe to repeat: after a failure some may
+    have been changed and others not.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        credentials: Credentials | None = None,
+        timeout_ms: int = 3000,
+        *,
+        use_tls: bool | ssl.SSLContext = False,
+    ) -> None:
+        super().__init__(AsyncAdmin(namesrv, credentials, timeout_ms, use_tls=use_tls))
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Administration of the cluster that the environment names, see README; raises ConfigurationError."""
+        settings = settings_from_env()
+        return cls(settings.namesrv, settings.credentials, use_tls=settings.use_tls)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every cluster and broker group that the name server knows."""
+        return self._run(self._twin.cluster_info)
+
+    def topic_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
+        """The names of all topics that the name server knows, system topics included, sorted."""
+        return self._run(self._twin.topic_list, cluster=cluster)
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        """Where the topic's queues are, asked now; raises NoRouteError."""
+        return self._run(self._twin.topic_route, topic)
+
+    def topic_config(self, topic: str, address: str) -> TopicConfig:
+        """The topic as one broker keeps it; raises TopicNotFoundError."""
+        return self._run(self._twin.topic_config, topic, address)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        cluster: str | None = None,
+        address: str | None = None,
+        read_queue_nums: int = 8,
+        write_queue_nums: int = 8,
+        perm: int = 6,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """Create the topic, or change it, on every master of `cluster` or on the broker at `address`.
+
+        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}. Doing it again is harmless;
+        after a failure some brokers may have it and others not.
+        """
+        return self._run(
+            self._twin.create_topic,
+            topic,
+            cluster=cluster,
+            address=address,
+            read_queue_nums=read_queue_nums,
+            write_queue_nums=write_queue_nums,
+            perm=perm,
+            order=order,
+            attributes=attributes,
+        )
+
+    def delete_topic(self, topic: str, *, cluster: str) -> None:
+        """Delete the topic and its messages from every master of `cluster`, and its route. No topic: no error."""
+        self._run(self._twin.delete_topic, topic, cluster=cluster)
+
+    def topic_stats(self, topic: str) -> TopicStats:
+        """Each queue's first and next offset, and when it was last written to, from the masters."""
+        return self._run(self._twin.topic_stats, topic)
+
+    def topic_groups(self, topic: str) -> tuple[str, ...]:
+        """The groups that have consumed the topic, sorted."""
+        return self._run(self._twin.topic_groups, topic)
+
+    def group_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
+        """The names of the consumer groups on the masters of `cluster`, or of all clusters, sorted."""
+        return self._run(self._twin.group_list, cluster=cluster)
+
+    def group_configs(self, address: str) -> Mapping[str, SubscriptionGroup]:
+        """All consumer groups of one broker, by name."""
+        return self._run(self._twin.group_configs, address)
+
+    def create_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        address: str | None = None,
+        consume_enable: bool = True,
+        consume_from_min_enable: bool = True,
+        consume_broadcast_enable: bool = True,
+        consume_message_orderly: bool = False,
+        retry_queue_nums: int = 1,
+        retry_max_times: int = 16,
+        broker_id: int = 0,
+        which_broker_when_consume_slowly: int = 1,
+        notify_consumer_ids_changed_enable: bool = True,
+        attributes: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """Create the group, or change it, on every master of `cluster` or on the broker at `address`; returns those.
+
+        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}.
+        """
+        return self._run(
+            self._twin.create_group,
+            group,
+            cluster=cluster,
+            address=address,
+            consume_enable=consume_enable,
+            consume_from_min_enable=consume_from_min_enable,
+            consume_broadcast_enable=consume_broadcast_enable,
+            consume_message_orderly=consume_message_orderly,
+            retry_queue_nums=retry_queue_nums,
+            retry_max_times=retry_max_times,
+            broker_id=broker_id,
+            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+            attributes=attributes,
+        )
+
+    def delete_group(self, group: str, *, cluster: str, clean_offset: bool = True) -> None:
+        """Delete the group from every master of `cluster`; `clean_offset` also its offsets, retry and dead letters."""
+        self._run(self._twin.delete_group, group, cluster=cluster, clean_offset=clean_offset)
+
+    def consumer_progress(self, group: str, *, topic: str | None = None) -> ConsumerProgress:
+        """How far the group is in each queue that it has consumed, of one topic or of all."""
+        return self._run(self._twin.consumer_progress, group, topic=topic)
+
+    def consumer_connections(self, group: str) -> ConsumerConnections:
+        """The group's members that are connected now, and what they subscribe to."""
+        return self._run(self._twin.consumer_connections, group)
+
+    def producer_connections(self, group: str, topic: str) -> tuple[ClientConnection, ...]:
+        """The producers of a group that are connected to the topic's brokers now, sorted."""
+        return self._run(self._twin.producer_connections, group, topic)
+
+    def reset_offset_by_time(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> Mapping[MessageQueue, int]:
+        """Set the group to the first message stored at `timestamp_ms` or later (-1: to the end) in every queue.
+
+        Members that are connected follow within their long poll (15 s). Without `force` a queue is only ever set back.
+        Returns the offsets.
+        """
+        return self._run(self._twin.reset_offset_by_time, group, topic, timestamp_ms, force=force)
+
+    def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The group's stored offset in one queue; None if it has none."""
+        return self._run(self._twin.consumer_offset, group, queue)
+
+    def set_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store the group's offset in one queue; members that are connected will overwrite it."""
+        self._run(self._twin.set_consumer_offset, group, queue, offset)
+
+    def broker_runtime_info(self, address: str) -> dict[str, str]:
+        """What a broker tells of itself (brokerVersionDesc, putTps, bootTimestamp …), as it tells it."""
+        return self._run(self._twin.broker_runtime_info, address)
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        """A broker's configuration, every key with its value in force."""
+        return self._run(self._twin.broker_config, address)
+
+    def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
+        """Change keys of a running broker; it refuses those that can't be changed so."""
+        self._run(self._twin.update_broker_config, address, properties)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take a broker group out of writing: clients send elsewhere, reading goes on. Returns how many topics it had.
+
+        Done on every name server; it lasts until the broker registers anew or add_write_perm().
+        """
+        return self._run(self._twin.wipe_write_perm, broker_name)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """The inverse of wipe_write_perm()."""
+        return self._run(self._twin.add_write_perm, broker_name)
+
+    def put_kv_config(self, namespace: str, key: str, value: str) -> None:
+        """Set a value on every name server."""
+        self._run(self._twin.put_kv_config, namespace, key, value)
+
+    def get_kv_config(self, namespace: str, key: str) -> str | None:
+        """A value from one name server; None if there is none."""
+        return self._run(self._twin.get_kv_config, namespace, key)
+
+    def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Forget a value on every name server."""
+        self._run(self._twin.delete_kv_config, namespace, key)
+
+    def kv_list(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace from one name server; empty if there is none."""
+        return self._run(self._twin.kv_list, namespace)
+
+    def upsert_acl_account(self, address_or_cluster: str, account: AclAccount) -> tuple[str, ...]:
+        """Create or replace an account on one broker, or on every master of a cluster; returns the addresses."""
+        return self._run(self._twin.upsert_acl_account, address_or_cluster, account)
+
+    def delete_acl_account(self, access_key: str, address_or_cluster: str | None = None) -> tuple[str, ...]:
+        """Delete an account from one broker, from every master of a cluster, or from every master there is."""
+        return self._run(self._twin.delete_acl_account, access_key, address_or_cluster)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will have."""
+        return self._run(self._twin.max_offset, queue)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's oldest message."""
+        return self._run(self._twin.min_offset, queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset whose message was stored at `timestamp_ms` or later."""
+        return self._run(self._twin.search_offset, queue, timestamp_ms)
+
+    def earliest_store_time_ms(self, queue: MessageQueue) -> int | None:
+        """When the queue's oldest message was stored; None if it holds none."""
+        return self._run(self._twin.earliest_store_time_ms, queue)
+
+    def pull(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
+        """Messages from `offset` on, at most 32 or as many as the broker hands out at once; none at the queue's end.
+
+        An offset that the queue no longer has, or not yet, gives the messages from the nearest one that it has. No
+        group's progress is touched.
+        """
+        return self._run(self._twin.pull, queue, offset, max_messages)
+
+    def newest_messages(self, topic: str, limit: int = 32) -> list[ReceivedMessage]:
+        """The topic's newest messages over all its queues, newest first."""
+        return self._run(self._twin.newest_messages, topic, limit)
+
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
+        """The message that an offsetMsgId names, from the broker whose address is in it.
+
+        Raises NotFoundError when no message starts there, ConfigurationError for text that isn't an offsetMsgId.
+        """
+        return self._run(self._twin.message_by_id, message_id, topic)
+
+    def messages_by_key(
+        self, topic: str, key: str, *, limit: int = 32, begin_ms: int = 0, end_ms: int = MAX_TIMESTAMP_MS
+    ) -> list[ReceivedMessage]:
+        """Messages with this key, stored between the two times, newest first. None: an empty list."""
+        return self._run(self._twin.messages_by_key, topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
+
+    def message_by_unique_key(self, topic: str, message_id: str) -> ReceivedMessage | None:
+        """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
+        return self._run(self._twin.message_by_unique_key, topic, message_id)
+
+    def replica_status(self, address: str) -> ReplicaStatus:
+        """One replica's role, epoch and log, and its followers while it leads."""
+        return self._run(self._twin.replica_status, address)
+
+    def group_status(self, group: str) -> tuple[GroupMember, ...]:
+        """Every replica of a broker group that the name servers know or another replica names, by address.
+
+        One that does not answer is listed with the error. Raises NoRouteError for a group of which nothing is registered.
+        """
+        return self._run(self._twin.group_status, group)
+
+    def promote(
+        self, address: str, group: str, replica_id: int, *, expected_epoch: int, new_epoch: int
+    ) -> ReplicaStatus:
+        """Make the replica the group's master in `new_epoch`, if it is in `expected_epoch` now; safe to repeat.
+
+        It does not look at the other replicas: fence the old master first. Raises BrokerError when it is refused.
+        """
+        return self._run(
+            self._twin.promote, address, group, replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch
+        )
+
+    def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:
+        """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
+
+        The answer says how far its log goes. `leader_address` tells it whom to follow.
+        """
+        return self._run(self._twin.demote, address, group, epoch=epoch, leader_address=leader_address)
+
+    def freeze_sends(self, address: str, group: str, *, epoch: int, for_ms: int) -> ReplicaStatus:
+        """Have the master refuse sends for so long, so that a slave can draw level; 0 takes them again at once."""
+        return self._run(self._twin.freeze_sends, address, group, epoch=epoch, for_ms=for_ms)
+
+    def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:
+        """What a replica cut from its log because its leader never had it, oldest first."""
+        return self._run(self._twin.diverged_list, address)
+
+    def diverged_read(self, address: str, name: str, *, position: int = 0, max_messages: int = 32) -> DivergedMessages:
+        """Messages of one saved cut; raises NotFoundError for a name that is not in diverged_list()."""
+        return self._run(self._twin.diverged_read, address, name, position=position, max_messages=max_messages)

@@ -1,0 +1,63 @@
+"""Body: the typed form of a command's JSON body, and MessageQueue, which some bodies have as member names."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from mqwire import fastjson
+from mqwire.errors import RemoteProtocolError
+from mqwire.header import Int32
+
+BodyT = TypeVar("BodyT", bound="Body")
+
+_decoders: dict[type[Body], msgspec.json.Decoder[Any]] = {}
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all bodies: immutable, compared by value (change one with `msgspec.structs.replace`).
+
+    Attributes are snake_case, the wire's names camelCase; members that a class doesn't know are ignored.
+    """
+
+    def to_json(self) -> bytes:
+        """JSON that Java's fastjson and Go's client read; members that are None are left out."""
+        return fastjson.dumps(self)
+
+    @classmethod
+    def from_json(cls: type[BodyT], data: bytes | bytearray | memoryview) -> BodyT:
+        """A body from what arrived, fastjson's dialect included.
+
+        Raises RemoteProtocolError that names the type and, where there is one, the member that can't be read.
+        """
+        decoder = _decoders.get(cls)
+        if decoder is None:
+            decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
+        try:
+            body: BodyT = decoder.decode(data)
+            return body
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Not standard JSON, or null where Java leaves a member out: the slow way takes it or tells what is wrong.
+            return cls._from_loose_json(data)
+
+    @classmethod
+    def _from_loose_json(cls: type[BodyT], data: bytes | bytearray | memoryview) -> BodyT:
+        try:
+            return msgspec.convert(fastjson.loads(data, object_key=_message_queue), cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise RemoteProtocolError(f"{cls.__name__}: {error}") from error
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{cls.__name__}: {error}") from error
+
+
+class MessageQueue(Body, frozen=True, kw_only=True, order=True):
+    """One queue of a topic on one broker group; ordered by topic, broker, queue."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int32
+
+
+def _message_queue(members: dict[Any, Any]) -> MessageQueue:
+    return msgspec.convert(members, MessageQueue, strict=False)

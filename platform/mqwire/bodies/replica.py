@@ -1,0 +1,68 @@
+"""What a replica tells of itself and of its followers. All offsets are of the CommitLog, in bytes."""
+
+from __future__ import annotations
+
+from mqwire.bodies.base import Body
+
+
+class FollowerStatus(Body, frozen=True, kw_only=True):
+    """A follower as its leader sees it. Unknown is None, never 0."""
+
+    replica_id: int
+    address: str
+    end_offset: int
+    durable_offset: int
+    gap_bytes: int
+    gap_messages: int | None = None
+    in_sync: bool
+    last_pull_ms_ago: int
+
+
+class ReplicaStatus(Body, frozen=True, kw_only=True):
+    """REPLICA_STATUS (20002): one replica's role, epoch and log."""
+
+    cluster: str
+    group: str
+    replica_id: int
+    advertised_broker_id: int
+    address: str
+    role: str  # master or slave
+    mode: str  # single, async or sync
+    epoch: int  # the highest that it has seen
+    log_epoch: int  # of its last record
+    epoch_map: list[tuple[int, int]]
+    min_offset: int
+    end_offset: int
+    durable_offset: int
+    held_offset: int
+    confirm_offset: int
+    flush_disk_type: str
+    in_sync_replicas: int
+    min_in_sync_replicas: int
+    in_sync: list[int]  # replica ids, the leader's own included; empty on a slave
+    leader_address: str | None = None
+    accepts_sends: bool
+    refusal: str | None = None  # why it does not
+    promotable: bool
+    not_promotable_because: str | None = None
+    followers: list[FollowerStatus] = []
+    diverged_files: int = 0
+    store_timestamp_ms: int | None = None  # of the last record
+
+
+class DivergedFile(Body, frozen=True, kw_only=True):
+    """Records that were cut because the group's leader never had them; kept aside."""
+
+    name: str
+    epoch: int
+    begin_offset: int
+    end_offset: int
+    size_bytes: int
+    messages: int
+    cut_at_ms: int
+
+
+class DivergedFileList(Body, frozen=True, kw_only=True):
+    """DIVERGED_LIST (20005)."""
+
+    files: list[DivergedFile] = []

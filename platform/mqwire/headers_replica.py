@@ -1,0 +1,98 @@
+"""Headers of replication and role changes: our own requests, HighwaterRequestCode. All offsets are of the CommitLog, in bytes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mqwire.header import CustomHeader, Int32, Int64
+
+
+class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_PULL (20001): give me records from my end on; and this is what I hold (brokerd/replica/pull_protocol.py)."""
+
+    group: str
+    replica_id: Int64
+    leader_epoch: Int64
+    end_offset: Int64
+    last_epoch: Int64
+    durable_offset: Int64
+    max_bytes: Int32
+    max_wait_millis: Int32
+    address: str  # where this replica serves, for the leader's role map and read redirection
+
+
+class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
+    """The answer; with `answer` "bytes" the body holds whole records. The versions tell which metadata changed."""
+
+    answer: str  # bytes, diverged, too_old or fenced
+    epoch: Int64
+    end_offset: Int64 = 0
+    confirm_offset: Int64 = 0
+    min_offset: Int64 = 0
+    diverged_epoch: Int64 | None = None
+    diverged_end_offset: Int64 | None = None
+    leader_address: str | None = None
+    in_sync: bool = False
+    metadata_version: str = ""  # changes whenever topics, groups or offsets do
+    replicas: str = ""  # the group as the leader knows it, itself included: "0=10.0.0.1:10911;1=10.0.0.2:10911"
+
+
+class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_PROMOTE (20003): lead `group` in `new_epoch`, if the group is in `expected_epoch` here."""
+
+    group: str
+    replica_id: Int64
+    expected_epoch: Int64
+    new_epoch: Int64
+
+
+class ReplicaDemoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_DEMOTE (20004): stop leading, because the group is, or is about to be, in `epoch`."""
+
+    group: str
+    epoch: Int64
+    leader_address: str | None = None
+
+
+class ReplicaFreezeSendsRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_FREEZE_SENDS (20007): refuse sends for so long, 0 to take them again; the drain of a planned switchover."""
+
+    group: str
+    epoch: Int64
+    for_millis: Int32
+
+
+class ReplicaClaimRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_CLAIM (20008): a restarted leader asks each of its group's replicas to let it lead in `epoch`."""
+
+    group: str
+    replica_id: Int64
+    epoch: Int64
+    last_epoch: Int64
+    end_offset: Int64
+    address: str
+
+
+class ReplicaClaimResponseHeader(CustomHeader, frozen=True, kw_only=True):
+    """Granted, or why not; and where the answering replica stands."""
+
+    granted: bool
+    reason: str = ""
+    epoch: Int64
+    last_epoch: Int64
+    end_offset: Int64
+
+
+class DivergedReadRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """DIVERGED_READ (20006): records of one saved cut, from a position in its file."""
+
+    file_name: str = msgspec.field(name="name")
+    position: Int64 = 0
+    max_messages: Int32 = 32
+
+
+class DivergedReadResponseHeader(CustomHeader, frozen=True, kw_only=True):
+    """Where to read on; equal to the file's size when that was all."""
+
+    next_position: Int64
+    size: Int64

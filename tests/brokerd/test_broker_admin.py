@@ -1,0 +1,219 @@
+"""The broker's runtime information, configuration and statistics."""
+
+import datetime
+
+import pytest
+
+from brokerd.processors import HANDLERS
+from brokerd.stats_history import StatsHistory
+from mqwire.bodies import BrokerStatsData, KVTable
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.headers_broker import ViewBrokerStatsDataRequestHeader
+from mqwire.properties import parse_properties
+
+
+def runtime_info(broker):
+    return KVTable.from_json(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+
+
+def update(broker, text):
+    return broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
+
+
+# What mqadmin's clusterList and brokerStatus read (ClusterListSubCommand).
+READ_BY_MQADMIN = [
+    "brokerActive",
+    "brokerVersionDesc",
+    "commitLogDiskRatio",
+    "earliestMessageTimeStamp",
+    "getTransferredTps",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgPutTotalYesterdayMorning",
+    "pageCacheLockTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueSize",
+    "putTps",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "sendThreadPoolQueueSize",
+    "timerCongestNum",
+    "timerDequeueTps",
+    "timerEnqueueTps",
+    "timerOffsetBehind",
+    "timerReadBehind",
+]
+
+
+@pytest.mark.parametrize("name", READ_BY_MQADMIN)
+def test_the_runtime_information_has_what_mqadmin_reads(broker, name):
+    assert name in runtime_info(broker)
+
+
+def test_the_runtime_information_counts_messages_and_bytes(broker):
+    broker.create_topic("orders")
+    for _ in range(3):
+        result = broker.store_message("orders")
+    info = runtime_info(broker)
+    assert info["putMessageTimesTotal"] == info["msgPutTotalTodayNow"] == "3"
+    assert info["commitLogMaxOffset"] == str(result.physical_offset + result.size_bytes)
+    assert info["storeState"] == "running"
+
+
+def test_rates_that_are_not_sampled_yet_leave_their_place_empty(broker):
+    assert runtime_info(broker)["putTps"] == "  "
+
+
+def test_the_progress_of_delay_levels_is_told(broker, clock):
+    broker.store_message("orders", properties={"DELAY": "1"})
+    clock.advance(1)
+    broker.broker.schedule.deliver_due()
+    assert runtime_info(broker)["scheduleMessageOffset_1"] == "1,1"
+
+
+# --- configuration ---
+
+
+def test_the_configuration_is_answered_as_properties(broker):
+    reply = broker.ask(RequestCode.GET_BROKER_CONFIG)
+    values = {entry.key: entry.value for entry in parse_properties(reply.body)}
+    assert (values["brokerName"], values["brokerRole"]) == ("broker-a", "ASYNC_MASTER")
+    assert "counter" in reply.ext_fields["version"]
+
+
+def test_the_configuration_shows_no_secret(make_broker):
+    broker = make_broker(innerClientAuthenticationCredentials='{"accessKey":"a","secretKey":"hunter2"}')
+    assert b"hunter2" not in broker.ask(RequestCode.GET_BROKER_CONFIG).body
+
+
+def test_a_hot_key_is_changed_at_once_and_for_the_next_start(broker):
+    assert update(broker, "brokerPermission=4\n").code == ResponseCode.SUCCESS
+    assert broker.broker.refuses_sends() is not None
+    broker.restart()
+    assert broker.config.broker_permission == 4
+
+
+def test_a_changed_permission_reaches_the_name_servers(broker, monkeypatch):
+    calls = []
+    monkeypatch.setattr(broker.broker, "register_soon", lambda: calls.append(1))
+    before = broker.broker.topic_configs.data_version.counter
+    update(broker, "brokerPermission=4")
+    assert calls == [1]
+    assert broker.broker.topic_configs.data_version.counter == before + 1
+
+
+def test_turning_auto_creation_on_opens_tbw102(make_broker):
+    broker = make_broker(autoCreateTopicEnable="false")
+    update(broker, "autoCreateTopicEnable=true\ndefaultTopicQueueNums=5")
+    assert broker.broker.topic_configs.create_on_send("orders", "TBW102", 16).write_queue_nums == 5
+
+
+# The payloads of CVE-2023-33246 and CVE-2023-37582, and paths that must not move.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "filterServerNums=1\nrocketmqHome=-c $@|sh . echo id > /tmp/pwned;",
+        "rocketmqHome=/tmp/x",
+        "configStorePath=/tmp/x",
+        "storePathRootDir=/tmp/x",
+        "brokerConfigPath=/tmp/x",
+        "configBlackList=",
+        "aclEnable=false",
+        "aclConfigFile=/tmp/x",
+        "listenPort=1",
+        "nonsense=1",
+        "brokerPermission=4\naclEnable=false",
+    ],
+)
+def test_no_other_key_can_be_changed(broker, text):
+    reply = update(broker, text)
+    assert reply.code == ResponseCode.NO_PERMISSION
+    assert "brokerPermission" in reply.remark
+    assert broker.config.broker_permission == 6
+    assert "aclEnable" not in (broker.folder / "broker.conf").read_text()
+
+
+@pytest.mark.parametrize("text", ["brokerPermission=9", "brokerPermission=", "longPollingEnable=perhaps"])
+def test_a_bad_value_is_refused_and_changes_nothing(broker, text):
+    assert update(broker, text).code == ResponseCode.INVALID_PARAMETER
+    assert broker.config.broker_permission == 6
+
+
+def test_a_body_that_is_no_text_is_refused(broker):
+    assert broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"\xff\xfe").code == ResponseCode.INVALID_PARAMETER
+
+
+# --- statistics ---
+
+
+def view(broker, name, key):
+    header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+    return broker.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
+
+
+def test_the_messages_of_the_last_minute_are_counted_by_topic(broker, clock):
+    broker.create_topic("orders")
+    for _ in range(12):
+        broker.broker.stats.sample(clock.monotonic())
+        broker.store_message("orders")
+        clock.advance(10)
+    broker.broker.stats.sample(clock.monotonic())
+    data = BrokerStatsData.from_json(view(broker, "TOPIC_PUT_NUMS", "orders").body)
+    assert data.stats_minute.sum == 6
+    assert data.stats_minute.tps == pytest.approx(0.1)
+    assert data.stats_hour.sum == data.stats_day.sum == 12
+
+
+@pytest.mark.parametrize("name", ["BROKER_PUT_NUMS", "BROKER_GET_NUMS"])
+def test_the_brokers_own_statistics_are_keyed_by_the_clusters_name(broker, clock, name):
+    broker.broker.stats.sample(clock.monotonic())
+    assert view(broker, name, "DefaultCluster").code == ResponseCode.SUCCESS
+    assert view(broker, name, "OtherCluster").code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NONSENSE", "orders")])
+def test_an_unknown_statistic_answers_1(broker, clock, name, key):
+    broker.broker.stats.sample(clock.monotonic())
+    assert view(broker, name, key).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_the_totals_of_the_last_midnights_are_remembered():
+    days = [datetime.date(2024, 5, 1)] * 2 + [datetime.date(2024, 5, 2)] + [datetime.date(2024, 5, 3)]
+    history = StatsHistory(today=lambda: days.pop(0))
+    for put in (10, 30, 70):
+        history.sample(0.0, {}, put, 0)
+    totals = history.day_totals()
+    assert (totals.put_yesterday_morning, totals.put_today_morning) == (30, 70)
+
+
+# --- all codes ---
+
+
+def test_every_served_code_has_one_handler_and_the_later_ones_none():
+    later = {
+        RequestCode.END_TRANSACTION,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    }
+    assert not later & set(HANDLERS)
+
+
+@pytest.mark.parametrize("code", [37, 12, 200050, 54, 9999, -1])
+def test_a_code_that_is_not_served_is_told_so(broker, code):
+    assert broker.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"null", b"\xff\x00" * 50])
+def test_garbage_is_answered_with_a_reason_whatever_the_code(broker, body):
+    fields = {"topic": "\x00", "queueId": "-7", "timestamp": "x", "offset": "-9"}
+    unforeseen = []
+    for code in HANDLERS:
+        reply = broker.ask(code, body=body, ext_fields=fields)
+        if "its log" in (reply.remark or ""):  # what the dispatcher says of a failure that nobody foresaw
+            unforeseen.append(code)
+    assert unforeseen == []

@@ -1,0 +1,305 @@
+"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, come when they are due, and survive restarts and crashes."""
+
+import json
+
+import pytest
+
+from brokerd.config_file import UnreadableConfigFile
+from brokerd.processors.refusal import Refusal
+from brokerd.services.delay_level import DueHead
+from brokerd.store import DiskFullError
+from mqwire.bodies import DelayOffsetSerializeWrapper
+from mqwire.codes import RequestCode
+from mqwire.message import tags_code
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+def send(broker, body, level, *, topic="orders", queue_id=2, **properties):
+    return broker.store_message(topic, body, queue_id=queue_id, properties={"DELAY": str(level), **properties})
+
+
+def deliver(broker):
+    while broker.broker.schedule.deliver_due():
+        pass
+
+
+def bodies(broker, topic="orders", queue_id=2):
+    return [message.body for message in broker.messages(topic, queue_id)]
+
+
+# --- the wait ---
+
+
+def test_a_delayed_message_waits_in_its_levels_queue(broker):
+    send(broker, b"later", 3)
+    assert bodies(broker) == []
+    (waiting,) = broker.messages(SCHEDULE_TOPIC, 2)
+    assert (waiting.body, waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == (b"later", "orders", "2")
+
+
+def test_a_level_above_the_highest_waits_in_the_highest(broker):
+    send(broker, b"later", 99)
+    (waiting,) = broker.messages(SCHEDULE_TOPIC, 17)
+    assert waiting.properties["DELAY"] == "18"
+
+
+@pytest.mark.parametrize("level", [0, -1])
+def test_a_level_of_0_or_less_does_not_wait(broker, level):
+    send(broker, b"now", level)
+    assert bodies(broker) == [b"now"]
+
+
+def test_a_level_that_is_no_number_is_refused(broker):
+    with pytest.raises(Refusal, match="delay level"):
+        send(broker, b"x", "soon")
+
+
+# --- delivery ---
+
+
+def test_nothing_comes_before_its_time(broker, clock):
+    send(broker, b"later", 2)
+    clock.advance(4.999)
+    deliver(broker)
+    assert bodies(broker) == []
+
+
+def test_a_message_comes_when_it_is_due(broker, clock):
+    send(broker, b"later", 2)
+    clock.advance(5)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_message_comes_once(broker, clock):
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    clock.advance(100)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_delivered_message_keeps_what_its_sender_gave_it(broker, clock):
+    send(broker, b"later", 1, TAGS="paid", KEYS="k1", UNIQ_KEY="u1", ключ="значение")
+    clock.advance(1)
+    deliver(broker)
+    (message,) = broker.messages("orders", 2)
+    properties = dict(message.properties)
+    properties.pop("__CRC32#", None)
+    assert properties == {
+        "DELAY": "1",
+        "TAGS": "paid",
+        "KEYS": "k1",
+        "UNIQ_KEY": "u1",
+        "ключ": "значение",
+        "REAL_TOPIC": "orders",
+        "REAL_QID": "2",
+    }
+    assert message.born_host == ("10.9.8.7", 1234)
+    assert message.born_timestamp_ms == clock.time_ms() - 1000
+
+
+def test_a_delivered_message_can_be_filtered_by_its_tag(broker, clock):
+    send(broker, b"a", 1, TAGS="paid")
+    send(broker, b"b", 1, TAGS="open")
+    clock.advance(1)
+    deliver(broker)
+    found = broker.store.get_messages("orders", 2, 0, 10, 10**6, accept=lambda code: code == tags_code("open"))
+    assert found.count == 1
+
+
+def test_a_message_that_waited_in_one_queue_behind_undue_ones_comes_in_time(broker, clock):
+    send(broker, b"long", 18)
+    send(broker, b"short", 1)
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == [b"short"]
+
+
+def test_messages_of_a_level_come_in_their_order_and_in_bulk(broker, clock):
+    expected = []
+    for number in range(1000):
+        expected.append(b"%d" % number)
+        send(broker, expected[-1], 1)
+        clock.advance(0.001)
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == expected
+
+
+def test_only_what_is_due_of_a_level_comes(broker, clock):
+    for number in range(10):
+        send(broker, b"%d" % number, 1)
+        clock.advance(0.1)
+    clock.advance(0.5)
+    deliver(broker)
+    assert bodies(broker) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_retried_message_is_delivered_to_its_retry_topic(broker, clock):
+    send(broker, b"again", 3, topic="%RETRY%g", queue_id=0)
+    clock.advance(10)
+    deliver(broker)
+    assert bodies(broker, "%RETRY%g", 0) == [b"again"]
+
+
+def test_a_clock_that_was_set_back_does_not_hold_messages_for_long(broker, clock):
+    send(broker, b"later", 1)
+    clock.wall_ms -= 3_600_000
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_round_looks_at_no_level_before_its_head_is_due(broker, clock, monkeypatch):
+    send(broker, b"later", 5)
+    deliver(broker)
+    monkeypatch.setattr(broker.store, "get_messages", lambda *_arguments, **_keywords: pytest.fail("it looked"))
+    clock.advance(30)
+    deliver(broker)
+
+
+def test_a_full_disk_loses_nothing(broker, clock, monkeypatch):
+    send(broker, b"later", 1)
+    clock.advance(1)
+
+    def full(_messages):
+        raise DiskFullError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.store, "append", full)
+        with pytest.raises(DiskFullError):
+            deliver(broker)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_record_that_names_no_real_topic_holds_up_nobody(broker, clock):
+    broker.store_message(SCHEDULE_TOPIC, b"stray", queue_id=0)
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+# --- restart ---
+
+
+def test_progress_survives_a_graceful_restart(broker, clock):
+    send(broker, b"first", 1)
+    clock.advance(1)
+    deliver(broker)
+    send(broker, b"second", 1)
+    broker.restart()
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == [b"first", b"second"]
+
+
+def test_what_waits_survives_a_crash(broker, clock):
+    send(broker, b"later", 2)
+    broker.store.flush()
+    broker.crash()
+    clock.advance(5)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_crash_repeats_what_was_delivered_since_the_last_persist(broker, clock):
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    broker.store.flush()
+    broker.crash()
+    deliver(broker)
+    assert bodies(broker) == [b"later", b"later"]
+
+
+def test_progress_is_not_written_before_the_delivered_messages_are_durable(broker, clock):
+    send(broker, b"later", 1)
+    broker.store.flush()
+    clock.advance(1)
+    deliver(broker)
+    broker.broker.schedule.persist()
+    assert broker.broker.schedule.to_wrapper().offset_table == {}
+    broker.store.flush()
+    broker.broker.schedule.persist()
+    assert broker.broker.schedule.to_wrapper().offset_table == {1: 1}
+
+
+def test_the_file_is_rocketmqs(broker, clock):
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    broker.stop()
+    content = json.loads((broker.folder / "store" / "config" / "delayOffset.json").read_text())
+    assert content["offsetTable"] == {"1": 1}
+    assert content["dataVersion"]["counter"] == 1
+
+
+def test_a_file_of_apaches_is_read(broker):
+    broker.stop()
+    folder = broker.folder / "store" / "config"
+    (folder / "delayOffset.json").write_text(
+        '{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":1},"offsetTable":{3:0,1:0}}'
+    )
+    broker.start()
+    assert broker.broker.schedule.offsets == {3: 0, 1: 0}
+
+
+@pytest.mark.parametrize("content", ["{", '{"offsetTable":{"1":-4}}', '{"offsetTable":{"0":4}}'])
+def test_a_broken_file_refuses_to_start(broker, content):
+    broker.stop()
+    folder = broker.folder / "store" / "config"
+    (folder / "delayOffset.json").write_text(content)
+    (folder / "delayOffset.json.bak").unlink(missing_ok=True)
+    with pytest.raises(UnreadableConfigFile, match=r"delayOffset\.json"):
+        broker.start()
+
+
+def test_an_offset_behind_the_queues_end_is_corrected(broker, clock):
+    broker.stop()
+    folder = broker.folder / "store" / "config"
+    (folder / "delayOffset.json").write_text('{"offsetTable":{"1":500}}')
+    broker.start()
+    deliver(broker)
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_level_that_the_configuration_has_lost_is_still_delivered(make_broker, clock):
+    broker = make_broker()
+    send(broker, b"later", 18)
+    broker.stop()
+    (broker.folder / "broker.conf").unlink()
+    broker.keys = {"messageDelayLevel": "1s 5s"}
+    broker.start()
+    clock.advance(7200)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_progress_is_answered_for_slaves(broker, clock):
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    broker.store.flush()
+    body = DelayOffsetSerializeWrapper.from_json(broker.ask(RequestCode.GET_ALL_DELAY_OFFSET).body)
+    assert body.offset_table == {1: 1}
+
+
+# --- the pure part ---
+
+
+def test_the_head_ends_at_the_first_message_that_is_not_due():
+    head = DueHead(now_ms=1000, delay_ms=500)
+    assert [head.accept(at_ms) for at_ms in (900, 1000, 1001, 950)] == [True, True, False, False]
+    assert head.next_due_ms == 1001
+
+
+def test_a_time_further_ahead_than_the_delay_is_due():
+    head = DueHead(now_ms=1000, delay_ms=500)
+    assert [head.accept(at_ms) for at_ms in (1501, 1500)] == [True, False]

@@ -1,0 +1,154 @@
+"""Subscription groups: made by administrators and by first use, changed, deleted, persisted in RocketMQ's file."""
+
+import json
+
+import pytest
+
+from brokerd.config_file import UnreadableConfigFile
+from mqwire.bodies import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupWrapper
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.headers_group import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
+
+
+def create(broker, group, **members):
+    body = SubscriptionGroupConfig(group_name=group, **members).to_json()
+    return broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+
+def delete(broker, group, *, clean_offset=False):
+    header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=clean_offset)
+    return broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+
+def config_of(broker, group):
+    reply = broker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequestHeader(group=group))
+    return SubscriptionGroupConfig.from_json(reply.body) if reply.code == ResponseCode.SUCCESS else None
+
+
+def test_a_created_group_has_what_was_asked_for(broker):
+    assert create(broker, "g", retry_max_times=3, consume_enable=False).code == ResponseCode.SUCCESS
+    config = config_of(broker, "g")
+    assert (config.retry_max_times, config.consume_enable, config.retry_queue_nums) == (3, False, 1)
+
+
+def test_a_created_group_has_its_retry_topic_at_once(broker):
+    create(broker, "g", retry_queue_nums=2)
+    assert broker.broker.topic_configs.select("%RETRY%g").read_queue_nums == 2
+
+
+def test_several_groups_are_made_at_once_or_none(broker):
+    def put(*names):
+        body = SubscriptionGroupList(group_config_list=[SubscriptionGroupConfig(group_name=name) for name in names])
+        return broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body.to_json()).code
+
+    assert put("a", "b") == ResponseCode.SUCCESS
+    assert put("c", "../d") == ResponseCode.INVALID_PARAMETER
+    assert config_of(broker, "b") is not None
+    assert config_of(broker, "c") is None
+
+
+@pytest.mark.parametrize("group", ["", " ", "../x", "a b", "g@h", "x" * 121])
+def test_illegal_names_are_refused(broker, group):
+    assert create(broker, group).code == ResponseCode.INVALID_PARAMETER
+
+
+@pytest.mark.parametrize("members", [{"retry_queue_nums": -1}, {"retry_queue_nums": 5000}, {"retry_max_times": -2}])
+def test_impossible_values_are_refused(broker, members):
+    assert create(broker, "g", **members).code == ResponseCode.INVALID_PARAMETER
+
+
+def test_attributes_are_set_and_removed(broker):
+    create(broker, "g", attributes={"+priority.factor": "2", "+other": "1"})
+    create(broker, "g", attributes={"-other": ""})
+    assert config_of(broker, "g").attributes == {"priority.factor": "2"}
+
+
+def test_a_deleted_group_is_gone_but_its_offsets_stay(broker):
+    create(broker, "g")
+    broker.broker.consumer_offsets.commit("orders", "g", 0, 5)
+    assert delete(broker, "g").code == ResponseCode.SUCCESS
+    assert config_of(broker, "g") is None
+    assert broker.broker.consumer_offsets.query("orders", "g", 0) == 5
+
+
+def test_a_deletion_takes_the_offsets_along_when_asked(broker):
+    create(broker, "g")
+    broker.broker.consumer_offsets.commit("orders", "g", 0, 5)
+    delete(broker, "g", clean_offset=True)
+    broker.crash()
+    assert broker.broker.consumer_offsets.query("orders", "g", 0) == -1
+
+
+def test_deleting_a_missing_group_is_harmless(broker):
+    assert delete(broker, "missing").code == ResponseCode.SUCCESS
+
+
+def test_all_groups_are_listed_with_their_version(broker):
+    create(broker, "g")
+    reply = broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    body = SubscriptionGroupWrapper.from_json(reply.body)
+    assert {"g", "TOOLS_CONSUMER"} <= set(body.subscription_group_table)
+    assert body.data_version == broker.broker.subscription_groups.data_version
+    assert int(reply.ext_fields["totalGroupNum"]) == len(body.subscription_group_table)
+
+
+def test_groups_are_listed_in_pages(broker):
+    create(broker, "g")
+    version = broker.broker.subscription_groups.data_version.to_json().decode()
+    header = GetAllSubscriptionGroupRequestHeader(group_seq=1, max_group_num=2, data_version=version)
+    reply = broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
+    names = sorted(broker.broker.subscription_groups.table)
+    assert list(SubscriptionGroupWrapper.from_json(reply.body).subscription_group_table) == names[1:3]
+
+
+def test_a_group_is_made_on_first_use_where_that_is_allowed(broker):
+    assert broker.broker.subscription_groups.find_or_create("new").group_name == "new"
+    broker.crash()
+    assert config_of(broker, "new") is not None
+
+
+def test_a_group_is_not_made_on_first_use_where_that_is_not_allowed(make_broker):
+    groups = make_broker(autoCreateSubscriptionGroup="false").broker.subscription_groups
+    assert groups.find_or_create("new") is None
+    assert groups.find_or_create("CID_RMQ_SYS_anything") is not None
+
+
+def test_groups_survive_a_crash_after_their_answer(broker):
+    create(broker, "g", retry_max_times=3)
+    broker.crash()
+    assert config_of(broker, "g").retry_max_times == 3
+
+
+def test_the_file_is_rocketmqs(broker):
+    create(broker, "g")
+    content = json.loads((broker.folder / "store" / "config" / "subscriptionGroup.json").read_text())
+    assert set(content) == {"subscriptionGroupTable", "forbiddenTable", "dataVersion"}
+    assert content["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 16
+
+
+def test_a_file_of_apaches_is_read(broker):
+    broker.stop()
+    (broker.folder / "store" / "config" / "subscriptionGroup.json").write_text(
+        '{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1},"forbiddenTable":{},'
+        '"subscriptionGroupTable":{"old":{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,'
+        '"consumeEnable":true,"consumeFromMinEnable":true,"consumeMessageOrderly":false,"consumeTimeoutMinute":15,'
+        '"groupName":"old","groupRetryPolicy":{"type":"CUSTOMIZED"},"groupSysFlag":0,'
+        '"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":5,"retryQueueNums":1,'
+        '"whichBrokerWhenConsumeSlowly":1}}}'
+    )
+    broker.start()
+    assert config_of(broker, "old").retry_max_times == 5
+
+
+def test_a_broken_file_refuses_to_start(broker):
+    create(broker, "g")
+    broker.stop()
+    folder = broker.folder / "store" / "config"
+    (folder / "subscriptionGroup.json").write_text("{")
+    (folder / "subscriptionGroup.json.bak").write_text("")
+    with pytest.raises(UnreadableConfigFile, match=r"subscriptionGroup\.json"):
+        broker.start()

@@ -1,0 +1,106 @@
+"""Who is in sync, and up to where a group's records are safe."""
+
+import pytest
+
+from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
+
+
+def in_sync_set(mode: AckMode = AckMode.SYNC, *, durable: bool = True, needed: int = 2, at_least: int = 1) -> InSyncSet:
+    return InSyncSet(
+        mode=mode,
+        own_durable_counts=durable,
+        in_sync_replicas=needed,
+        min_in_sync_replicas=at_least,
+        max_time_not_level_s=15,
+        follower_timeout_s=15,
+        confirm_offset=0,
+    )
+
+
+def test_sync_replication_confirms_what_every_in_sync_replica_holds() -> None:
+    group = in_sync_set()
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    group.own_held(100, now_s=1)
+    assert group.confirm_offset == 0
+    assert group.verdict(100) is SendVerdict.WAIT
+    group.report(1, end_offset=100, durable_offset=60, leader_end_offset=100, now_s=2)
+    assert group.confirm_offset == 60
+    group.report(1, end_offset=100, durable_offset=100, leader_end_offset=100, now_s=3)
+    assert group.verdict(100) is SendVerdict.SEND_OK
+
+
+def test_with_asynchronous_flush_a_received_record_counts() -> None:
+    group = in_sync_set(durable=False)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    group.own_held(100, now_s=1)
+    group.report(1, end_offset=100, durable_offset=0, leader_end_offset=100, now_s=2)
+    assert group.verdict(100) is SendVerdict.SEND_OK
+
+
+def test_one_replica_reporting_twice_counts_once() -> None:
+    group = in_sync_set(needed=3)
+    for now_s in (0, 1):
+        group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=now_s)
+    assert group.size == 2
+    assert group.verdict(0) is SendVerdict.SLAVE_NOT_AVAILABLE
+
+
+def test_without_enough_replicas_nothing_is_called_ok() -> None:
+    group = in_sync_set()
+    group.own_held(100, now_s=0)
+    assert group.verdict(50) is SendVerdict.SLAVE_NOT_AVAILABLE
+
+
+def test_below_the_minimum_sends_are_refused_before_the_append() -> None:
+    group = in_sync_set(at_least=2)
+    assert group.refuses_sends
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    assert not group.refuses_sends
+
+
+def test_a_silent_follower_leaves_and_holds_nobody_up() -> None:
+    group = in_sync_set(needed=1)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    group.own_held(100, now_s=1)
+    assert not group.tick(now_s=15)
+    assert group.tick(now_s=15.1)
+    assert group.confirm_offset == 100
+    assert group.size == 1
+
+
+def test_a_follower_that_pulls_but_never_gets_level_leaves() -> None:
+    group = in_sync_set(needed=1)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    for now_s in range(1, 20):
+        group.own_held(now_s * 100, now_s=now_s)
+        group.report(1, end_offset=now_s * 50, durable_offset=now_s * 50, leader_end_offset=now_s * 100, now_s=now_s)
+    assert group.size == 1
+    assert group.confirm_offset == 1900
+
+
+def test_a_follower_returns_when_it_is_level() -> None:
+    group = in_sync_set(needed=1)
+    group.own_held(100, now_s=0)
+    group.report(1, end_offset=50, durable_offset=50, leader_end_offset=100, now_s=1)
+    assert group.size == 1
+    group.report(1, end_offset=100, durable_offset=100, leader_end_offset=100, now_s=2)
+    assert group.size == 2
+
+
+def test_the_confirmed_offset_never_falls_when_a_follower_returns() -> None:
+    group = in_sync_set(needed=1)
+    group.own_held(100, now_s=0)
+    assert group.confirm_offset == 100
+    group.report(1, end_offset=40, durable_offset=40, leader_end_offset=40, now_s=1)
+    assert group.confirm_offset == 100
+    assert group.size == 1
+
+
+@pytest.mark.parametrize("held", [0, 99])
+def test_local_modes_ask_nobody_else(held: int) -> None:
+    group = in_sync_set(AckMode.LOCAL)
+    group.own_held(held, now_s=0)
+    assert group.verdict(100) is SendVerdict.WAIT
+    group.own_held(100, now_s=1)
+    assert group.verdict(100) is SendVerdict.SEND_OK
+    assert group.confirm_offset == 100

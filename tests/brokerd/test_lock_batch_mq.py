@@ -1,0 +1,83 @@
+"""Queue locks of orderly consumers."""
+
+import pytest
+
+from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
+from mqwire.codes import RequestCode, ResponseCode
+
+
+def queues(*queue_ids):
+    return [MessageQueue(topic="orders", broker_name="broker-a", queue_id=queue_id) for queue_id in queue_ids]
+
+
+def lock(broker, client_id, *queue_ids, group="g"):
+    body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues(*queue_ids))
+    reply = broker.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
+    return sorted(each.queue_id for each in LockBatchResponseBody.from_json(reply.body).lock_ok_mq_set)
+
+
+def unlock(broker, client_id, *queue_ids):
+    body = LockBatchRequestBody(consumer_group="g", client_id=client_id, mq_set=queues(*queue_ids))
+    return broker.ask(RequestCode.UNLOCK_BATCH_MQ, body=body.to_json())
+
+
+def test_free_queues_are_locked(broker):
+    assert lock(broker, "c1", 0, 1) == [0, 1]
+
+
+def test_another_clients_queues_are_not(broker):
+    lock(broker, "c1", 0)
+    assert lock(broker, "c2", 0, 1) == [1]
+
+
+def test_another_group_has_locks_of_its_own(broker):
+    lock(broker, "c1", 0)
+    assert lock(broker, "c2", 0, group="h") == [0]
+
+
+def test_the_holder_renews_its_lock(broker, clock):
+    lock(broker, "c1", 0)
+    clock.advance(50)
+    assert lock(broker, "c1", 0) == [0]
+    clock.advance(50)
+    assert lock(broker, "c2", 0) == []
+
+
+def test_a_lock_expires_after_60_seconds(broker, clock):
+    lock(broker, "c1", 0)
+    clock.advance(60)
+    assert lock(broker, "c2", 0) == []
+    clock.advance(1)
+    assert lock(broker, "c2", 0) == [0]
+
+
+def test_a_jump_of_the_wall_clock_frees_nothing(broker, clock):
+    lock(broker, "c1", 0)
+    clock.wall_ms += 3_600_000
+    assert lock(broker, "c2", 0) == []
+
+
+def test_an_unlocked_queue_is_free(broker):
+    lock(broker, "c1", 0)
+    unlock(broker, "c1", 0)
+    assert lock(broker, "c2", 0) == [0]
+
+
+def test_nobody_unlocks_anothers_queue(broker):
+    lock(broker, "c1", 0)
+    unlock(broker, "c2", 0)
+    assert lock(broker, "c2", 0) == []
+
+
+def test_expired_locks_cost_no_memory(broker, clock):
+    locks = broker.broker.rebalance_locks
+    lock(broker, "c1", 0)
+    clock.advance(61)
+    locks.scan()
+    assert locks.holder("g", queues(0)[0]) is None
+    assert locks._locks == {}
+
+
+@pytest.mark.parametrize("body", [b'{"mqSet":[]}', b'{"consumerGroup":"g"}', b'{"clientId":"c"}'])
+def test_a_lock_of_nobody_is_refused(broker, body):
+    assert broker.ask(RequestCode.LOCK_BATCH_MQ, body=body).code == ResponseCode.INVALID_PARAMETER

@@ -1,0 +1,87 @@
+"""Held pulls come back when their queue gets a message or their time is over, once."""
+
+from brokerd.services.long_polling import HeldPull, PullRequestHoldService
+from mqwire.command import RemotingCommand
+from mqwire.headers_pull import PullMessageRequestHeader
+
+
+class SomePeer:
+    closed = False
+
+
+def pull(topic: str, queue_id: int, deadline_s: float, peer: SomePeer | None = None) -> HeldPull:
+    header = PullMessageRequestHeader(
+        consumer_group="g",
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=2,
+        commit_offset=0,
+        suspend_timeout_millis=1000,
+        sub_version=0,
+    )
+    held_by = peer or SomePeer()
+    return HeldPull(held_by, RemotingCommand(11), header, None, 0, deadline_s)  # type: ignore[arg-type] # only .closed
+
+
+def test_a_message_wakes_the_pulls_of_its_queue_only() -> None:
+    service = PullRequestHoldService()
+    here, elsewhere = pull("t", 1, 10), pull("t", 2, 10)
+    service.hold(here)
+    service.hold(elsewhere)
+    assert service.take([("t", 1)]) == [here]
+    assert len(service) == 1
+
+
+def test_a_woken_pull_does_not_expire_as_well() -> None:
+    service = PullRequestHoldService()
+    service.hold(pull("t", 1, 10))
+    service.take([("t", 1)])
+    assert service.expired(100) == []
+
+
+def test_pulls_expire_in_the_order_of_their_deadlines() -> None:
+    service = PullRequestHoldService()
+    late, early, later = pull("t", 1, 20), pull("t", 2, 10), pull("t", 1, 30)
+    for held in (late, early, later):
+        service.hold(held)
+    assert service.expired(25) == [early, late]
+    assert len(service) == 1
+
+
+def test_an_expired_pull_is_not_woken_any_more() -> None:
+    service = PullRequestHoldService()
+    service.hold(pull("t", 1, 10))
+    service.expired(10)
+    assert service.take([("t", 1)]) == []
+
+
+def test_pulls_of_closed_connections_are_forgotten() -> None:
+    service = PullRequestHoldService()
+    peer = SomePeer()
+    service.hold(pull("t", 1, 10, peer))
+    peer.closed = True
+    assert service.take([("t", 1)]) == []
+    assert len(service) == 0
+
+
+def test_a_pull_that_is_held_again_can_be_woken_again() -> None:
+    service = PullRequestHoldService()
+    held = pull("t", 1, 10)
+    service.hold(held)
+    service.take([("t", 1)])
+    held.answered = False
+    service.hold(held)
+    assert service.take([("t", 1)]) == [held]
+
+
+def test_a_pull_that_is_held_again_expires_once() -> None:
+    service = PullRequestHoldService()
+    held = pull("t", 1, 10)
+    service.hold(held)
+    service.take([("t", 1)])
+    held.answered = False
+    service.hold(held)
+    assert service.expired(10) == [held]
+    assert service.expired(11) == []

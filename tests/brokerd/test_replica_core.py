@@ -1,0 +1,178 @@
+"""A replica's promises across restarts, decrees and claims: the pure core over a store and an epoch file in memory."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from brokerd.replica.epoch_file import EpochFile
+from brokerd.replica.in_sync import AckMode
+from brokerd.replica.pull_protocol import Diverged, PullDecision, SendBytes
+from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
+from brokerd.store import AppendFailedError, MessageStore
+from mqwire.message import pack_host
+from tests.sim.memory_disk import MemoryDisk
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, message, open_store
+
+
+class Member:
+    """A replica that can be restarted."""
+
+    def __init__(self, replica_id: int, *, total: int = 2, leader: bool = False, mode: AckMode = AckMode.LOCAL) -> None:
+        self.disk = MemoryDisk()
+        self._settings = ReplicaSettings(
+            group="group-a",
+            replica_id=replica_id,
+            address=f"r{replica_id}",
+            store_host=pack_host("192.0.2.1", 10911),
+            mode=mode,
+            mode_name="async" if mode is AckMode.LOCAL else "sync",
+            durable_counts=True,
+            starts_as_leader=leader,
+            total_replicas=total,
+            in_sync_replicas=1 if mode is AckMode.LOCAL else 2,
+        )
+        self._open()
+
+    def _open(self) -> None:
+        self.store: MessageStore = open_store(self.disk)
+        self.replica = Replica(self._settings, self.store, EpochFile(self.disk, ROOT))
+        self.replica.start(0.0, 1_700_000_000_000)
+
+    def restart(self) -> None:
+        self.disk = self.disk.after_kill()
+        self._open()
+
+    def send(self, count: int = 1, size_bytes: int = 200) -> None:
+        self.store.append([message(b"." * size_bytes)] * count)
+        self.store.flush()
+        self.replica.held_changed(0.0)
+
+    def pull_from(self, leader: Member) -> PullDecision:
+        """One pull, and what its answer brings."""
+        self.replica.saw_epoch(leader.replica.epoch)
+        pull = self.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
+        decision = leader.replica.pulled(pull, self._settings.address, 0.0)
+        if isinstance(decision, SendBytes):
+            data = leader.store.read_raw(decision.from_offset, 1 << 20)
+            self.replica.received(data, pull.end_offset, leader.replica.epoch, leader.replica.confirm_offset)
+            self.store.flush()
+        return decision
+
+    def cut_for(self, decision: PullDecision) -> None:
+        assert isinstance(decision, Diverged)
+        cut = self.replica.diverged(decision.divergence)
+        self.replica.cut(cut.to_offset, lambda offset: self.store.truncate(offset) and None)  # type: ignore[union-attr] # the twin is not the real type
+
+
+def group() -> tuple[Member, Member]:
+    """A leader in epoch 1 and its level follower."""
+    leader, follower = Member(0, leader=True), Member(1)
+    leader.replica.promote(0, 1, 0.0, 0)
+    leader.send(3)
+    follower.pull_from(leader)
+    follower.pull_from(leader)
+    return leader, follower
+
+
+def test_the_only_replica_of_its_group_leads_at_once_and_again() -> None:
+    single = Member(0, total=1, leader=True)
+    assert (single.replica.leads, single.replica.epoch) == (True, 1)
+    single.restart()
+    assert (single.replica.leads, single.replica.epoch) == (True, 2)
+
+
+def test_a_fresh_master_of_several_replicas_asks_the_others_first() -> None:
+    fresh = Member(0, leader=True)  # its directory may stand in the place of one that was lost
+    assert (fresh.replica.leads, fresh.replica.must_claim, fresh.replica.unknown_replicas) == (False, True, 1)
+    with pytest.raises(RoleRefused, match="totalReplicas"):
+        fresh.replica.claimed(1, 0.0, 0)
+
+
+def test_a_replica_that_agreed_to_a_claim_agrees_again_when_its_answer_was_lost() -> None:
+    leader, follower = group()
+    leader.restart()
+    log = {"last_epoch": 1, "end_offset": leader.store.end_offset}
+    for _ in range(2):
+        follower.replica.grant_claim(replica_id=0, epoch=2, address="r0", **log)
+    with pytest.raises(RoleRefused, match="not above"):
+        follower.replica.grant_claim(replica_id=2, epoch=2, address="r2", **log)
+
+
+def test_a_restarted_slave_shows_what_was_confirmed_and_not_more() -> None:
+    leader, follower = group()
+    follower.replica.remember_confirm_offset()
+    confirmed = follower.replica.confirm_offset
+    leader.store.append([message(b"not durable on the leader yet")])
+    follower.pull_from(leader)
+    assert follower.store.end_offset > confirmed
+    follower.restart()
+    assert follower.replica.confirm_offset == confirmed
+
+
+def test_a_confirm_offset_beyond_what_is_held_confirms_nothing_that_another_leader_sends_there() -> None:
+    leader, follower = group()
+    held = follower.store.end_offset
+    follower.replica.received(b"", held, 1, held + 5000)
+    other = Member(2, total=3)
+    other.pull_from(leader)
+    other.replica.promote(1, 2, 0.0, 0)
+    other.store.append([message(b"of the other leader")])
+    follower.replica.saw_epoch(2)
+    data = other.store.read_raw(held, 1 << 20)
+    follower.replica.received(data, held, 2, other.replica.confirm_offset)
+    assert follower.replica.confirm_offset <= other.replica.confirm_offset < follower.store.end_offset
+
+
+def test_an_epoch_begins_with_the_blank_in_front_of_its_record() -> None:
+    leader, follower = group()
+    while leader.store.end_offset % FILE_BYTES < FILE_BYTES - 230:  # less room than an epoch record needs
+        leader.send(size_bytes=1)
+    for _ in range(3):
+        follower.pull_from(leader)
+    begin = leader.store.end_offset
+    assert follower.store.end_offset == begin
+    leader.send(size_bytes=1)  # fits where the follower puts a BLANK
+    assert leader.store.end_offset < FILE_BYTES
+    follower.replica.promote(1, 2, 0.0, 0)
+    assert follower.replica.epochs.entries[-1] == (2, begin)
+    decision = leader.pull_from(follower)
+    leader.cut_for(decision)
+    assert leader.store.end_offset == begin
+    leader.pull_from(follower)
+    assert leader.store.read_raw(0, 1 << 20) == follower.store.read_raw(0, 1 << 20)
+    for member in (leader, follower):
+        member.restart()
+        assert member.replica.epochs.entries[-1] == (2, begin)
+
+
+def test_a_promotion_whose_record_cannot_be_stored_makes_no_leader() -> None:
+    leader, _ = group()
+    leader.disk.fail = lambda number, name: (
+        errno.EIO if name == "pwrite" and COMMIT_LOG in leader.disk.log[-1] else None
+    )
+    with pytest.raises(AppendFailedError):
+        leader.replica.promote(1, 2, 0.0, 0)
+    assert not leader.replica.leads
+
+
+def test_a_slave_that_is_a_round_trip_behind_a_steady_load_stays_in_sync() -> None:
+    leader, follower = Member(0, leader=True, mode=AckMode.SYNC), Member(1, mode=AckMode.SYNC)
+    leader.replica.promote(0, 1, 0.0, 0)
+    report: Callable[[float], object] = lambda now_s: leader.replica.pulled(  # noqa: E731  # one line, used below
+        follower.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0), "r1", now_s
+    )
+    follower.pull_from(leader)
+    for second in range(60):
+        end_offset = leader.store.end_offset
+        leader.send(5)  # comes between the answer and the next report
+        data = leader.store.read_raw(follower.store.end_offset, end_offset - follower.store.end_offset or 1)
+        if follower.store.end_offset < end_offset:
+            follower.replica.received(data, follower.store.end_offset, 1, leader.replica.confirm_offset)
+            follower.store.flush()
+        report(float(second))
+    in_sync = leader.replica.in_sync
+    assert in_sync is not None
+    assert in_sync.size == 2

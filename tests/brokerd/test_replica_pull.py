@@ -1,0 +1,98 @@
+"""The leader's answers to replica pulls, and what a follower makes of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from brokerd.replica.epoch_map import Divergence, EpochMap
+from brokerd.replica.pull_protocol import (
+    Cut,
+    Diverged,
+    Fenced,
+    Halt,
+    LeaderLog,
+    PullDecision,
+    ReplicaPull,
+    SendBytes,
+    TooOld,
+    decide_cut,
+    decide_pull,
+)
+
+LOG = LeaderLog(min_offset=50, end_offset=1000, epochs=EpochMap([(1, 100), (4, 300), (6, 700)]))
+LEVEL = ReplicaPull(
+    group="a",
+    replica_id=1,
+    leader_epoch=6,
+    end_offset=1000,
+    last_epoch=6,
+    durable_offset=900,
+    max_bytes=65536,
+    max_wait_ms=500,
+)
+
+
+def decide(request: ReplicaPull, *, is_leader: bool = True) -> PullDecision:
+    return decide_pull(request, group="a", own_epoch=6, is_leader=is_leader, leader_address="10.0.0.1:1", log=LOG)
+
+
+def test_a_level_follower_waits_for_more() -> None:
+    assert decide(LEVEL) == SendBytes(1000)
+
+
+def test_a_follower_that_is_a_prefix_gets_bytes_from_its_end() -> None:
+    assert decide(replace(LEVEL, end_offset=500, last_epoch=4)) == SendBytes(500)
+
+
+def test_a_follower_of_another_past_is_told_where_the_logs_part() -> None:
+    assert decide(replace(LEVEL, end_offset=800, last_epoch=5)) == Diverged(Divergence(4, 700))
+
+
+def test_a_follower_behind_the_retention_starts_over() -> None:
+    assert decide(replace(LEVEL, end_offset=49, last_epoch=0)) == TooOld(50, 0)
+
+
+@pytest.mark.parametrize("epoch", [5, 7])
+def test_another_epoch_is_fenced(epoch: int) -> None:
+    answer = decide(replace(LEVEL, leader_epoch=epoch))
+    assert isinstance(answer, Fenced)
+    assert answer.epoch == 6
+
+
+def test_another_group_is_fenced_without_telling_its_leader() -> None:
+    answer = decide(replace(LEVEL, group="b"))
+    assert isinstance(answer, Fenced)
+    assert answer.leader_address is None
+
+
+def test_a_follower_answers_with_the_leader_that_it_knows() -> None:
+    answer = decide(LEVEL, is_leader=False)
+    assert isinstance(answer, Fenced)
+    assert answer.leader_address == "10.0.0.1:1"
+
+
+OWN = EpochMap([(1, 100), (4, 300), (5, 500)])
+
+
+def test_a_follower_cuts_what_the_leader_never_had() -> None:
+    assert decide_cut(
+        Divergence(4, 700), own=OWN, own_end_offset=800, own_confirm_offset=400, may_cut_confirmed=False
+    ) == Cut(500)
+
+
+def test_a_follower_never_cuts_below_its_confirmed_offset_by_itself() -> None:
+    answer = decide_cut(
+        Divergence(4, 700), own=OWN, own_end_offset=800, own_confirm_offset=600, may_cut_confirmed=False
+    )
+    assert isinstance(answer, Halt)
+
+
+def test_after_an_unclean_promotion_it_may() -> None:
+    assert decide_cut(
+        Divergence(4, 700), own=OWN, own_end_offset=800, own_confirm_offset=600, may_cut_confirmed=True
+    ) == Cut(500)
+
+
+def test_an_answer_that_cuts_nothing_is_not_believed() -> None:
+    answer = decide_cut(Divergence(5, 900), own=OWN, own_end_offset=800, own_confirm_offset=0, may_cut_confirmed=True)
+    assert isinstance(answer, Halt)

@@ -1,0 +1,134 @@
+"""CONSUMER_SEND_MSG_BACK: retries with growing delays, then the dead letters."""
+
+import pytest
+
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.fixture
+def retry_broker(broker):
+    broker.create_topic("orders")
+    broker.create_group("g")
+    return broker
+
+
+def send_back(broker, offset, *, group="g", delay_level=0, **members):
+    return broker.ask(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        ConsumerSendMsgBackRequestHeader(offset=offset, group=group, delay_level=delay_level, **members),
+    )
+
+
+def stored(broker, **fields):
+    return broker.store_message("orders", b"failing", properties={"TAGS": "paid", "UNIQ_KEY": "u1"}, **fields)
+
+
+def deliver_all(broker):
+    broker.clock.advance(7200)
+    while broker.broker.schedule.deliver_due():
+        pass
+
+
+def test_the_copy_waits_at_level_3_and_comes_in_the_retry_topic(retry_broker):
+    offset = stored(retry_broker).physical_offset
+    assert send_back(retry_broker, offset).code == ResponseCode.SUCCESS
+    assert len(retry_broker.messages(SCHEDULE_TOPIC, 2)) == 1
+    deliver_all(retry_broker)
+    (copy,) = retry_broker.messages("%RETRY%g")
+    assert (copy.body, copy.reconsume_times, copy.properties["RETRY_TOPIC"], copy.properties["TAGS"]) == (
+        b"failing",
+        1,
+        "orders",
+        "paid",
+    )
+
+
+def test_each_retry_waits_one_level_longer_and_keeps_the_first_id(retry_broker):
+    first = stored(retry_broker)
+    first_id = retry_broker.messages("orders")[0].offset_message_id
+    offset = first.physical_offset
+    for times in range(3):
+        send_back(retry_broker, offset)
+        assert len(retry_broker.messages(SCHEDULE_TOPIC, 2 + times)) == 1
+        deliver_all(retry_broker)
+        copy = retry_broker.messages("%RETRY%g")[-1]
+        assert copy.properties["ORIGIN_MESSAGE_ID"] == first_id
+        assert copy.properties["RETRY_TOPIC"] == "orders"
+        assert copy.reconsume_times == times + 1
+        offset = copy.physical_offset
+
+
+def test_a_wished_delay_level_is_used(retry_broker):
+    send_back(retry_broker, stored(retry_broker).physical_offset, delay_level=7)
+    assert len(retry_broker.messages(SCHEDULE_TOPIC, 6)) == 1
+
+
+def test_after_the_maximum_the_message_goes_to_the_dead_letters_at_once(retry_broker):
+    offset = stored(retry_broker, reconsume_times=16).physical_offset
+    assert send_back(retry_broker, offset).code == ResponseCode.SUCCESS
+    (dead,) = retry_broker.messages("%DLQ%g")
+    assert (dead.properties["DLQ_ORIGIN_TOPIC"], dead.reconsume_times) == ("orders", 17)
+    assert "DELAY" not in dead.properties
+
+
+def test_a_negative_delay_level_asks_for_the_dead_letters(retry_broker):
+    send_back(retry_broker, stored(retry_broker).physical_offset, delay_level=-1)
+    assert len(retry_broker.messages("%DLQ%g")) == 1
+
+
+@pytest.mark.parametrize(("asked", "dead"), [(1, True), (2, False), (-1, False), (0, True)])
+def test_the_clients_own_maximum_counts_unless_it_is_negative(retry_broker, asked, dead):
+    offset = stored(retry_broker, reconsume_times=1).physical_offset
+    send_back(retry_broker, offset, max_reconsume_times=asked)
+    assert len(retry_broker.messages("%DLQ%g")) == int(dead)
+
+
+def test_a_group_without_retry_queues_drops_the_message(retry_broker):
+    retry_broker.create_group("h", retry_queue_nums=0)
+    end = retry_broker.store.end_offset
+    assert send_back(retry_broker, 0, group="h").code == ResponseCode.SUCCESS
+    assert retry_broker.store.end_offset == end
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 10**12])
+def test_an_offset_where_no_message_begins_is_refused(retry_broker, offset):
+    stored(retry_broker)
+    reply = send_back(retry_broker, offset)
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert "no message begins there" in reply.remark
+
+
+def test_an_unknown_group_is_refused_where_groups_are_not_created(make_broker):
+    broker = make_broker(autoCreateSubscriptionGroup="false")
+    offset = broker.store_message("orders").physical_offset
+    assert send_back(broker, offset).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_a_broker_that_takes_no_messages_refuses(retry_broker):
+    offset = stored(retry_broker).physical_offset
+    retry_broker.broker.stopping = True
+    assert send_back(retry_broker, offset).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_a_retry_topic_without_write_permission_refuses(retry_broker):
+    retry_broker.create_topic("%RETRY%g", perm=4)
+    assert send_back(retry_broker, stored(retry_broker).physical_offset).code == ResponseCode.NO_PERMISSION
+
+
+def test_under_sync_flush_the_answer_waits_for_the_disk(make_broker, new_peer):
+    broker = make_broker(flushDiskType="SYNC_FLUSH")
+    broker.create_group("g")
+    broker.broker.flush_service.flush_soon = lambda: None
+    offset = broker.store_message("orders").physical_offset
+    broker.store.flush()
+    broker.broker.held_changed()
+    peer = new_peer()
+    header = ConsumerSendMsgBackRequestHeader(offset=offset, group="g", delay_level=0)
+    assert broker.request(RequestCode.CONSUMER_SEND_MSG_BACK, header, peer=peer) == []
+    broker.store.flush()
+    broker.broker.held_changed()
+    (reply,) = peer.take()
+    assert reply.code == ResponseCode.SUCCESS

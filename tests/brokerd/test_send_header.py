@@ -1,0 +1,99 @@
+"""Send headers mean the same in whichever form they come."""
+
+import pytest
+
+from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
+from mqwire.codes import RequestCode, SerializeType
+from mqwire.command import RemotingCommand
+from mqwire.connection import Connection
+from mqwire.errors import RemoteProtocolError
+
+V2 = {
+    "a": "group",
+    "b": "topic",
+    "c": "TBW102",
+    "d": "4",
+    "e": "3",
+    "f": "1",
+    "g": "1700000000000",
+    "h": "7",
+    "i": "KEYS\x01k日\x02TAGS\x01t\x02",
+    "j": "2",
+    "k": "false",
+    "l": "16",
+    "m": "false",
+}
+V1_NAMES = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+}
+EXPECTED = SendHeader(
+    SendOrigin("group", "topic", "TBW102", 4, 1, 7, 2, 16, False),
+    3,
+    1700000000000,
+    "KEYS\x01k日\x02TAGS\x01t\x02".encode(),
+)
+
+
+def received(code: int, fields: dict[str, str], serialize_type: int) -> RemotingCommand:
+    connection = Connection()
+    connection.receive_data(RemotingCommand.request(code, ext_fields=fields, serialize_type=serialize_type).encode())
+    (command,) = connection.commands()
+    return command
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize(
+    "code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+)
+def test_both_forms_in_both_kinds_of_frames_read_the_same(code: int, serialize_type: int) -> None:
+    fields = {V1_NAMES[letter]: value for letter, value in V2.items()} if code == RequestCode.SEND_MESSAGE else V2
+    reader = SendHeaderReader()
+    assert [reader.read(received(code, fields, serialize_type)) for _ in range(3)] == [EXPECTED] * 3
+
+
+def test_a_known_layout_does_not_mix_up_two_topics_of_equally_long_names() -> None:
+    reader = SendHeaderReader()
+    topics = ["aaaaa", "bbbbb", "aaaaa", "bbbbb"]
+    commands = [received(RequestCode.SEND_MESSAGE_V2, {**V2, "b": topic}, SerializeType.ROCKETMQ) for topic in topics]
+    assert [reader.read(command).origin.topic for command in commands] == topics
+
+
+def test_a_known_layout_does_not_mix_up_constants_behind_the_values() -> None:
+    reader = SendHeaderReader()
+    times = ["1", "2", "1"]
+    commands = [received(RequestCode.SEND_MESSAGE_V2, {**V2, "j": value}, SerializeType.ROCKETMQ) for value in times]
+    assert [reader.read(command).origin.reconsume_times for command in commands] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("letter", ["a", "b", "e"])
+def test_a_missing_field_is_named(letter: str, serialize_type: int) -> None:
+    fields = {name: value for name, value in V2.items() if name != letter}
+    with pytest.raises(RemoteProtocolError, match=V1_NAMES[letter]):
+        SendHeaderReader().read(received(RequestCode.SEND_MESSAGE_V2, fields, serialize_type))
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+def test_a_number_that_is_none_is_refused_even_in_a_known_layout(serialize_type: int) -> None:
+    reader = SendHeaderReader()
+    reader.read(received(RequestCode.SEND_MESSAGE_V2, V2, serialize_type))
+    with pytest.raises(RemoteProtocolError):
+        reader.read(received(RequestCode.SEND_MESSAGE_V2, {**V2, "e": "x"}, serialize_type))
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+def test_a_send_without_properties_is_read(serialize_type: int) -> None:
+    fields = {name: value for name, value in V2.items() if name != "i"}
+    assert SendHeaderReader().read(received(RequestCode.SEND_MESSAGE_V2, fields, serialize_type)).properties == b""

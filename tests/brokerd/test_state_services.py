@@ -1,0 +1,58 @@
+"""The loops around the pure parts: delayed deliveries, persisted progress, accounts changed by hand."""
+
+import json
+
+import pytest
+import trio
+
+
+@pytest.mark.trio
+async def test_delayed_messages_are_delivered_and_their_progress_is_persisted(make_broker, clock, autojump_clock):
+    broker = make_broker(flushDelayOffsetInterval="10000")
+    broker.store_message("orders", b"later", properties={"DELAY": "1"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.broker.schedule.run)
+        await trio.sleep(0.5)
+        assert broker.messages("orders") == []
+        clock.advance(1)
+        await trio.sleep(0.5)
+        assert [message.body for message in broker.messages("orders")] == [b"later"]
+        broker.store.flush()
+        await trio.sleep(11)
+        nursery.cancel_scope.cancel()  # ends when the thread that writes has ended
+    content = (broker.folder / "store" / "config" / "delayOffset.json").read_text()
+    assert json.loads(content)["offsetTable"] == {"1": 1}
+
+
+@pytest.mark.trio
+async def test_deliveries_go_on_after_a_failure_that_nobody_foresaw(broker, clock, autojump_clock, monkeypatch):
+    broker.store_message("orders", b"later", properties={"DELAY": "1"})
+    clock.advance(1)
+    failures = [KeyError("unforeseen")]
+    deliver_due = broker.broker.schedule.deliver_due
+
+    def failing_once():
+        if failures:
+            raise failures.pop()
+        return deliver_due()
+
+    monkeypatch.setattr(broker.broker.schedule, "deliver_due", failing_once)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.broker.schedule.run)
+        await trio.sleep(11)
+        assert [message.body for message in broker.messages("orders")] == [b"later"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_accounts_that_were_changed_by_hand_are_taken_over_within_seconds(make_broker, tmp_path, autojump_clock):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text("accounts: [{accessKey: operator, secretKey: operator-secret, admin: true}]")
+    broker = make_broker(aclEnable="true", aclConfigFile=str(path))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.broker.acl.watch)
+        await trio.sleep(1.5)
+        path.write_text("accounts: [{accessKey: newcomer, secretKey: newcomer-secret, admin: true}]")
+        await trio.sleep(1.5)
+        assert list(broker.broker.acl.accounts) == ["newcomer"]
+        nursery.cancel_scope.cancel()

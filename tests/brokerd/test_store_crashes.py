@@ -1,0 +1,345 @@
+"""The process dies, the power fails, the disk errs: at each call that the store makes, and again while it recovers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import dataclass, field
+
+import pytest
+
+from brokerd.store import (
+    AppendFailedError,
+    DiskFullError,
+    FlushFailedError,
+    StoreError,
+    StoreState,
+)
+from tests.sim.memory_disk import Died, MemoryDisk
+from tests.sim.store_harness import COMMIT_LOG, ROOT, ManualClock, bodies, fill, message, new_store, open_store
+
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Run:
+    """A scripted life of a store, and what it was promised."""
+
+    sent: list[bytes] = field(default_factory=list)  # all that was ever given to append, in order
+    appended: int = 0  # of these: append returned
+    durable: int = 0  # of these: a later flush returned
+
+    def live(self, disk: MemoryDisk) -> None:
+        store = new_store(disk)
+        store.open()
+        for number in range(9):
+            batch = [b"%d-%d " % (number, i) + b"." * (150 * (i % 3)) for i in range(4)]
+            self.sent += batch
+            store.append([message(body, queue_id=i % 2, tag="t") for i, body in enumerate(batch)])
+            self.appended = len(self.sent)
+            if number % 2:
+                store.flush()
+                self.durable = self.appended
+            if number % 4 == 3:
+                store.flush_consume_queues()
+                self.durable = self.appended
+        store.close()
+        self.durable = self.appended
+
+
+def live_until(die_at: int | None) -> tuple[MemoryDisk, Run]:
+    disk, run = MemoryDisk(), Run()
+    disk.die_at = die_at
+    with contextlib.suppress(Died):
+        run.live(disk)
+    return disk, run
+
+
+CALLS = live_until(None)[0].calls
+
+
+def check(disk: MemoryDisk, run: Run, least: int, note: object) -> None:
+    """What recovery finds must be a prefix of what was sent, with at least `least` messages; and the store works on."""
+    store = new_store(disk)
+    report = store.open()
+    assert not report.damage, (note, report)
+    found = bodies(store)
+    assert found == run.sent[: len(found)], note
+    assert len(found) >= least, note
+    store.append([message(b"after", queue_id=0)])
+    store.flush()
+    store.close(clean=False)
+    again = open_store(disk)
+    assert bodies(again) == [*found, b"after"], note
+    again.close()
+    assert bodies(open_store(disk)) == [*found, b"after"], note
+
+
+def test_the_script_makes_every_kind_of_call() -> None:
+    disk, _ = live_until(None)
+    kinds = {call.split()[0] for call in disk.log}
+    assert kinds >= {
+        "create",
+        "pwrite",
+        "sync",
+        "ftruncate",
+        "fallocate",
+        "sync_directory",
+        "rename",
+        "unlink",
+        "mkdir",
+    }
+    assert len(disk.content(COMMIT_LOG)) >= 3
+
+
+def test_a_kill_at_any_call_loses_nothing_that_append_returned() -> None:
+    for die_at in range(CALLS):
+        disk, run = live_until(die_at)
+        check(disk.after_kill(), run, run.appended, f"die_at={die_at}")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_power_cut_at_any_call_loses_nothing_that_flush_returned(part: int) -> None:
+    for die_at in range(part, CALLS, 4):
+        disk, run = live_until(die_at)
+        for seed in range(12):
+            check(disk.after_power_cut(seed), run, run.durable, f"die_at={die_at} seed={seed}")
+
+
+def recover_until(disk: MemoryDisk, die_at: int) -> bool:
+    """Whether recovery was cut short."""
+    disk.die_at = die_at
+    try:
+        new_store(disk).open()
+    except Died:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("die_at", range(3, CALLS, 13))
+def test_dying_again_while_recovering_changes_nothing(die_at: int) -> None:
+    for power_cut in (False, True):
+        for recovery_dies_at in range(100):
+            disk, run = live_until(die_at)
+            disk = disk.after_power_cut(die_at) if power_cut else disk.after_kill()
+            if not recover_until(disk, recovery_dies_at):
+                break
+            note = f"die_at={die_at} power_cut={power_cut} recovery_dies_at={recovery_dies_at}"
+            check(disk.after_power_cut(recovery_dies_at), run, run.durable, note + " then power")
+            check(disk.after_kill(), run, run.durable if power_cut else run.appended, note)
+        else:
+            pytest.fail("recovery makes more calls than this test has looked at")
+
+
+def test_log_then_queues_then_checkpoint_are_synced() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4, queues=1)
+    disk.log.clear()
+    store.flush_consume_queues()
+    steps = [
+        f"sync {COMMIT_LOG}/{0:020d}",
+        f"sync {ROOT}/consumequeue/orders/0/{0:020d}",
+        f"sync_directory {ROOT}/consumequeue/orders/0",
+        f"sync {ROOT}/checkpoint.tmp",
+        f"rename {ROOT}/checkpoint.tmp {ROOT}/checkpoint",
+        f"sync_directory {ROOT}",
+    ]
+    assert [disk.log.index(step) for step in steps] == sorted(disk.log.index(step) for step in steps)
+
+
+def test_a_failed_sync_is_never_followed_by_a_success() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4)
+    disk.fail = lambda number, name: errno.EIO if name == "sync" else None
+    durable = store.durable_offset
+    with pytest.raises(FlushFailedError):
+        store.flush()
+    disk.fail = lambda number, name: None  # the second fsync would say all is well
+    for _ in range(2):
+        with pytest.raises(FlushFailedError):
+            store.flush()
+    assert store.durable_offset == durable
+    with pytest.raises(FlushFailedError):
+        store.append([message()])
+    with pytest.raises(FlushFailedError):
+        store.write_consume_queues()
+    assert store.state is StoreState.READ_ONLY
+    assert len(bodies(store)) == 4
+    store.close()
+    assert disk.exists(f"{ROOT}/abort")
+    store = open_store(disk)
+    assert store.state is StoreState.RUNNING
+    fill(store, 4, first=4)
+    assert len(bodies(store)) == 8
+
+
+def outcomes(disk: MemoryDisk, run: Run) -> list[bytes]:
+    """Lives the script to its end whatever fails, and returns what was refused with the promise that nothing was kept."""
+    refused: list[bytes] = []
+    try:
+        store = new_store(disk)
+        store.open()
+    except (StoreError, OSError):
+        return refused
+    for number in range(9):
+        batch = [b"%d-%d " % (number, i) + b"." * (150 * (i % 3)) for i in range(4)]
+        try:
+            store.append([message(body, queue_id=i % 2, tag="t") for i, body in enumerate(batch)])
+            run.sent += batch
+            run.appended = len(run.sent)
+        except DiskFullError:
+            refused += batch
+        except AppendFailedError:
+            run.sent += batch  # unknown: it may be there
+            break
+        except FlushFailedError:
+            refused += batch
+        for step in (store.flush, store.flush_consume_queues):
+            try:
+                step()
+                run.durable = run.appended
+            except (StoreError, OSError):
+                pass
+    with contextlib.suppress(StoreError, OSError):
+        store.close()
+    return refused
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_an_error_of_any_call_costs_no_acknowledged_message(error: int, lasting: bool) -> None:
+    for at in range(CALLS + 40):
+        disk, run = MemoryDisk(), Run()
+
+        def fail(number: int, name: str, at: int = at) -> int | None:
+            return error if (number >= at if lasting else number == at) else None
+
+        disk.fail = fail
+        refused = outcomes(disk, run)
+        disk.fail = lambda number, name: None
+        disk = disk.after_kill()
+        store = new_store(disk)
+        report = store.open()
+        assert not report.damage, (at, report)
+        found = bodies(store)
+        assert found == run.sent[: len(found)], at
+        assert len(found) >= run.appended, at
+        assert not set(found) & set(refused), at
+
+
+def test_a_full_disk_refuses_sends_serves_reads_and_forgets_nothing() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 10)
+    disk.capacity_bytes = 700
+    with pytest.raises(DiskFullError):
+        fill(store, 100, first=10)
+    kept = len(bodies(store))
+    assert 10 <= kept < 110
+    with pytest.raises(DiskFullError):
+        store.append([message()])
+    assert store.disk_full
+    disk.capacity_bytes = None
+    store = open_store(disk.after_kill())
+    assert len(bodies(store)) == kept
+
+
+def test_entries_that_cannot_be_written_refuse_messages_before_they_are_stored() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk, unwritten_entries_max=10)
+    disk.fail = lambda number, name: errno.ENOSPC if name == "mkdir" else None  # no queue gets its directory
+    stored: list[bytes] = []
+    for number in range(8):
+        try:
+            fill(store, 4, queues=1, first=number * 4)
+        except DiskFullError:
+            break
+        stored += [b"%06d" % i + b"." * 194 for i in range(number * 4, number * 4 + 4)]
+    assert 10 < len(stored) < 32
+    assert bodies(store) == stored
+    disk.fail = lambda number, name: None
+    assert bodies(open_store(disk.after_kill())) == stored
+
+
+def test_an_unreadable_disk_is_told_as_the_stores_own_error() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4, queues=1)
+    disk.fail_reads = errno.EIO
+    with pytest.raises(StoreError, match="reading orders, queue 0 failed"):
+        store.get_messages("orders", 0, 0, 32, 100_000)
+    disk.fail_reads = None
+    assert len(bodies(store)) == 4
+
+
+def test_above_the_watermark_appends_are_refused_until_there_is_room_again() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    store.append([message()])
+    disk.used_ratio = 0.91
+    clock.time_ms += 1000
+    with pytest.raises(DiskFullError):
+        store.append([message()])
+    assert len(bodies(store)) == 1
+    store.flush_consume_queues()
+    disk.used_ratio = 0.5
+    clock.time_ms += 1000
+    store.append([message()])
+    assert len(bodies(store)) == 2
+
+
+def test_what_a_failed_write_left_is_zeroed_before_anything_else_is_appended() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    fill(store, 3, queues=1)
+    end = store.end_offset
+    writes = iter([None, errno.ENOSPC])  # the first file takes its part, the second doesn't
+    disk.fail = lambda number, name: next(writes, None) if name == "pwrite" else None
+    with pytest.raises(DiskFullError):
+        store.append([message(bytes(1500)) for _ in range(4)])
+    disk.fail = lambda number, name: None
+    assert store.end_offset == end
+    assert b"".join(disk.content(COMMIT_LOG).values())[end:].strip(b"\0") == b""
+    clock.time_ms += 1000
+    fill(store, 1, queues=1, first=3)
+    assert len(bodies(open_store(disk.after_kill()))) == 4
+
+
+@pytest.mark.parametrize("action", ["delete topic", "retention"])
+def test_dying_while_deleting_leaves_whole_messages_only(action: str) -> None:
+    def live(disk: MemoryDisk) -> None:
+        clock = ManualClock()
+        store = open_store(disk, clock)
+        fill(store, 60, queues=2)
+        store.append([message(b"kept", topic="other")])
+        store.flush_consume_queues()
+        disk.die_at = disk.calls + die_at
+        clock.time_ms += 1000 * HOUR_MS
+        if action == "delete topic":
+            store.delete_topic("orders")
+        else:
+            store.delete_expired(clock.time_ms)
+            store.flush_consume_queues()
+
+    for die_at in range(200):
+        disk = MemoryDisk()
+        try:
+            live(disk)
+        except Died:
+            pass
+        else:
+            return
+        for power_cut in (False, True):
+            left = disk.after_power_cut(die_at) if power_cut else disk.after_kill()
+            store = new_store(left)
+            assert not store.open().damage, (die_at, power_cut)
+            found = bodies(store)
+            assert found[-1] == b"kept", (die_at, power_cut)
+            every = [b"%06d" % number + b"." * 194 for number in range(60)]
+            assert found[:-1] in [every[first:] for first in range(61)], (die_at, power_cut)
+            store.close(clean=False)
+            if power_cut:
+                break
+    pytest.fail("deleting makes more calls than this test has looked at")

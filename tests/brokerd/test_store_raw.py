@@ -1,0 +1,60 @@
+"""Bytes from one log to its copy: the copy is the same, queues included."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqwire.codes import MessageSysFlag
+from tests.sim.memory_disk import MemoryDisk
+from tests.sim.store_harness import COMMIT_LOG, ROOT, fill, message, open_store, read_all
+
+
+@pytest.mark.parametrize("max_bytes", [1, 700, 5000, 1_000_000])
+def test_a_follower_ends_with_the_same_bytes(max_bytes: int) -> None:
+    leader_disk, follower_disk = MemoryDisk(), MemoryDisk()
+    leader, follower = open_store(leader_disk), open_store(follower_disk)
+    fill(leader, 50)
+    leader.append([message(sys_flag=MessageSysFlag.TRANSACTION_PREPARED_TYPE), message(bytes(3000)), message(b"")])
+    while follower.end_offset < leader.end_offset:
+        data = leader.read_raw(follower.end_offset, max_bytes)
+        assert data
+        assert follower.append_raw(data, follower.end_offset) == follower.end_offset
+    assert read_all(follower) == read_all(leader)
+    leader.close()
+    follower.close()
+    assert follower_disk.content(COMMIT_LOG) == leader_disk.content(COMMIT_LOG)
+    assert follower_disk.content(f"{ROOT}/consumequeue") == leader_disk.content(f"{ROOT}/consumequeue")
+    follower = open_store(follower_disk)
+    assert follower.end_offset == leader.end_offset
+    assert follower.append([message()]) == open_store(leader_disk).append([message()])
+
+
+def test_followers_get_records_that_readers_do_not_see_yet() -> None:
+    leader = open_store(MemoryDisk())
+    results = fill(leader, 10)
+    leader.confirm_offset = results[3].physical_offset
+    assert len(leader.read_raw(0, 100_000)) == leader.end_offset
+
+
+def test_bytes_for_another_place_are_refused() -> None:
+    leader, follower = open_store(MemoryDisk()), open_store(MemoryDisk())
+    fill(leader, 3)
+    data = leader.read_raw(0, 100_000)
+    with pytest.raises(ValueError, match="can't be appended"):
+        follower.append_raw(data, 5)
+    follower.append_raw(data, 0)
+    with pytest.raises(ValueError, match="no record"):
+        follower.append_raw(data, follower.end_offset)
+
+
+@pytest.mark.parametrize("position", [0, 5, 30, 90, 120, 300])
+def test_a_record_that_is_not_whole_is_refused_with_all_that_came_with_it(position: int) -> None:
+    leader, follower = open_store(MemoryDisk()), open_store(MemoryDisk())
+    fill(leader, 3)
+    data = bytearray(leader.read_raw(0, 100_000))
+    data[position] ^= 1
+    with pytest.raises(ValueError, match="no record"):
+        follower.append_raw(bytes(data), 0)
+    with pytest.raises(ValueError, match="no record"):
+        follower.append_raw(leader.read_raw(0, 100_000)[:-1], 0)
+    assert follower.end_offset == 0

@@ -1,0 +1,165 @@
+"""What retention deletes, and what it never does."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from brokerd.store import AppendResult, GetMessageStatus, MessageStore
+from tests.sim.memory_disk import MemoryDisk
+from tests.sim.store_harness import (
+    COMMIT_LOG,
+    FILE_BYTES,
+    ROOT,
+    ManualClock,
+    bodies,
+    fill,
+    message,
+    open_store,
+    read_all,
+)
+
+HOUR_MS = 3_600_000
+FOUR_IN_THE_MORNING = int(datetime.datetime(2026, 3, 10, 4, 30).timestamp() * 1000)  # local time, as deleteWhen
+NOON = FOUR_IN_THE_MORNING + 8 * HOUR_MS
+
+
+def aged(
+    disk: MemoryDisk, *, now_ms: int, age_hours: int, **changes: object
+) -> tuple[MessageStore, ManualClock, list[AppendResult]]:
+    """A store of six files or so that were written `age_hours` ago."""
+    clock = ManualClock(now_ms - age_hours * HOUR_MS)
+    store = open_store(disk, clock, **changes)  # type: ignore[arg-type]  # passed on as they are
+    results = fill(store, 60, queues=2)
+    store.flush_consume_queues()
+    clock.time_ms = now_ms
+    return store, clock, results
+
+
+def test_files_older_than_file_reserved_time_go_at_the_hour_of_delete_when() -> None:
+    disk = MemoryDisk()
+    store, clock, results = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    files = len(disk.listdir(COMMIT_LOG))
+    report = store.delete_expired(clock.time_ms)
+    assert report.deleted_commit_log_files == tuple(range(0, (files - 1) * FILE_BYTES, FILE_BYTES))
+    assert store.min_physical_offset == report.min_offset == (files - 1) * FILE_BYTES
+    kept = [each for each in results if each.physical_offset >= store.min_physical_offset]
+    assert bodies(store) == [b"%06d" % number + b"." * 194 for number in range(60 - len(kept), 60)]
+    assert store.earliest_store_time_ms == FOUR_IN_THE_MORNING - 73 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "age_hours", "used_ratio", "deletes"),
+    [
+        (NOON, 73, 0.5, False),  # not the hour
+        (NOON, 73, 0.8, True),  # but the disk is fuller than diskMaxUsedSpaceRatio
+        (FOUR_IN_THE_MORNING, 71, 0.5, False),  # not old enough
+        (NOON, 71, 0.89, False),  # nor by need: unexpired messages are nobody's to delete
+        (FOUR_IN_THE_MORNING, 73, 0.99, True),
+    ],
+)
+def test_hour_age_and_usage_decide(now_ms: int, age_hours: int, used_ratio: float, deletes: bool) -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=now_ms, age_hours=age_hours)
+    disk.used_ratio = used_ratio
+    assert bool(store.delete_expired(clock.time_ms).deleted_commit_log_files) == deletes
+
+
+def test_forced_cleaning_deletes_one_unexpired_file_at_a_time_and_nothing_that_is_still_wanted() -> None:
+    disk = MemoryDisk()
+    store, clock, results = aged(disk, now_ms=NOON, age_hours=1, clean_file_forcibly=True)
+    disk.used_ratio = 0.86
+    wanted = next(each.physical_offset for each in results if each.physical_offset > FILE_BYTES)
+    deleted = [store.delete_expired(clock.time_ms, keep_from_offset=wanted).deleted_commit_log_files for _ in range(3)]
+    assert deleted == [(0,), (), ()]
+    assert store.delete_expired(clock.time_ms).deleted_commit_log_files == (FILE_BYTES,)
+
+
+def test_the_active_file_stays_whatever_happens() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=1000)
+    disk.used_ratio = 1.0
+    for _ in range(3):
+        store.delete_expired(clock.time_ms)
+    assert len(disk.listdir(COMMIT_LOG)) == 1
+    assert bodies(store)
+
+
+def test_files_that_are_not_synced_stay() -> None:
+    disk = MemoryDisk()
+    clock = ManualClock(FOUR_IN_THE_MORNING - 100 * HOUR_MS)
+    store = open_store(disk, clock)
+    fill(store, 60)
+    assert not store.delete_expired(FOUR_IN_THE_MORNING).deleted_commit_log_files
+
+
+def test_at_most_a_batch_of_files_goes_with_one_call() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73, delete_file_batch_max=2)
+    assert len(store.delete_expired(clock.time_ms).deleted_commit_log_files) == 2
+
+
+def test_queues_move_their_min_offsets_and_keep_their_numbers() -> None:
+    disk = MemoryDisk()
+    store, clock, results = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store.delete_expired(clock.time_ms)
+    first = {}
+    for number, each in enumerate(results):
+        if each.physical_offset >= store.min_physical_offset:
+            first.setdefault(number % 2, each.queue_offset)
+    for queue_id in (0, 1):
+        assert store.min_offset("orders", queue_id) == first[queue_id]
+        too_small = store.get_messages("orders", queue_id, 0, 32, 100_000)
+        assert (too_small.status, too_small.next_begin_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, first[queue_id])
+    assert store.max_offset("orders", 0) == 30
+    store.close()
+    store = open_store(disk)
+    assert store.min_offset("orders", 0) == first[0]
+    assert store.max_offset("orders", 0) == 30
+
+
+def test_consume_queue_files_go_when_all_their_messages_are_gone_but_the_last_stays() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    later_ms = FOUR_IN_THE_MORNING + 96 * HOUR_MS
+    store.append([message(bytes(1000), topic="other") for _ in range(10)])
+    clock.time_ms = later_ms
+    store.append([message(bytes(1000), topic="other") for _ in range(10)])
+    store.flush_consume_queues()
+    assert len(disk.content(f"{ROOT}/consumequeue/orders/1")) == 2
+    report = store.delete_expired(later_ms)
+    assert report.deleted_consume_queue_files == 2  # one of each queue of orders
+    assert list(disk.content(f"{ROOT}/consumequeue/orders/1")) == [f"{ROOT}/consumequeue/orders/1/{320:020d}"]
+    store.close(clean=False)
+    store = open_store(disk)
+    assert (store.min_offset("orders", 1), store.max_offset("orders", 1)) == (30, 30)
+    (result,) = store.append([message(queue_id=1)])
+    assert result.queue_offset == 30
+
+
+def test_rebuilding_queues_after_retention_gives_the_same_messages() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store.delete_expired(clock.time_ms)
+    store.close()
+    before = read_all(open_store(disk))
+    disk = disk.after_kill()
+    disk.remove_tree(f"{ROOT}/consumequeue")
+    store = open_store(disk)
+    assert read_all(store) == before
+    store.close()
+    assert read_all(open_store(disk)) == before
+
+
+def test_tombstones_are_forgotten_when_their_records_are_gone() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store.delete_topic("orders")
+    store.append([message(bytes(1000), topic="other") for _ in range(10)])
+    clock.time_ms += 96 * HOUR_MS
+    store.append([message(bytes(1000), topic="other") for _ in range(10)])
+    store.flush()
+    store.delete_expired(clock.time_ms)
+    assert disk.content()[f"{ROOT}/topicTombstones.json"] == b"{}"
+    assert store.topics() == {"other": [0]}

@@ -1,0 +1,130 @@
+"""What every room's tests may use: real PostgreSQL and Redis, the whole platform, a browser, other languages' tools.
+
+Nothing skips when a tool is missing: the fixture fails with the line that installs it (`./dev test` installs them all).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local import tools
+from deploy.local.ports import free_port as find_free_port
+from tests.support.platform_stack import PlatformStack, running_platform
+from tests.support.servers import PostgresForTests, RedisForTests
+
+# Settings are read when Django loads, so the servers have addresses now; they start when the first test asks for one.
+# HIGHWATER_TEST_DATABASE_URL and HIGHWATER_TEST_REDIS_URL run the suite against other versions. DATABASE_URL is
+# deliberately not read: nobody's data shall be at hand for tests.
+_postgres = None if os.environ.get("HIGHWATER_TEST_DATABASE_URL") else PostgresForTests()
+_redis = None if os.environ.get("HIGHWATER_TEST_REDIS_URL") else RedisForTests()
+os.environ["DATABASE_URL"] = _postgres.url if _postgres else os.environ["HIGHWATER_TEST_DATABASE_URL"]
+os.environ["REDIS_URL"] = _redis.url if _redis else os.environ["HIGHWATER_TEST_REDIS_URL"]
+
+# Rooms that know nothing of Django: when only they are asked for, it isn't loaded, which saves seconds.
+ROOMS_WITHOUT_DJANGO = {"mqwire", "namesrvd", "brokerd", "highwater", "tidy", "bench", "sim"}
+
+# As root Chromium needs --no-sandbox. The others keep it from calling home, in vain where the network is closed.
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if all(_room(argument) in ROOMS_WITHOUT_DJANGO for argument in config.args):
+        return
+    os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings.test"
+    # Playwright's synchronous interface runs an event loop in the main thread, in which Django refuses its database.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    import django
+
+    django.setup()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Browser tests last: from its first page to the end of the run, playwright's synchronous interface keeps an asyncio
+    # loop running in the main thread, and in such a thread no test can run a loop of its own.
+    items.sort(key=lambda item: "playwright" in getattr(item, "fixturenames", ()))
+
+
+def _room(argument: str) -> str | None:
+    """The folder of tests/ that a command line argument lies in; None for tests/ itself."""
+    path = Path(argument.split("::")[0]).resolve()
+    tests = Path(__file__).parent
+    return path.relative_to(tests).parts[0] if path != tests and path.is_relative_to(tests) else None
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """URL of an empty database whose user may create others."""
+    if _postgres is None:
+        yield os.environ["DATABASE_URL"]
+        return
+    with _postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    if _redis is None:
+        yield os.environ["REDIS_URL"]
+        return
+    with _redis.running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None, postgres_url: str) -> None:
+    """pytest-django's hook: whoever wants the database gets PostgreSQL started first."""
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Call it for a TCP port of the loopback that nobody uses. Better still: let the server bind to port 0."""
+    return find_free_port
+
+
+@pytest.fixture(scope="session")
+def platform_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformStack]:
+    """The whole platform, as `./dev up` starts it, shared by all tests: give your tenant a name of its own."""
+    with running_platform(tmp_path_factory.mktemp("platform")) as platform:
+        yield platform
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> Path:
+    return tools.require(tools.CHROMIUM)
+
+
+@pytest.fixture(scope="session")
+def java_home() -> Path:
+    """A JDK of at least version 17: `java_home / "bin" / "java"` and `javac`."""
+    return tools.require(tools.JAVA)
+
+
+@pytest.fixture(scope="session")
+def maven() -> Path:
+    return tools.require(tools.MAVEN)
+
+
+@pytest.fixture(scope="session")
+def go() -> Path:
+    return tools.require(tools.GO)
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any], chromium_path: Path) -> dict[str, Any]:
+    """pytest-playwright's hook: the Chromium of this machine instead of a download."""
+    return {**browser_type_launch_args, "executable_path": str(chromium_path), "args": CHROMIUM_ARGUMENTS}

@@ -1,0 +1,75 @@
+"""Looks at a page the way people do: light, dark and on a phone, with axe's eyes, and leaves screenshots behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from django.conf import settings
+from playwright.sync_api import Page, ViewportSize
+
+from controlplane.accounts.models import User
+
+LogIn = Callable[[User], None]
+
+SCREENSHOTS = Path(settings.ROOT_DIR) / ".local" / "screenshots"
+DESKTOP: ViewportSize = {"width": 1280, "height": 860}
+PHONE: ViewportSize = {"width": 360, "height": 740}
+
+
+def look_at(page: Page, name: str) -> None:
+    """Assert that the open page has no accessibility violation, in light and dark, and that nothing is wider than a phone."""
+    page.set_viewport_size(DESKTOP)
+    page.emulate_media(color_scheme="light")
+    screenshot(page, f"{name}-light")
+    assert_accessible(page, name)
+    assert not (cut := _cut_panels(page)), f"{name}: something is wider than its panel: {cut}"
+    page.emulate_media(color_scheme="dark")
+    screenshot(page, f"{name}-dark")
+    # What a theme or a width changes is contrast and room; the other rules see the same document as before.
+    assert_accessible(page, f"{name} (dark)", rules=["color-contrast"])
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(PHONE)
+    screenshot(page, f"{name}-phone")
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= PHONE["width"], f"{name} is {width} px wide on a phone of {PHONE['width']} px: {_widest(page)}"
+    assert_accessible(page, f"{name} (phone)", rules=["scrollable-region-focusable", "target-size"])
+    page.set_viewport_size(DESKTOP)
+
+
+def assert_accessible(page: Page, name: str, rules: list[str] | None = None) -> None:
+    """Run axe on the open page: all its rules, or only some."""
+    results = Axe().run(page, options={"runOnly": {"type": "rule", "values": rules}} if rules else None)
+    assert results.violations_count == 0, f"{name}\n{results.generate_report()}"
+
+
+def screenshot(page: Page, name: str) -> Path:
+    """Save the whole page as a picture."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    path = SCREENSHOTS / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}.png"
+    page.screenshot(path=path, full_page=True, animations="disabled")
+    return path
+
+
+def _cut_panels(page: Page) -> list[str]:
+    """The panels whose content sticks out of them."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll(".panel")]
+            .filter(panel => panel.scrollWidth > panel.clientWidth + 1)
+            .map(panel => panel.textContent.trim().slice(0, 60))"""
+    )
+    return found
+
+
+def _widest(page: Page) -> str:
+    """The elements that stick out, for the message of a failed test."""
+    found: str = page.evaluate(
+        """() => [...document.querySelectorAll("body *")]
+            .filter(element => element.getBoundingClientRect().right > innerWidth + 1)
+            .slice(0, 5)
+            .map(element => element.outerHTML.slice(0, 120))
+            .join("\\n")"""
+    )
+    return found

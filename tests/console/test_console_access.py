@@ -1,0 +1,170 @@
+"""Who may open and change what: an owner, a member, a viewer, an outsider of another tenant, and nobody."""
+
+import uuid
+
+import pytest
+
+from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.failover.models import Failover, FailoverKind
+from controlplane.tenants.models import Membership, Role
+from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.models import Topic
+from tests.console.world import World, make_cluster, make_operation, make_topic
+
+
+def _addresses(world: World) -> list[str]:
+    """Every kind of address below /t/<tenant>/, with ids that exist."""
+    make_topic(world.cluster, "payments")
+    access_key = world.cluster.credentials.get(is_control=False).access_key
+    operation = make_operation(make_cluster(world.tenant, "staging", ClusterState.FAILED), OperationState.FAILED, 2)
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="script").token
+    membership = world.tenant.memberships.get(user=world.bob)
+    failover = Failover.objects.create(
+        operation=operation,
+        cluster=world.cluster,
+        group_name="broker-a",
+        kind=FailoverKind.PROMOTE,
+        requested_by="alice@example.com",
+        candidate_id=1,
+    )
+    return [
+        world.path(rest)
+        for rest in (
+            "",
+            "new-cluster/",
+            "members/",
+            f"members/{membership.pk}/",
+            f"members/{membership.pk}/remove/",
+            "tokens/",
+            f"tokens/{token.pk}/revoke/",
+            f"operations/{operation.pk}/",
+            f"operations/{operation.pk}/progress/",
+            f"operations/{operation.pk}/retry/",
+            "clusters/orders/",
+            "clusters/orders/health/",
+            "clusters/orders/reveal/",
+            "clusters/orders/roles/",
+            "clusters/orders/groups/broker-a/promote/",
+            "clusters/orders/groups/broker-a/switchover/",
+            "clusters/orders/failovers/",
+            f"clusters/orders/failovers/{failover.pk}/",
+            f"clusters/orders/failovers/{failover.pk}/timeline/",
+            "clusters/orders/settings/",
+            "clusters/orders/credentials/",
+            f"clusters/orders/credentials/{access_key}/reveal/",
+            f"clusters/orders/credentials/{access_key}/delete/",
+            "clusters/orders/topics/",
+            "clusters/orders/new-topic/",
+            "clusters/orders/topics/payments/",
+            "clusters/orders/topics/payments/retry/",
+            "clusters/orders/topics/payments/delete/",
+            "clusters/orders/topics/payments/queues/",
+            "clusters/orders/topics/payments/send/",
+            "clusters/orders/topics/payments/messages/",
+            "clusters/orders/topics/payments/messages/broker-a/0/0/",
+        )
+    ]
+
+
+def test_the_list_of_addresses_is_complete(world: World) -> None:
+    from controlplane.console import urls
+
+    named = {pattern.name for pattern in [*urls._tenant, *urls._cluster, *urls._topic] if hasattr(pattern, "name")}
+    assert len(_addresses(world)) == len(named)
+
+
+def test_an_outsider_gets_404_from_every_address_by_any_method(world: World) -> None:
+    client = world.client(world.charlie)
+    for address in _addresses(world):
+        for method in ("get", "post"):
+            status = getattr(client, method)(address).status_code
+            # 405 comes before the tenant is looked up, so it is the same for a tenant that doesn't exist.
+            assert status in (404, 405), f"{method} {address}: {status}"
+            absent = getattr(client, method)(address.replace("/t/acme/", "/t/no-such-tenant/")).status_code
+            assert status == absent
+
+
+def test_an_outsider_changes_nothing(world: World) -> None:
+    client = world.client(world.charlie)
+    client.post(world.path("members/"), {"email": "charlie@example.com", "role": "owner"})
+    client.post(world.cluster_path("settings/"), {"typed": "orders"})
+    world.cluster.refresh_from_db()
+    assert world.cluster.state == ClusterState.RUNNING
+    assert not Membership.objects.filter(tenant=world.tenant, user=world.charlie).exists()
+
+
+def test_what_belongs_to_another_tenant_is_not_found_below_ones_own(world: World) -> None:
+    foreign = make_cluster(world.foreign_tenant, "secret")
+    operation = make_operation(foreign, OperationState.COMPLETED, 7)
+    membership = world.foreign_tenant.memberships.get()
+    token = api_token_issue(actor=world.charlie, tenant=world.foreign_tenant, name="script").token
+    access_key = foreign.credentials.get(is_control=False).access_key
+    client = world.client(world.alice)
+    for rest in (
+        "clusters/secret/",
+        f"operations/{operation.pk}/",
+        f"members/{membership.pk}/remove/",
+        f"tokens/{token.pk}/revoke/",
+        f"clusters/orders/credentials/{access_key}/delete/",
+        f"operations/{uuid.uuid4()}/",
+    ):
+        assert client.get(world.path(rest)).status_code == 404, rest
+
+
+def test_a_stranger_is_sent_to_the_log_in(world: World) -> None:
+    client = world.client(None)
+    for address in _addresses(world):
+        response = client.get(address)
+        assert response.status_code in (302, 405), address
+        if response.status_code == 302:
+            assert response.headers["Location"].startswith("/login/?next=")
+
+
+@pytest.mark.parametrize("rest", ["new-cluster/", "tokens/", "clusters/orders/settings/", "clusters/orders/new-topic/"])
+def test_a_viewer_is_told_which_role_a_page_needs(world: World, rest: str) -> None:
+    response = world.client(world.victor).get(world.path(rest))
+    assert response.status_code == 403
+    assert "This needs the role" in response.content.decode()
+
+
+def test_a_viewer_sees_no_secret_and_no_button_that_would_be_refused(world: World) -> None:
+    make_topic(world.cluster, "payments")
+    client = world.client(world.victor)
+    overview = client.get(world.cluster_path()).content.decode()
+    topic = client.get(world.cluster_path("topics/payments/")).content.decode()
+    assert "Reveal" not in overview
+    assert "New topic" not in overview
+    assert "Delete" not in topic
+    assert "Send message" not in topic
+
+
+def test_a_member_can_not_create_a_cluster_by_posting_either(world: World) -> None:
+    response = world.client(world.bob).post(world.path("new-cluster/"), {"slug": "mine"})
+    assert response.status_code == 403
+    assert not world.tenant.clusters.filter(slug="mine").exists()
+
+
+def test_a_form_without_a_csrf_token_changes_nothing(world: World) -> None:
+    from django.test import Client
+
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(world.alice, backend="django.contrib.auth.backends.ModelBackend")
+    assert client.post(world.path("new-cluster/"), {"slug": "forged"}).status_code == 403
+    assert not world.tenant.clusters.filter(slug="forged").exists()
+
+
+def test_a_member_may_leave_but_the_last_owner_may_not(world: World) -> None:
+    bobs = world.tenant.memberships.get(user=world.bob)
+    alices = world.tenant.memberships.get(user=world.alice)
+    world.client(world.bob).post(world.path(f"members/{bobs.pk}/remove/"))
+    response = world.client(world.alice).post(world.path(f"members/{alices.pk}/remove/"))
+    assert not Membership.objects.filter(pk=bobs.pk).exists()
+    assert Membership.objects.get(pk=alices.pk).role == Role.OWNER
+    assert "A tenant needs an owner" in response.content.decode()
+
+
+def test_a_topic_name_in_the_page_is_text_not_markup(world: World) -> None:
+    Topic.objects.create(cluster=world.cluster, name="x", description="<script>alert(1)</script>")
+    page = world.client(world.alice).get(world.cluster_path("topics/")).content.decode()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page

@@ -1,0 +1,158 @@
+"""Pages of roles: the role map, the pre-flight of a promotion, its timeline and the history, without daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.clusters.models import BrokerGroup, Cluster, OperationState
+from controlplane.failover.models import Failover, FailoverKind, ReplicaSample
+from controlplane.failover.sampling import cluster_sample
+from controlplane.failover.services import failover_start
+from controlplane.provisioning.runner import operation_step_run
+from tests.console.browser import LogIn, look_at
+from tests.console.world import World
+from tests.controlplane.driver_twin import DriverTwin
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_group import ScriptedGroup
+
+PATH = "/t/acme/clusters/pair/"
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> DriverTwin:
+    return DriverTwin(tmp_path)
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    return make_replicated(world.tenant, "pair", "async")
+
+
+@pytest.fixture
+def group(cluster: Cluster, driver: DriverTwin) -> Iterator[ScriptedGroup]:
+    with ScriptedGroup.of(cluster).answering() as group:
+        cluster_sample(cluster, driver)
+        yield group
+
+
+def _lose_master(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:
+    group[0].end_offset += 400
+    cluster_sample(cluster, driver)
+    group[0].answers = False
+    cluster_sample(cluster, driver)
+    some_seconds_ago = timezone.now() - timedelta(seconds=8)
+    ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=0).update(
+        unreachable_since=some_seconds_ago
+    )
+
+
+def _promote(world: World, cluster: Cluster, driver: DriverTwin) -> Failover:
+    failover = failover_start(
+        actor=world.alice,
+        cluster=cluster,
+        group=BrokerGroup.objects.get(cluster=cluster),
+        kind=FailoverKind.PROMOTE,
+        driver=driver,
+        confirm="broker-a",
+    )
+    for step in failover.operation.steps.order_by("position"):
+        operation_step_run(step.pk, driver)
+    return failover
+
+
+def test_the_overview_shows_roles_and_offers_a_switchover(world: World, group: ScriptedGroup) -> None:
+    page = world.client(world.alice).get(PATH).content.decode()
+    assert "replica 0 leads, and 1 slave is in sync" in page
+    assert "Planned switchover" in page
+    assert "Promote a replica" not in page
+
+
+def test_a_dead_master_is_told_in_the_health_sentence_with_the_button(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _lose_master(cluster, group, driver)
+    page = world.client(world.alice).get(PATH).content.decode()
+    assert "the master, replica 0, is dead since" in page
+    assert "Reads go on from replica 1." in page
+    assert "Promote a replica" in page
+
+
+def test_whoever_may_not_promote_sees_no_button_and_is_refused(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _lose_master(cluster, group, driver)
+    client = world.client(world.bob)
+    assert "Promote a replica" not in client.get(PATH).content.decode()
+    assert client.get(f"{PATH}groups/broker-a/promote/").status_code == 403
+    assert client.post(f"{PATH}groups/broker-a/promote/", {"typed": "broker-a"}).status_code == 403
+    assert world.client(world.charlie).get(f"{PATH}groups/broker-a/promote/").status_code == 404
+    assert not Failover.objects.exists()
+
+
+def test_an_unclean_promotion_wants_the_groups_name(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _lose_master(cluster, group, driver)
+    client = world.client(world.alice)
+    page = client.get(f"{PATH}groups/broker-a/promote/").content.decode()
+    assert "400 B, 4 messages" in page
+    assert "Type broker-a to accept the loss" in page
+    response = client.post(f"{PATH}groups/broker-a/promote/", {"typed": "broker-b"})
+    assert (response.status_code, Failover.objects.exists()) == (422, False)
+    response = client.post(f"{PATH}groups/broker-a/promote/", {"typed": "broker-a"})
+    failover = Failover.objects.get()
+    assert response.headers["Location"] == f"{PATH}failovers/{failover.pk}/"
+    assert failover.confirmed_loss
+
+
+def test_the_timeline_tells_what_happened_and_how_long_no_send_was_taken(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _lose_master(cluster, group, driver)
+    failover = _promote(world, cluster, driver)
+    page = world.client(world.victor).get(f"{PATH}failovers/{failover.pk}/").content.decode()
+    for words in ("Old master fenced", "Candidate promoted", "First write verified", "No send was taken for"):
+        assert words in page
+    assert "Possible" in world.client(world.victor).get(f"{PATH}failovers/").content.decode()
+
+
+def test_the_form_creates_a_replicated_cluster_and_puts_errors_beside_the_field(world: World) -> None:
+    client = world.client(world.alice)
+    form = {"slug": "twins", "mode": "sync", "replicas": "1", "flush_disk_type": "ASYNC_FLUSH"}
+    refused = client.post("/t/acme/new-cluster/", form)
+    assert refused.status_code == 422
+    assert "2 to 3 replica per groups" not in refused.content.decode()
+    assert "Mode `sync` has 2 to 3 replicas per group." in refused.content.decode()
+    assert client.post("/t/acme/new-cluster/", {**form, "replicas": ""}).status_code == 302
+    created = world.tenant.clusters.get(slug="twins")
+    assert [replica.broker_role for replica in created.broker_groups.get().replicas.all()] == ["SYNC_MASTER", "SLAVE"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pages_of_roles_look_right(
+    page: Page,
+    live_server: LiveServer,
+    world: World,
+    cluster: Cluster,
+    group: ScriptedGroup,
+    driver: DriverTwin,
+    log_in: LogIn,
+) -> None:
+    log_in(world.alice)
+    _lose_master(cluster, group, driver)
+    page.goto(live_server.url + PATH)
+    expect(page.get_by_role("link", name="Promote a replica")).to_be_visible()
+    look_at(page, "roles no master")
+    page.get_by_role("link", name="Promote a replica").click()
+    look_at(page, "promote preflight unclean")
+    failover = _promote(world, cluster, driver)
+    assert failover.operation.state != OperationState.FAILED
+    page.goto(f"{live_server.url}{PATH}failovers/{failover.pk}/")
+    look_at(page, "failover timeline")

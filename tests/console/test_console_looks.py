@@ -1,0 +1,91 @@
+"""Each page in a real browser, without daemons: accessible in light and dark, whole on a phone, nothing blocked by the policy."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.models import TopicState
+from tests.console.browser import LogIn, look_at
+from tests.console.world import World, make_cluster, make_operation, make_topic
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("front page", "/"), ("log in", "/login/"), ("sign up", "/signup/"), ("reset password", "/password/reset/")],
+)
+@pytest.mark.django_db(transaction=True)
+def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, name: str, path: str) -> None:
+    page.goto(live_server.url + path)
+    look_at(page, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("tenants", "/tenants/"),
+        ("tenant new", "/tenants/new/"),
+        ("clusters", "/t/acme/"),
+        ("cluster new", "/t/acme/new-cluster/"),
+        ("cluster", "/t/acme/clusters/orders/"),
+        ("cluster settings", "/t/acme/clusters/orders/settings/"),
+        ("credentials", "/t/acme/clusters/orders/credentials/"),
+        ("credential delete", "/t/acme/clusters/orders/credentials/{access_key}/delete/"),
+        ("topics", "/t/acme/clusters/orders/topics/"),
+        ("topic new", "/t/acme/clusters/orders/new-topic/"),
+        ("topic unreachable", "/t/acme/clusters/orders/topics/payments/"),
+        ("topic delete", "/t/acme/clusters/orders/topics/payments/delete/"),
+        ("members", "/t/acme/members/"),
+        ("tokens", "/t/acme/tokens/"),
+        ("not found", "/t/globex/"),
+        ("e-mail addresses", "/email/"),
+        ("change password", "/password/change/"),
+    ],
+)
+def test_a_page_of_a_tenant_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, name: str, path: str
+) -> None:
+    make_topic(world.cluster, "payments")
+    make_topic(world.cluster, "a-topic-with-a-rather-long-name-that-somebody-liked_2026", TopicState.FAILED)
+    make_cluster(world.tenant, "staging", ClusterState.PROVISIONING)
+    make_cluster(world.tenant, "broken", ClusterState.FAILED)
+    api_token_issue(actor=world.alice, tenant=world.tenant, name="deployment script", days=90)
+    credential = world.cluster.credentials.get(is_control=False)
+    log_in(world.alice)
+    page.goto(live_server.url + path.format(access_key=credential.access_key))
+    look_at(page, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("clusters", "/t/acme/"), ("topics", "/t/acme/clusters/orders/topics/"), ("tokens", "/t/acme/tokens/")],
+)
+def test_an_empty_list_says_what_to_do_next(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, name: str, path: str
+) -> None:
+    if name == "clusters":
+        world.cluster.delete()
+    log_in(world.alice)
+    page.goto(live_server.url + path)
+    look_at(page, f"{name} empty")
+
+
+@pytest.mark.parametrize(
+    ("state", "done"), [(OperationState.IN_PROGRESS, 3), (OperationState.FAILED, 2), (OperationState.COMPLETED, 8)]
+)
+def test_progress_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, state: OperationState, done: int
+) -> None:
+    cluster_state = {
+        OperationState.IN_PROGRESS: ClusterState.PROVISIONING,
+        OperationState.FAILED: ClusterState.FAILED,
+        OperationState.COMPLETED: ClusterState.RUNNING,
+    }[state]
+    operation = make_operation(make_cluster(world.tenant, "staging", cluster_state), state, done)
+    log_in(world.alice)
+    page.goto(f"{live_server.url}/t/acme/operations/{operation.pk}/")
+    expect(page.locator("#progress")).to_have_attribute("data-state", state)
+    look_at(page, f"progress {state}")

@@ -1,0 +1,131 @@
+"""The first programs that the console shows are run, as a user does who pastes them, against a cluster of the platform."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.console.snippets import Values, snippets_render
+from tests.interop.java_toolchain import CACHE_DIR, cache_lock
+from tests.interop.stock import run_go, run_java
+from tests.support.platform_stack import PlatformStack
+
+TENANT = "snippets"
+TOPIC = "first-steps"
+PROVISIONING_SECONDS_MAX = 90
+LANGUAGES = ("java", "go", "node", "python")
+
+
+def text_of(values: Values, language: str, title: str) -> str:
+    """The text of one file of a language."""
+    snippet = next(snippet for snippet in snippets_render(values) if snippet.name == language)
+    return next(file.text for file in snippet.files if file.title == title)
+
+
+@pytest.fixture(scope="module")
+def values(platform_stack: PlatformStack) -> Iterator[Values]:
+    """A running cluster with a topic, as the console would fill it in."""
+    platform_stack.manage("create_tenant", TENANT)
+    with platform_stack.api(platform_stack.token(TENANT)) as api:
+        clusters = f"tenants/{TENANT}/clusters/"
+        operation = api.post(clusters, json={"slug": "snippets"}).json()
+        deadline = time.monotonic() + PROVISIONING_SECONDS_MAX
+        while operation["state"] == "in_progress":
+            assert time.monotonic() < deadline, operation
+            time.sleep(0.2)
+            operation = api.get(f"operations/{operation['id']}/").json()
+        assert operation["state"] == "completed", operation
+        cluster = f"{clusters}snippets/"
+        assert api.post(f"{cluster}topics/", json={"name": TOPIC}).status_code == 201
+        access_key = api.get(f"{cluster}credentials/").json()["results"][0]["access_key"]
+        secret_key = api.post(f"{cluster}credentials/{access_key}/reveal/").json()["secret_key"]
+        yield Values(api.get(cluster).json()["namesrv_addr"], access_key, secret_key, TOPIC)
+        api.delete(cluster)
+
+
+def test_the_java_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
+    output = run_java(text_of(values, "java", "src/main/java/Quickstart.java"), tmp_path)
+    assert "sent SEND_OK" in output
+    assert "received Hello from Java" in output
+
+
+def test_the_go_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
+    output = run_go(text_of(values, "go", "main.go"), tmp_path)
+    assert "received Hello from Go" in output
+
+
+def test_the_python_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
+    program = tmp_path / "quickstart.py"
+    program.write_text(text_of(values, "python", "quickstart.py"))
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sent SEND_OK" in done.stdout
+    assert "received Hello from Python" in done.stdout
+
+
+def test_the_node_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
+    modules = _node_modules(text_of(values, "node", "Install"))
+    (tmp_path / "quickstart.js").write_text(text_of(values, "node", "quickstart.js"))
+    (tmp_path / "node_modules").symlink_to(modules)
+    node = _require("node")
+    environment = {"HOME": str(tmp_path), "PATH": str(Path(node).parent)}
+    done = subprocess.run(
+        [node, "quickstart.js"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sent SEND_OK" in done.stdout
+    assert "received Hello from Node" in done.stdout
+
+
+def _require(name: str) -> str:
+    found = shutil.which(name)
+    assert found is not None, f"{name} not found: install Node 18 or newer, e.g. `apt-get install nodejs npm`"
+    return found
+
+
+def _node_modules(install: str) -> Path:
+    """What the snippet's own install line installs, kept for the next run."""
+    package = install.removeprefix("npm install ")
+    folder = CACHE_DIR / f"node-{re.sub('[^a-z0-9.]+', '-', package)}"
+    with cache_lock("node"):
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (folder / "package.json").write_text("{}")
+            command = [_require("npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", package]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            (folder / "done").touch()
+    return folder / "node_modules"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_program_has_address_keys_and_topic_filled_in(language: str) -> None:
+    filled = Values("10.0.0.1:9876;10.0.0.2:9876", "the-access-key", "the-secret-key", "the-topic")
+    snippet = next(snippet for snippet in snippets_render(filled) if snippet.name == language)
+    text = "\n".join(file.text for file in snippet.files)
+    for value in (filled.namesrv_addr, filled.access_key, filled.secret_key, filled.topic):
+        assert value in text
+    assert not re.search("@[A-Z_]+@", text)
+
+
+def test_a_value_can_not_break_out_of_its_string() -> None:
+    hostile = 'x"\n+ "\\'
+    text = text_of(Values("h:1", topic=hostile), "python", "quickstart.py")
+    line = next(line for line in text.splitlines() if line.startswith("@consumer.on("))
+    assert json.loads(line.removeprefix("@consumer.on(").removesuffix(")")) == hostile
+
+
+def test_what_is_not_known_yet_stands_there_as_a_word_to_replace() -> None:
+    text = text_of(Values("h:1"), "java", "src/main/java/Quickstart.java")
+    assert "YOUR_ACCESS_KEY" in text
+    assert "YOUR_SECRET_KEY" in text
+    assert "YOUR_TOPIC" in text

@@ -1,0 +1,209 @@
+"""Every endpoint and method, seen by the owner, a teammate (a member), an outsider and a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from controlplane.clusters.models import Operation, OperationState, OperationType
+from controlplane.clusters.selectors import credential_list
+from controlplane.failover.models import Failover, FailoverKind
+from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.models import Topic, TopicState
+from tests.controlplane.world import SYSTEM, Json, World
+
+CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What each of the four is answered. 503: allowed, but nothing listens on this cluster's ports."""
+
+    pattern: str
+    method: str
+    owner: int
+    teammate: int
+    outsider: int = 404
+    anonymous: int = 401
+    body: Any = None
+
+
+TENANT = "tenants/<slug:tenant>/"
+CLUSTERS = f"{TENANT}clusters/"
+ONE = f"{CLUSTERS}<slug:cluster>/"
+CREDENTIAL = f"{ONE}credentials/<slug:access_key>/"
+TOPIC = f"{ONE}topics/<topic:topic>/"
+
+ROWS = [
+    Row("schema/", "GET", 200, 200, outsider=200, anonymous=200),
+    Row("docs/", "GET", 200, 200, outsider=200, anonymous=200),
+    Row("tenants/", "GET", 200, 200, outsider=200),
+    Row("tenants/", "POST", 201, 201, outsider=201, body={"slug": "initech"}),
+    Row(TENANT, "GET", 200, 200),
+    Row(TENANT, "PATCH", 200, 403, body={"name": "Acme Ltd"}),
+    Row(f"{TENANT}members/", "GET", 200, 200),
+    Row(f"{TENANT}members/", "POST", 201, 403, body={"email": "charlie@example.com"}),
+    Row(f"{TENANT}members/<uuid:membership_id>/", "GET", 200, 200),
+    Row(f"{TENANT}members/<uuid:membership_id>/", "PATCH", 200, 403, body={"role": "viewer"}),
+    Row(f"{TENANT}members/<uuid:membership_id>/", "DELETE", 204, 204),  # Bob removes himself
+    Row(f"{TENANT}tokens/", "GET", 200, 403),
+    Row(f"{TENANT}tokens/", "POST", 201, 403, body={"name": "ci"}),
+    Row(f"{TENANT}tokens/<uuid:token_id>/", "GET", 200, 403),
+    Row(f"{TENANT}tokens/<uuid:token_id>/", "DELETE", 204, 403),
+    Row(f"{TENANT}audit-events/", "GET", 200, 403),
+    Row(f"{TENANT}operations/", "GET", 200, 200),
+    Row(CLUSTERS, "GET", 200, 200),
+    Row(CLUSTERS, "POST", 202, 403, body={"slug": "billing"}),
+    Row(ONE, "GET", 200, 200),
+    Row(ONE, "PATCH", 200, 403, body={"name": "Orders"}),
+    Row(ONE, "DELETE", 202, 403),
+    Row(f"{ONE}grow/", "POST", 400, 403),  # it has one master
+    Row(f"{ONE}groups/", "GET", 200, 200),
+    Row(f"{ONE}groups/<slug:group>/promote/", "POST", 422, 403, body={}),  # and nobody to promote
+    Row(f"{ONE}groups/<slug:group>/switchover/", "POST", 422, 403, body={}),
+    Row(f"{ONE}failovers/", "GET", 200, 200),
+    Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
+    Row(f"{ONE}credentials/", "GET", 200, 200),
+    Row(f"{ONE}credentials/", "POST", 503, 403, body={"name": "billing"}),
+    Row(CREDENTIAL, "GET", 200, 200),
+    Row(CREDENTIAL, "DELETE", 503, 403),
+    Row(f"{CREDENTIAL}reveal/", "POST", 200, 200),
+    Row(f"{ONE}topics/", "GET", 200, 200),
+    Row(f"{ONE}topics/", "POST", 503, 503, body={"name": "refunds"}),
+    Row(TOPIC, "GET", 200, 200),
+    Row(TOPIC, "PATCH", 503, 503, body={"description": "What was sold"}),
+    Row(TOPIC, "DELETE", 503, 403),
+    Row(f"{TOPIC}messages/", "GET", 503, 503),
+    Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),
+    Row("operations/<uuid:operation_id>/", "GET", 200, 200),
+    Row("operations/<uuid:operation_id>/retry/", "POST", 409, 403),  # it has not failed
+]
+
+
+def _address(world: World, pattern: str) -> str:
+    token = api_token_issue(actor=SYSTEM, tenant=world.acme, name="row").token
+    Topic.objects.get_or_create(cluster=world.cluster, name="invoices", state=TopicState.ACTIVE)
+    operation = Operation.objects.create(
+        tenant=world.acme,
+        cluster=world.cluster,
+        type=OperationType.CLUSTER_CREATE,
+        state=OperationState.COMPLETED,
+        resource=world.cluster.path,
+        requested_by="alice@example.com",
+    )
+    failover = Failover.objects.create(
+        operation=operation,
+        cluster=world.cluster,
+        group_name="broker-a",
+        kind=FailoverKind.PROMOTE,
+        requested_by="alice@example.com",
+        candidate_id=1,
+    )
+    values = {
+        "<slug:tenant>": "acme",
+        "<slug:cluster>": "orders",
+        "<topic:topic>": "invoices",
+        "<slug:access_key>": str(credential_list(world.cluster).get().access_key),
+        "<uuid:membership_id>": str(world.bob.memberships.get().pk),
+        "<uuid:token_id>": str(token.pk),
+        "<uuid:operation_id>": str(operation.pk),
+        "<slug:group>": "broker-a",
+        "<uuid:failover_id>": str(failover.pk),
+    }
+    for name, value in values.items():
+        pattern = pattern.replace(name, value)
+    return f"/api/v1/{pattern}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.pattern}")
+@pytest.mark.parametrize("who", ["owner", "teammate", "outsider", "anonymous"])
+def test_each_of_the_four_is_answered_as_their_role_says(
+    world: World, api: Callable[..., Json], row: Row, who: str
+) -> None:
+    answer = api(world.people[who]).call(row.method, _address(world, row.pattern), row.body)
+    assert answer.status_code == getattr(row, who), answer.content
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "tenant>" in row.pattern], ids=lambda row: row.pattern)
+def test_a_foreign_and_an_absent_tenant_look_alike(world: World, api: Callable[..., Json], row: Row) -> None:
+    foreign = _address(world, row.pattern)
+    absent = foreign.replace("/acme/", "/nothing/")
+    client = api(world.charlie)
+    answers = [client.call(row.method, path, row.body).json() for path in (foreign, absent)]
+    for answer in answers:
+        del answer["instance"], answer["request_id"]
+    assert answers[0] == answers[1]
+
+
+def test_every_address_and_method_of_the_api_has_a_row() -> None:
+    known = {(row.pattern, row.method) for row in ROWS}
+    found = set(_methods())
+    assert found == known
+
+
+def test_a_token_of_another_tenant_sees_nothing(world: World, api: Callable[..., Json]) -> None:
+    text = api_token_issue(actor=SYSTEM, tenant=world.globex, name="foreign", role="owner").text
+    assert api(token=text).call("GET", CLUSTER).status_code == 404
+
+
+def test_a_viewers_token_may_read_and_not_change(
+    world: World, api: Callable[..., Json], token: Callable[..., str]
+) -> None:
+    client = api(token=token(role="viewer"))
+    assert client.call("GET", CLUSTER).status_code == 200
+    assert client.call("DELETE", CLUSTER).status_code == 403
+
+
+def test_a_token_is_held_to_its_scopes(world: World, api: Callable[..., Json], token: Callable[..., str]) -> None:
+    client = api(token=token(role="owner", scopes=("read",)))
+    assert client.call("GET", CLUSTER).status_code == 200
+    answer = client.call("DELETE", CLUSTER)
+    assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")
+
+
+def test_a_members_own_token_dies_with_the_membership(world: World, api: Callable[..., Json]) -> None:
+    text = api_token_issue(actor=SYSTEM, tenant=world.acme, name="bob's", role="operator", user=world.bob).text
+    client = api(token=text)
+    assert client.call("GET", CLUSTER).status_code == 200
+    world.bob.memberships.all().delete()
+    assert client.call("GET", CLUSTER).status_code == 404
+
+
+def test_a_members_own_token_is_never_above_the_members_role(world: World, api: Callable[..., Json]) -> None:
+    text = api_token_issue(actor=SYSTEM, tenant=world.acme, name="bob's", role="owner", user=world.bob).text
+    assert api(token=text).call("DELETE", CLUSTER).status_code == 403
+
+
+def test_a_session_needs_the_csrf_token_to_change_anything(world: World) -> None:
+    client = Json(world.alice, enforce_csrf_checks=True)
+    assert client.call("PATCH", CLUSTER, {"name": "x"}).status_code == 403
+
+
+def test_the_control_planes_own_credential_looks_absent(world: World, api: Callable[..., Json]) -> None:
+    control = world.cluster.credentials.get(is_control=True)
+    client = api(world.alice)
+    assert client.call("GET", f"{CLUSTER}credentials/{control.access_key}/").status_code == 404
+    listed = client.call("GET", f"{CLUSTER}credentials/").json()["results"]
+    assert control.access_key not in {credential["access_key"] for credential in listed}
+
+
+def _methods() -> Iterator[tuple[str, str]]:
+    for pattern, view in _patterns(get_resolver().url_patterns, ""):
+        if not pattern.startswith("api/v1/"):
+            continue
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            if hasattr(view.view_class, method.lower()):
+                yield pattern.removeprefix("api/v1/"), method
+
+
+def _patterns(patterns: list[URLPattern | URLResolver], prefix: str) -> Iterator[tuple[str, Any]]:
+    for pattern in patterns:
+        path = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _patterns(pattern.url_patterns, path)
+        else:
+            yield path, pattern.callback

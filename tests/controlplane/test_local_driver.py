@@ -1,0 +1,163 @@
+"""The local driver against a real supervisord, with small programs in place of the daemons."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState
+from controlplane.provisioning.drivers.local import LocalDriver
+from controlplane.provisioning.errors import DriverError
+from tests.controlplane.real_supervisor import RealSupervisor
+
+SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
+ENDS = "import sys; sys.exit('the configuration is wrong: 100 %')"
+
+
+@pytest.fixture
+def process(supervisor: RealSupervisor) -> Iterator[Callable[..., DaemonProcess]]:
+    made: list[DaemonProcess] = []
+
+    def make(program: str = SLEEPS, configuration: str = "", **environment: str) -> DaemonProcess:
+        name = made[0].name if made else f"hw-{uuid.uuid4().hex[:12]}"
+        cluster_id = made[0].cluster_id if made else uuid.uuid4()
+        made.append(DaemonProcess(name, cluster_id, [sys.executable, "-c", program], configuration, environment))
+        supervisor.driver.files_write(cluster_id, {"file": "text"})
+        return made[-1]
+
+    yield make
+    for one in made:
+        supervisor.driver.process_remove(one.name)
+
+
+def state_of(driver: LocalDriver, process: DaemonProcess) -> ProcessState:
+    return driver.process_statuses([process.name])[process.name].state
+
+
+def wait(driver: LocalDriver, process: DaemonProcess, *states: ProcessState) -> None:
+    deadline = time.monotonic() + 60
+    while state_of(driver, process) not in states:
+        assert time.monotonic() < deadline, driver.process_statuses([process.name])
+        time.sleep(0.05)
+
+
+def pid_of(driver: LocalDriver, process: DaemonProcess) -> int | None:
+    return driver.process_statuses([process.name])[process.name].pid
+
+
+def test_a_started_process_runs_and_its_log_is_read(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    one = process()
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    assert supervisor.driver.log_tail(one.cluster_id, one.name, 5) == ["ready"]
+
+
+def test_starting_twice_starts_one_process(supervisor: RealSupervisor, process: Callable[..., DaemonProcess]) -> None:
+    one = process()
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    pid = pid_of(supervisor.driver, one)
+    supervisor.driver.process_start(one)
+    assert pid_of(supervisor.driver, one) == pid
+
+
+def test_a_changed_configuration_restarts_the_process(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    one = process(configuration="listenPort=1")
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    pid = pid_of(supervisor.driver, one)
+    supervisor.driver.process_start(process(configuration="listenPort=2"))
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    assert pid_of(supervisor.driver, one) != pid
+
+
+def test_a_killed_process_is_restarted(supervisor: RealSupervisor, process: Callable[..., DaemonProcess]) -> None:
+    one = process()
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    pid = pid_of(supervisor.driver, one)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while pid_of(supervisor.driver, one) in (pid, None):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_process_that_ends_at_once_is_told_with_its_last_words(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    one = process(ENDS)
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.BACKOFF)
+    assert "the configuration is wrong: 100 %" in supervisor.driver.log_tail(one.cluster_id, one.name, 5)
+
+
+def test_a_removed_process_is_stopped_and_forgotten(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    one = process()
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    supervisor.driver.process_remove(one.name)
+    assert state_of(supervisor.driver, one) == ProcessState.MISSING
+    assert not list((supervisor.state_dir / "supervisor" / "conf.d").glob(f"{one.name}*"))
+    supervisor.driver.process_remove(one.name)  # harmless
+
+
+def test_percent_signs_and_blanks_reach_the_process_unchanged(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    one = process("import os, time; print(os.environ['VALUE'], flush=True); time.sleep(600)", VALUE="50 % of %(x)s")
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    assert supervisor.driver.log_tail(one.cluster_id, one.name, 5) == ["50 % of %(x)s"]
+
+
+def test_files_are_private_and_go_with_the_cluster(supervisor: RealSupervisor) -> None:
+    cluster_id = uuid.uuid4()
+    supervisor.driver.files_write(cluster_id, {"broker-a-0/plain_acl.yml": "secret"})
+    path = supervisor.driver.cluster_dir(cluster_id) / "broker-a-0" / "plain_acl.yml"
+    assert path.read_text() == "secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    supervisor.driver.files_remove(cluster_id)
+    supervisor.driver.files_remove(cluster_id)
+    assert not supervisor.driver.cluster_dir(cluster_id).exists()
+
+
+def test_a_port_that_is_listened_on_is_not_free(supervisor: RealSupervisor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not supervisor.driver.port_is_free("127.0.0.1", port)
+    assert supervisor.driver.port_is_free("127.0.0.1", port)
+
+
+def test_a_name_cannot_lead_out_of_the_directory(supervisor: RealSupervisor) -> None:
+    with pytest.raises(DriverError):
+        supervisor.driver.process_remove("../../etc/passwd")
+
+
+@pytest.mark.parametrize("text", ["line\nbreak", "a ;comment", "a #comment"])
+def test_what_would_break_the_file_for_all_clusters_is_refused(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess], text: str
+) -> None:
+    with pytest.raises(DriverError):
+        supervisor.driver.process_start(process(text))
+    assert supervisor.driver.process_statuses([]) == {}
+
+
+def test_a_supervisor_that_is_away_is_a_driver_error(supervisor: RealSupervisor) -> None:
+    driver = LocalDriver(supervisor.state_dir, "/nowhere/supervisor.sock")
+    with pytest.raises(DriverError):
+        driver.process_statuses(["x"])

@@ -1,0 +1,121 @@
+"""The OpenAPI description, and requests made up from it: whatever comes in, nothing of ours breaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.management import call_command
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from controlplane.clusters.models import Operation, OperationState, OperationType
+from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.models import Topic, TopicState
+from controlplane.wsgi import application
+from tests.controlplane.world import SYSTEM, World
+
+EXAMPLES = 5
+KNOWN = {
+    "tenant": "acme",
+    "cluster": "orders",
+    "topic": "invoices",
+    "access_key": "HWFUZZ",
+    "group": "broker-a",
+    "operation_id": "6f0a2a53-6d0c-4a5c-9f3f-0b1f3f0a4c11",
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_connection() -> Iterator[None]:
+    """As Django's own test client does: requests end inside the test's transaction, which must stay open."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def bearer(world: World) -> dict[str, str]:
+    """The header of a token that may do everything in acme, where there is one of everything under the known names."""
+    Topic.objects.create(cluster=world.cluster, name=KNOWN["topic"], state=TopicState.ACTIVE)
+    world.cluster.credentials.filter(is_control=False).update(access_key=KNOWN["access_key"])
+    Operation.objects.create(
+        pk=KNOWN["operation_id"],
+        tenant=world.acme,
+        cluster=world.cluster,
+        type=OperationType.CLUSTER_CREATE,
+        state=OperationState.COMPLETED,
+        resource=world.cluster.path,
+        requested_by="alice@example.com",
+    )
+    text = api_token_issue(actor=SYSTEM, tenant=world.acme, name="fuzz", role="owner").text
+    return {"Authorization": f"Bearer {text}"}
+
+
+schema = schemathesis.openapi.from_wsgi("/api/v1/schema/?format=json", application)
+
+
+@schema.hook  # type: ignore[untyped-decorator]  # untyped upstream
+def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Lead to something that exists, mostly."""
+    return path_parameters and {name: KNOWN.get(name, value) for name, value in path_parameters.items()}
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+def test_made_up_requests_break_nothing(case: Any, bearer: dict[str, str]) -> None:
+    from django.core.cache import cache
+
+    cache.clear()  # the rate limit is another test's business
+    case.call_and_validate(
+        headers=bearer,
+        checks=[
+            _no_error_of_ours,
+            content_type_conformance,
+            response_schema_conformance,
+            status_code_conformance,
+        ],
+    )
+
+
+def _no_error_of_ours(context: Any, response: Any, case: Any) -> bool | None:
+    """503 is the cluster that does not answer: nothing listens on this one's ports."""
+    return True if response.status_code == 503 else not_a_server_error(context, response, case)
+
+
+def test_the_description_is_valid_and_without_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn", "--format", "openapi-json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["openapi"].startswith("3.1")
+
+
+def test_every_operation_may_answer_with_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("spectacular", "--format", "openapi-json")
+    document = json.loads(capsys.readouterr().out)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert "application/problem+json" in operation["responses"]["default"]["content"]
+
+
+def test_offsets_are_strings(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("spectacular", "--format", "openapi-json")
+    schemas = json.loads(capsys.readouterr().out)["components"]["schemas"]
+    for name, field in (("QueueOffsets", "max_offset"), ("Message", "queue_offset"), ("SentMessage", "queue_offset")):
+        assert schemas[name]["properties"][field]["type"] == "string"

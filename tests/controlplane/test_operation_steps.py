@@ -1,0 +1,264 @@
+"""The machine of compare-and-sets: claims, takeovers, waits, failures and retries. No daemon is involved."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from unittest.mock import patch
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from controlplane.clusters import operations
+from controlplane.clusters.models import (
+    ClusterState,
+    Operation,
+    OperationState,
+    OperationStep,
+    OperationType,
+    StepState,
+)
+from controlplane.clusters.operations import (
+    operation_retry,
+    operation_start,
+    operations_resume,
+    step_claim,
+    step_complete,
+    step_fail,
+    step_wait,
+)
+from controlplane.clusters.workflows import WORKFLOWS
+from controlplane.common.errors import Conflict
+from controlplane.provisioning.steps import STEPS
+from tests.controlplane.world import SYSTEM, World, make_operation
+
+
+@pytest.fixture
+def operation(world: World) -> Operation:
+    return make_operation(world.acme, "fresh")
+
+
+def steps_of(operation: Operation) -> list[OperationStep]:
+    return list(operation.steps.order_by("position"))
+
+
+def test_every_step_of_every_workflow_is_written(operation: Operation) -> None:
+    wanted = [definition.name for definition in WORKFLOWS[OperationType.CLUSTER_CREATE]]
+    assert [step.name for step in steps_of(operation)] == wanted
+
+
+def test_what_the_steps_do_is_known_for_each_and_for_no_other() -> None:
+    assert {definition.name for steps in WORKFLOWS.values() for definition in steps} == set(STEPS)
+
+
+def test_a_claimed_step_cannot_be_claimed_again(operation: Operation) -> None:
+    first = steps_of(operation)[0]
+    assert step_claim(first.pk) is not None
+    assert step_claim(first.pk) is None
+
+
+def test_a_step_is_not_claimed_before_its_turn(operation: Operation) -> None:
+    assert step_claim(steps_of(operation)[1].pk) is None
+
+
+def test_a_step_that_does_not_exist_is_not_claimed(db: None) -> None:
+    assert step_claim(uuid.uuid4()) is None
+
+
+def test_completing_a_step_enqueues_the_next(
+    operation: Operation, django_capture_on_commit_callbacks: Callable[..., list[Callable[[], None]]]
+) -> None:
+    first, second = steps_of(operation)[:2]
+    claim = step_claim(first.pk)
+    assert claim is not None
+    with (
+        patch.object(operations.current_app, "send_task") as send,
+        django_capture_on_commit_callbacks(execute=True),
+    ):
+        assert step_complete(claim)
+    assert [call.kwargs["args"] for call in send.call_args_list] == [[str(second.pk)]]
+
+
+def test_completing_the_last_step_completes_the_operation(operation: Operation) -> None:
+    for step in steps_of(operation):
+        claim = step_claim(step.pk)
+        assert claim is not None
+        assert step_complete(claim)
+    operation.refresh_from_db()
+    assert operation.state == OperationState.COMPLETED
+    assert operation.finished_at is not None
+
+
+def test_a_worker_that_lost_its_claim_changes_nothing(operation: Operation) -> None:
+    step = steps_of(operation)[0]
+    lost = step_claim(step.pk)
+    assert lost is not None
+    _expire(step)
+    operations_resume()
+    assert step_claim(step.pk) is not None
+    assert not step_complete(lost)
+    assert not step_wait(lost, delay_s=1, message="late")
+    assert not step_fail(lost, cause="late")
+    step.refresh_from_db()
+    assert step.state == StepState.RUNNING
+
+
+def test_a_step_of_a_dead_worker_is_put_back(operation: Operation) -> None:
+    step = steps_of(operation)[0]
+    step_claim(step.pk)
+    _expire(step)
+    assert operations_resume() == 1
+    step.refresh_from_db()
+    assert (step.state, step.claim) == (StepState.PENDING, None)
+
+
+def test_a_step_that_is_being_worked_on_is_left_alone(operation: Operation) -> None:
+    step_claim(steps_of(operation)[0].pk)
+    assert operations_resume() == 0
+
+
+def test_a_step_whose_message_was_lost_is_enqueued_again(operation: Operation) -> None:
+    OperationStep.objects.update(updated_at=timezone.now() - timedelta(minutes=1))
+    assert operations_resume() == 1
+    assert operations_resume() == 1  # it does not matter how often
+
+
+def test_a_waiting_step_is_not_claimed_before_its_time(operation: Operation) -> None:
+    step = steps_of(operation)[0]
+    claim = step_claim(step.pk)
+    assert claim is not None
+    assert step_wait(claim, delay_s=60, message="the port is not open yet")
+    assert step_claim(step.pk) is None
+    OperationStep.objects.filter(pk=step.pk).update(not_before=timezone.now())
+    assert step_claim(step.pk) is not None
+    step.refresh_from_db()
+    assert step.attempts == 2
+
+
+def test_a_failed_step_fails_operation_and_cluster_with_its_cause(operation: Operation) -> None:
+    operation.cluster.state = ClusterState.PROVISIONING
+    operation.cluster.save()
+    claim = step_claim(steps_of(operation)[0].pk)
+    assert claim is not None
+    step_fail(claim, cause="There is no free port.", hint="Delete something.")
+    operation.refresh_from_db()
+    operation.cluster.refresh_from_db()
+    wanted = {"cause": "There is no free port.", "hint": "Delete something.", "step": "allocate_ports"}
+    assert (operation.state, operation.error) == (OperationState.FAILED, wanted)
+    assert (operation.cluster.state, operation.cluster.error) == (ClusterState.FAILED, wanted)
+
+
+def test_a_failed_operation_runs_again_from_its_first_step(operation: Operation) -> None:
+    _fail(operation)
+    operation_retry(actor=SYSTEM, operation=operation)
+    operation.refresh_from_db()
+    operation.cluster.refresh_from_db()
+    assert (operation.state, operation.error) == (OperationState.IN_PROGRESS, None)
+    assert (operation.cluster.state, operation.cluster.error) == (ClusterState.PROVISIONING, None)
+    assert {step.state for step in steps_of(operation)} == {StepState.PENDING}
+
+
+def test_an_operation_that_has_not_failed_is_not_retried(operation: Operation) -> None:
+    with pytest.raises(Conflict):
+        operation_retry(actor=SYSTEM, operation=operation)
+
+
+def test_an_outdated_operation_is_not_retried(operation: Operation) -> None:
+    _fail(operation)
+    operation.cluster.state = ClusterState.DELETING
+    operation.cluster.save()
+    operation_start(actor=SYSTEM, cluster=operation.cluster, operation_type=OperationType.CLUSTER_DELETE)
+    with pytest.raises(Conflict):
+        operation_retry(actor=SYSTEM, operation=operation)
+    operation.refresh_from_db()
+    assert operation.state == OperationState.FAILED
+
+
+def test_a_cluster_has_one_operation_at_a_time(operation: Operation) -> None:
+    with pytest.raises(Conflict):
+        operation_start(actor=SYSTEM, cluster=operation.cluster, operation_type=OperationType.CLUSTER_DELETE)
+
+
+def test_a_broken_queue_does_not_break_the_request(
+    world: World, django_capture_on_commit_callbacks: Callable[..., list[Callable[[], None]]]
+) -> None:
+    with (
+        patch.object(operations.current_app, "send_task", side_effect=OSError("Redis is away")),
+        django_capture_on_commit_callbacks(execute=True),
+    ):
+        make_operation(world.acme, "fresh")
+    assert Operation.objects.filter(state=OperationState.IN_PROGRESS).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_workers_that_race_for_a_step_one_wins() -> None:
+    from tests.controlplane.world import make_world
+
+    step = steps_of(make_operation(make_world().acme, "fresh"))[0]
+    claims = _in_threads(8, lambda: step_claim(step.pk))
+    assert len([claim for claim in claims if claim is not None]) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_waited_for_anothers_lock_does_not_win_as_well() -> None:
+    """The second UPDATE blocks on the row until the first commits, and must then look at the row again."""
+    from tests.controlplane.world import make_world
+
+    step = steps_of(make_operation(make_world().acme, "fresh"))[0]
+    claims: list[object] = []
+    with transaction.atomic():
+        claims.append(step_claim(step.pk))
+        second = threading.Thread(target=lambda: claims.append(_and_close(lambda: step_claim(step.pk))))
+        second.start()
+        _until_somebody_waits_for_a_lock()
+    second.join()
+    assert [claim is not None for claim in claims] == [True, False]
+
+
+def _until_somebody_waits_for_a_lock() -> None:
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            row = cursor.fetchone()
+        if row is not None and row[0]:
+            return
+
+
+def _in_threads(count: int, function: Callable[[], object]) -> list[object]:
+    """Call the function from several threads at once, each with its own connection to the database."""
+    barrier = threading.Barrier(count)
+    results: list[object] = []
+
+    def run() -> None:
+        barrier.wait()
+        results.append(_and_close(function))
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def _and_close(function: Callable[[], object]) -> object:
+    try:
+        return function()
+    finally:
+        connection.close()
+
+
+def _fail(operation: Operation) -> None:
+    operation.cluster.state = ClusterState.PROVISIONING
+    operation.cluster.save()
+    claim = step_claim(steps_of(operation)[0].pk)
+    assert claim is not None
+    step_fail(claim, cause="it broke")
+    operation.refresh_from_db()
+
+
+def _expire(step: OperationStep) -> None:
+    OperationStep.objects.filter(pk=step.pk).update(lease_until=timezone.now() - timedelta(seconds=1))

@@ -1,0 +1,193 @@
+"""Tenants, members, roles and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from controlplane.accounts.authentication import token_authenticate
+from controlplane.accounts.models import ApiToken, User
+from controlplane.accounts.tokens import token_text_parse
+from controlplane.common.errors import Conflict, InvalidInput, NotAllowed
+from controlplane.common.models import AuditEvent
+from controlplane.tenants.models import Membership, Role
+from controlplane.tenants.rules import PERMISSIONS, actor_can
+from controlplane.tenants.services import (
+    membership_add,
+    membership_remove,
+    membership_update,
+    tenant_create,
+)
+from controlplane.tenants.token_services import api_token_issue, api_token_revoke
+from tests.controlplane.world import SYSTEM, Json, World
+
+
+def test_who_creates_a_tenant_owns_it(world: World) -> None:
+    tenant = tenant_create(actor=world.charlie, slug="initech", name="")
+    membership = Membership.objects.get(tenant=tenant)
+    assert (membership.user, membership.role, tenant.name) == (world.charlie, Role.OWNER, "initech")
+
+
+@pytest.mark.parametrize("slug", ["", "a", "Acme", "1st", "a--b", "-a", "a-", "ä", "x" * 40, "new", "api", "a b"])
+def test_a_bad_or_reserved_name_is_refused(world: World, slug: str) -> None:
+    with pytest.raises(InvalidInput):
+        tenant_create(actor=world.alice, slug=slug, name="")
+
+
+def test_a_taken_name_is_a_conflict(world: World) -> None:
+    with pytest.raises(Conflict):
+        tenant_create(actor=world.charlie, slug="acme", name="")
+
+
+def test_roles_include_those_below(world: World) -> None:
+    membership = world.bob.memberships.get()
+    allowed = []
+    for role in (Role.VIEWER, Role.MEMBER, Role.OPERATOR, Role.OWNER):
+        Membership.objects.filter(pk=membership.pk).update(role=role)
+        allowed.append({name for name in PERMISSIONS if actor_can(world.bob, name, world.acme)})
+    assert allowed[0] < allowed[1] < allowed[2] < allowed[3] == set(PERMISSIONS)
+
+
+def test_djangos_own_permission_check_asks_the_same_rules(world: World) -> None:
+    assert world.alice.has_perm("cluster.delete", world.acme)
+    assert not world.bob.has_perm("cluster.delete", world.acme)
+    assert not world.charlie.has_perm("cluster.view", world.acme)
+
+
+def test_a_deactivated_user_has_no_role(world: World) -> None:
+    world.alice.is_active = False
+    assert not actor_can(world.alice, "tenant.view", world.acme)
+
+
+def test_a_member_is_added_by_address_whatever_its_case(world: World) -> None:
+    membership = membership_add(actor=world.alice, tenant=world.acme, email=" Charlie@Example.COM ", role="viewer")
+    assert membership.user == world.charlie
+
+
+def test_somebody_who_has_not_signed_up_cannot_be_added(world: World) -> None:
+    with pytest.raises(InvalidInput):
+        membership_add(actor=world.alice, tenant=world.acme, email="nobody@example.com", role="viewer")
+
+
+def test_nobody_is_added_twice(world: World) -> None:
+    with pytest.raises(Conflict):
+        membership_add(actor=world.alice, tenant=world.acme, email="bob@example.com", role="viewer")
+
+
+def test_the_last_owner_stays(world: World) -> None:
+    membership = world.alice.memberships.get()
+    with pytest.raises(Conflict):
+        membership_remove(actor=world.alice, membership=membership)
+    with pytest.raises(Conflict):
+        membership_update(actor=world.alice, membership=membership, role=Role.VIEWER)
+
+
+def test_an_owner_may_go_when_there_is_another(world: World) -> None:
+    membership_update(actor=world.alice, membership=world.bob.memberships.get(), role=Role.OWNER)
+    membership_remove(actor=world.alice, membership=world.alice.memberships.get())
+    assert [member.user for member in world.acme.memberships.all()] == [world.bob]
+
+
+def test_members_may_leave_and_not_remove_others(world: World) -> None:
+    with pytest.raises(NotAllowed):
+        membership_remove(actor=world.bob, membership=world.alice.memberships.get())
+    membership_remove(actor=world.bob, membership=world.bob.memberships.get())
+    assert not world.bob.memberships.exists()
+
+
+def test_one_mailbox_is_one_user(db: None) -> None:
+    assert User.objects.create_user("Dora@Example.com").email == "dora@example.com"
+    assert User.objects.get_by_natural_key("DORA@example.com").email == "dora@example.com"
+
+
+def test_a_token_has_the_documented_form_and_only_its_hash_is_stored(world: World) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
+    text = token_text_parse(issued.text)
+    assert text is not None
+    assert issued.text == f"hw_test_{issued.token.public_id}_{text.secret}"
+    assert text.secret not in str(ApiToken.objects.values().get())
+
+
+def test_a_live_token_authenticates_and_tells_when_it_was_used(world: World) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
+    assert token_authenticate(issued.text) == issued.token
+    issued.token.refresh_from_db()
+    assert issued.token.last_used_at is not None
+
+
+def test_a_token_of_another_environment_is_nothing_here(world: World) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
+    assert token_authenticate(issued.text.replace("hw_test_", "hw_live_")) is None
+
+
+@pytest.mark.parametrize("text", ["", "hw_", "hw_test_zz_x", "hw_test_0123456789ab_short", "Bearer", "hw_test_é_x"])
+def test_what_is_no_token_is_no_token(text: str) -> None:
+    assert token_text_parse(text) is None
+
+
+def test_a_wrong_secret_is_refused(world: World) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
+    assert token_authenticate(issued.text[:-1] + ("A" if issued.text[-1] != "A" else "B")) is None
+
+
+def test_an_expired_token_is_refused(world: World) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci", days=1)
+    assert token_authenticate(issued.text) is not None
+    ApiToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert token_authenticate(issued.text) is None
+
+
+def test_a_revoked_token_is_refused_at_once(world: World) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
+    api_token_revoke(actor=world.alice, token=issued.token)
+    api_token_revoke(actor=world.alice, token=issued.token)  # twice is harmless
+    assert token_authenticate(issued.text) is None
+    assert AuditEvent.objects.filter(action="token.revoke").count() == 1
+
+
+def test_nobody_hands_out_more_than_they_hold(world: World, api: Callable[..., Json]) -> None:
+    Membership.objects.filter(user=world.bob).update(role=Role.OPERATOR)
+    with pytest.raises(NotAllowed):
+        api_token_issue(actor=world.bob, tenant=world.acme, name="up", role=Role.OWNER)
+    text = api_token_issue(
+        actor=world.alice, tenant=world.acme, name="narrow", role=Role.OWNER, scopes=("credentials",)
+    ).text
+    answer = api(token=text).call("POST", "/api/v1/tenants/acme/tokens/", {"name": "up"})
+    assert answer.status_code == 403
+
+
+def test_issue_token_prints_a_token_that_works(
+    world: World, api: Callable[..., Json], capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("issue_token", "acme")
+    text = capsys.readouterr().out.strip()
+    assert api(token=text).call("GET", "/api/v1/tenants/").json()["results"][0]["slug"] == "acme"
+
+
+def test_issue_token_for_no_tenant_says_so(world: World) -> None:
+    with pytest.raises(CommandError, match="nothing"):
+        call_command("issue_token", "nothing")
+
+
+def test_create_tenant_twice_is_harmless(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        call_command("create_tenant", "initech", "--owner", "charlie@example.com")
+    assert capsys.readouterr().out.split() == ["initech", "initech"]
+    assert Membership.objects.get(tenant__slug="initech").user == world.charlie
+
+
+def test_every_change_is_in_the_audit_trail_with_who_and_what(world: World, api: Callable[..., Json]) -> None:
+    api(world.alice).call("POST", "/api/v1/tenants/acme/members/", {"email": "charlie@example.com"})
+    event = AuditEvent.objects.get(action="member.add")
+    assert (event.actor, event.tenant_id) == ("alice@example.com", world.acme.pk)
+    assert event.details == {"email": "charlie@example.com", "role": "member"}
+    assert event.request_id
+    assert event.address == "127.0.0.1"
+
+
+def test_the_system_may_do_everything(world: World) -> None:
+    assert all(actor_can(SYSTEM, permission, world.acme) for permission in PERMISSIONS)

@@ -1,0 +1,183 @@
+"""The detector and the rule of loss-free promotion, as tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from controlplane.failover.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, cleanness_of, judge
+
+NOW = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
+
+
+def replica(replica_id: int, **changes: object) -> ReplicaView:
+    """A slave that is in sync, unless `changes` say otherwise."""
+    values: dict[str, object] = {
+        "replica_id": replica_id,
+        "sampled_at": NOW,
+        "last_seen_at": NOW,
+        "role": "slave",
+        "epoch": 3,
+        "log_epoch": 3,
+        "end_offset": 1000,
+        "held_offset": 1000,
+        "gap_bytes": 0,
+        "gap_messages": 0,
+        "in_sync": True,
+        "accepts_sends": False,
+        "promotable": True,
+        **changes,
+    }
+    return ReplicaView(**values)  # type: ignore[arg-type]  # a dictionary has one type for all values
+
+
+def master(replica_id: int = 0, **changes: object) -> ReplicaView:
+    return replica(replica_id, **{"role": "master", "accepts_sends": True, **changes})
+
+
+def away(view: ReplicaView, seconds: float = 30, **changes: object) -> ReplicaView:
+    """The same replica, which has not answered for so long."""
+    since = NOW - timedelta(seconds=seconds)
+    values = {name: getattr(view, name) for name in view.__dataclass_fields__}
+    return ReplicaView(**{**values, "unreachable_since": since, "last_seen_at": since, "in_sync": None, **changes})
+
+
+def group(*replicas: ReplicaView, in_sync_replicas: int = 2) -> GroupView:
+    return GroupView(name="broker-a", in_sync_replicas=in_sync_replicas, replicas=replicas, leader_id=0)
+
+
+def test_a_master_with_slaves_in_sync_is_healthy() -> None:
+    verdict = judge(group(master(), replica(1)), NOW)
+    assert (verdict.state, verdict.master_id) == (GroupState.HEALTHY, 0)
+    assert verdict.sentences == ("broker-a: replica 0 leads, and 1 slave is in sync.",)
+
+
+def test_without_samples_nothing_is_known() -> None:
+    assert judge(group(ReplicaView(replica_id=0), replica(1)), NOW).state == GroupState.UNKNOWN
+
+
+def test_old_samples_are_not_called_healthy() -> None:
+    assert judge(group(master(), replica(1)), NOW + timedelta(minutes=1)).state == GroupState.UNKNOWN
+
+
+def test_a_slave_that_is_away_is_told_and_so_is_what_that_means_for_sends() -> None:
+    verdict = judge(group(master(), away(replica(1))), NOW)
+    assert verdict.state == GroupState.DEGRADED
+    assert "Replica 1 of broker-a has not answered since 04:59:30 UTC." in verdict.sentences
+    assert any("SLAVE_NOT_AVAILABLE" in sentence for sentence in verdict.sentences)
+
+
+def test_a_slave_behind_is_told_with_its_gap() -> None:
+    verdict = judge(group(master(), replica(1, in_sync=False, gap_bytes=512), in_sync_replicas=1), NOW)
+    assert verdict.sentences == ("Replica 1 of broker-a is not in sync: 512 bytes behind.",)
+
+
+def test_a_master_that_refuses_sends_says_why() -> None:
+    verdict = judge(group(master(accepts_sends=False, refusal="the disk is full"), replica(1)), NOW)
+    assert verdict.sentences[0] == "The master of broker-a refuses sends: the disk is full."
+
+
+def test_a_master_that_missed_one_sample_is_not_dead_yet() -> None:
+    verdict = judge(group(away(master(), seconds=1), replica(1)), NOW)
+    assert (verdict.state, verdict.cleanness) == (GroupState.DEGRADED, None)
+
+
+def test_a_master_is_dead_since_its_process_ended_if_that_is_known() -> None:
+    ended = NOW - timedelta(seconds=9)
+    verdict = judge(group(away(master(), seconds=6, process_ended_at=ended), replica(1)), NOW)
+    assert (verdict.state, verdict.master_dead_since) == (GroupState.NO_MASTER, ended)
+
+
+def test_a_master_whose_process_ended_a_moment_ago_is_given_the_time_of_a_restart() -> None:
+    ended = NOW - timedelta(seconds=1)
+    verdict = judge(group(away(master(), seconds=1, process_ended_at=ended), replica(1)), NOW)
+    assert verdict.state == GroupState.DEGRADED
+
+
+def test_a_dead_master_is_told_with_reads_and_the_way_out() -> None:
+    verdict = judge(group(away(master()), replica(1)), NOW)
+    assert verdict.sentences == (
+        "In broker-a the master, replica 0, is dead since 04:59:30 UTC: sends fail.",
+        "Reads go on from replica 1.",
+        "Replica 1 can be promoted: replica 1 holds everything that was acknowledged.",
+    )
+
+
+def test_when_nobody_answers_nothing_is_offered() -> None:
+    verdict = judge(group(away(master()), away(replica(1))), NOW)
+    assert (verdict.state, verdict.candidates) == (GroupState.NO_MASTER, ())
+    assert "nothing can be read either" in verdict.sentences[1]
+
+
+def test_a_former_master_that_came_back_and_may_not_lead_alone_can_be_promoted() -> None:
+    verdict = judge(group(replica(0), away(replica(1))), NOW)
+    assert verdict.sentences[0] == "No replica of broker-a leads: sends fail."
+    assert verdict.candidates == (0,)
+    assert verdict.cleanness is not None
+    assert verdict.cleanness.clean
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "wanted"),
+    [
+        ({"held_offset": 900}, {"held_offset": 1000}, [2, 1]),
+        ({"log_epoch": 4, "held_offset": 10}, {"held_offset": 1000}, [1, 2]),
+        ({}, {}, [1, 2]),
+        ({"promotable": False}, {}, [2]),
+        ({"held_offset": None}, {}, [2]),
+    ],
+)
+def test_candidates_are_ranked_by_last_epoch_then_held_offset(
+    one: dict[str, object], two: dict[str, object], wanted: list[int]
+) -> None:
+    ranked = candidates_ranked(group(away(master()), replica(1, **one), replica(2, **two)))
+    assert [found.replica_id for found in ranked] == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "candidate", "clean"),
+    [
+        ("sync, 2 replicas, master away: 1 answer suffices", group(away(master()), replica(1)), 1, True),
+        ("sync, 3 replicas, master away: 2 answers suffice", group(away(master()), replica(1), replica(2)), 1, True),
+        ("sync, 3 replicas, two away", group(away(master()), replica(1), away(replica(2))), 1, False),
+        (
+            "sync, 3 replicas, the shorter log",
+            group(away(master()), replica(1, held_offset=900), replica(2)),
+            1,
+            False,
+        ),
+        ("async, master away", group(away(master()), replica(1), in_sync_replicas=1), 1, False),
+        ("async, the master answers and is level", group(replica(0), replica(1), in_sync_replicas=1), 1, True),
+        (
+            "async, the master answers and has more",
+            group(replica(0, held_offset=1200, end_offset=1200), replica(1), in_sync_replicas=1),
+            1,
+            False,
+        ),
+        ("the candidate is away", group(away(master()), away(replica(1))), 1, False),
+        (
+            "a longer log of an older epoch counts less",
+            group(away(master()), replica(1, log_epoch=4, held_offset=10), replica(2)),
+            1,
+            True,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_clean_means_that_what_was_acknowledged_is_on_the_candidate(
+    name: str, view: GroupView, candidate: int, clean: bool
+) -> None:
+    assert cleanness_of(view, candidate).clean is clean
+
+
+def test_what_is_at_risk_is_counted_from_the_masters_last_word() -> None:
+    dead = away(master(end_offset=1500, held_offset=1500))
+    cleanness = cleanness_of(group(dead, replica(1, gap_messages=5), in_sync_replicas=1), 1)
+    assert (cleanness.bytes_at_risk, cleanness.messages_at_risk) == (500, 5)
+
+
+def test_what_nobody_knows_is_not_zero() -> None:
+    dead = away(master(end_offset=None, held_offset=None))
+    cleanness = cleanness_of(group(dead, replica(1), in_sync_replicas=1), 1)
+    assert (cleanness.bytes_at_risk, cleanness.messages_at_risk) == (None, None)

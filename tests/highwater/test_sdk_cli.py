@@ -1,0 +1,184 @@
+"""The command line against a running cluster: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from highwater import Message, Producer
+from highwater.cli import app
+from tests.highwater.cluster import Cluster
+from tests.highwater.collector import wait_until
+
+pytestmark = pytest.mark.parametrize("cluster", ["highwater"], indirect=True)
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    """One run of the program, with nothing of the cluster in its environment but what is given."""
+    clean = {"HIGHWATER_ENDPOINT": "", "NAMESRV_ADDR": "", "HIGHWATER_KEY": "", "HIGHWATER_SECRET": ""}
+    return CliRunner().invoke(app, ["admin", *arguments], env={**clean, **environment}, catch_exceptions=False)
+
+
+def succeed(*arguments: str) -> str:
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def as_json(*arguments: str) -> Any:
+    return json.loads(succeed(*arguments, "--json"))
+
+
+@pytest.fixture
+def n(cluster: Cluster) -> tuple[str, str]:
+    return ("-n", cluster.namesrv)
+
+
+def test_clusters_are_listed(cluster: Cluster, n: tuple[str, str]) -> None:
+    (row,) = as_json("clusterList", *n)
+    assert (row["cluster"], row["broker"], row["id"]) == ("DefaultCluster", cluster.broker_name, 0)
+    assert row["address"] == cluster.broker_address
+    assert cluster.broker_address in succeed("clusterList", *n, "-c", "DefaultCluster")
+
+
+def test_a_topic_is_made_shown_and_deleted(cluster: Cluster, n: tuple[str, str], unique: str) -> None:
+    made = succeed("updateTopic", *n, "-t", unique, "-c", "DefaultCluster", "-r", "2", "-w", "3", "-o", "false")
+    assert made == f"topic {unique} is on {cluster.broker_address}\n"
+    wait_until(lambda: {"topic": unique} in as_json("topicList", *n), "the topic is listed")
+    (row,) = as_json("topicRoute", *n, "-t", unique)
+    assert (row["read_queues"], row["write_queues"]) == (2, 3)
+    assert as_json("topicClusterList", *n, "-t", unique) == [{"cluster": "DefaultCluster"}]
+    succeed("deleteTopic", *n, "-t", unique, "-c", "DefaultCluster")
+    wait_until(lambda: run("topicRoute", *n, "-t", unique).exit_code == 5, "the topic is gone")
+
+
+def test_system_topics_are_listed_only_when_asked_for(n: tuple[str, str], topic: str) -> None:
+    shown = [row["topic"] for row in as_json("topicList", *n)]
+    everything = [row["topic"] for row in as_json("topicList", *n, "--all")]
+    assert topic in shown
+    assert {"TBW102", "DefaultCluster"} & set(everything)
+    assert not {"TBW102", "DefaultCluster"} & set(shown)
+
+
+def test_a_message_is_sent_and_found_again(n: tuple[str, str], topic: str) -> None:
+    sent = as_json("sendMessage", *n, "-t", topic, "-p", "grüße", "-k", "k1 k2", "-c", "paid")
+    assert sent["status"] == "SEND_OK"
+    place = ["-b", sent["broker"], "-i", str(sent["queue"])]
+    by_id = as_json("queryMsgById", *n, "-i", sent["offset_message_id"])
+    by_offset = as_json("queryMsgByOffset", *n, "-t", topic, *place, "-o", str(sent["queue_offset"]))
+    assert (by_id["body"], by_id["tags"], by_id["keys"]) == ("grüße", "paid", "k1 k2")
+    assert by_offset["message_id"] == by_id["message_id"] == sent["message_id"]
+    (row,) = as_json("consumeMessage", *n, "-t", topic)
+    assert (row["body"], row["offset"]) == ("grüße", 0)
+    assert run("queryMsgByOffset", *n, "-t", topic, *place, "-o", "99").exit_code == 5
+
+
+def test_messages_are_listed_in_a_span_of_time(n: tuple[str, str], topic: str, producer: Producer) -> None:
+    queue = producer.publish_queues(topic)[0]
+    for number in range(40):
+        producer.send(Message(topic, b"%d" % number), queue=queue)
+    assert len(as_json("consumeMessage", *n, "-t", topic)) == 40
+    assert len(as_json("consumeMessage", *n, "-t", topic, "-c", "5")) == 5
+    assert as_json("consumeMessage", *n, "-t", topic, "-e", "2000-01-01T00:00:00") == []
+    assert as_json("consumeMessage", *n, "-t", topic, "-s", "2100-01-01T00:00:00") == []
+
+
+def test_a_topics_state_is_shown_and_what_is_unknown_is_not_zero(
+    n: tuple[str, str], topic: str, producer: Producer
+) -> None:
+    producer.send(Message(topic, b"x"), queue=producer.publish_queues(topic)[0])
+    rows = as_json("topicStatus", *n, "-t", topic)
+    assert [row["max_offset"] for row in rows] == [1, 0, 0, 0]
+    assert [row["last_updated"] is None for row in rows] == [False, True, True, True]
+    assert " -" in succeed("topicStatus", *n, "-t", topic)
+
+
+def test_a_group_is_made_shown_reset_and_deleted(n: tuple[str, str], topic: str, producer: Producer) -> None:
+    group = f"g-{topic}"
+    producer.send(Message(topic, b"x"), queue=producer.publish_queues(topic)[0])
+    succeed("updateSubGroup", *n, "-g", group, "-c", "DefaultCluster", "-s", "true", "-r", "3")
+    (config,) = as_json("getConsumerConfig", *n, "-g", group)
+    assert (config["retry_max_times"], config["enabled"]) == (3, True)
+    assert as_json("consumerConnection", *n, "-g", group) == []
+    offsets = as_json("resetOffsetByTime", *n, "-g", group, "-t", topic, "-s", "-1")
+    assert [row["offset"] for row in offsets] == [1, 0, 0, 0]
+    assert group in {row["group"] for row in as_json("consumerProgress", *n)}
+    succeed("deleteSubGroup", *n, "-g", group, "-c", "DefaultCluster", "-r", "true")
+    assert group not in {row["group"] for row in as_json("consumerProgress", *n)}
+
+
+def test_a_groups_progress_is_shown(cluster: Cluster, n: tuple[str, str], topic: str, producer: Producer) -> None:
+    from tests.highwater.collector import Collector
+
+    producer.send(Message(topic, b"x"))
+    collector = Collector()
+    with cluster.consumer(f"g-{topic}", collector, topic):
+        collector.wait(1)
+        (member,) = as_json("consumerConnection", *n, "-g", f"g-{topic}")
+        assert member["language"] == "PYTHON"
+    assert "Consume Diff Total: 0" in succeed("consumerProgress", *n, "-g", f"g-{topic}")
+
+
+def test_a_brokers_state_and_configuration_are_shown(cluster: Cluster, n: tuple[str, str]) -> None:
+    assert "bootTimestamp" in as_json("brokerStatus", *n, "-b", cluster.broker_address)
+    assert as_json("getBrokerConfig", *n, "-b", cluster.broker_address)["brokerName"] == cluster.broker_name
+    assert "brokerName" in succeed("getBrokerConfig", *n, "-c", "DefaultCluster")
+
+
+def test_write_permission_is_taken_and_given(cluster: Cluster, n: tuple[str, str], topic: str) -> None:
+    assert as_json("wipeWritePerm", *n, "-b", cluster.broker_name)["topics"] > 0
+    assert as_json("topicRoute", *n, "-t", topic)[0]["write_queues"] == 0
+    assert as_json("addWritePerm", *n, "-b", cluster.broker_name)["topics"] > 0
+    assert as_json("topicRoute", *n, "-t", topic)[0]["write_queues"] == 4
+
+
+def test_values_are_kept_and_forgotten(n: tuple[str, str], unique: str) -> None:
+    assert succeed("updateKvConfig", *n, "-s", unique, "-k", "k", "-v", "v") == f"{unique}/k is set\n"
+    assert succeed("deleteKvConfig", *n, "-s", unique, "-k", "k") == f"{unique}/k is gone\n"
+
+
+def test_the_cluster_may_be_named_by_the_environment(cluster: Cluster) -> None:
+    assert run("clusterList", HIGHWATER_ENDPOINT=cluster.namesrv).exit_code == 0
+    assert run("clusterList", NAMESRV_ADDR=cluster.namesrv).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "complaint"),
+    [
+        (["clusterList"], 2, "HIGHWATER_ENDPOINT"),
+        (["clusterList", "-n", "nonsense"], 2, "host:port"),
+        (["clusterList", "-n", "127.0.0.1:1"], 3, "cannot connect"),
+        (["clusterList", "-n", "127.0.0.1:1", "--access-key", "k"], 2, "go together"),
+        (["topicRoute"], 2, "topic"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_exit_codes_tell_what_went_wrong(
+    cluster: Cluster, arguments: list[str], exit_code: int, complaint: str
+) -> None:
+    done = run(*arguments)
+    assert done.exit_code == exit_code
+    assert complaint in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_refusal_is_one_line_on_standard_error(n: tuple[str, str]) -> None:
+    done = run("queryMsgById", *n, "-i", "nonsense")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("highwater: 'nonsense' is not a message id")
+
+
+def test_without_rights_the_exit_code_says_so(running_clusters: Any, cluster: Cluster) -> None:
+    secured: Cluster = running_clusters.get("highwater", secured=True)
+    arguments = ["getBrokerConfig", "-n", secured.namesrv, "-b", secured.broker_address]
+    assert run(*arguments).exit_code == 4
+    credentials = secured.credentials
+    assert credentials is not None
+    assert (
+        run(*arguments, "--access-key", credentials.access_key, "--secret-key", credentials.secret_key).exit_code == 0
+    )
+    environment = {"HIGHWATER_KEY": credentials.access_key, "HIGHWATER_SECRET": credentials.secret_key}
+    assert run(*arguments, **environment).exit_code == 0

@@ -1,0 +1,54 @@
+"""How the command line reads and writes times, bodies and attributes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from highwater import ConfigurationError
+from highwater._cli_format import body_text, parse_time, time_text
+from highwater._cli_topics import parse_attributes
+
+
+def test_times_are_read_as_people_and_mqadmin_write_them() -> None:
+    at = parse_time("2026-01-31T23:59:58.123+00:00")
+    assert at == 1769903998123
+    assert parse_time("1769903998123") == at
+    assert parse_time("2026-01-31#23:59:58:123") == parse_time("2026-01-31T23:59:58.123")
+    assert parse_time("-1") == -1
+    assert abs(parse_time("now") - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-01-31#25:00:00:000"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a time"):
+        parse_time(text)
+
+
+def test_a_time_is_written_with_its_offset() -> None:
+    written = time_text(1769903998123)
+    assert written is not None
+    assert parse_time(written) == 1769903998123
+    assert time_text(None) is None
+
+
+def test_a_body_is_shown_as_text_or_else_in_hexadecimal() -> None:
+    assert body_text("grüße".encode()) == "grüße"
+    assert body_text(b"\xff\x00") == "hex:ff00"
+
+
+def test_a_body_that_was_cut_says_so() -> None:
+    assert body_text(b"x" * 1000, 10) == "xxxxxxxxxx … (1000 bytes in all)"
+    assert body_text(b"\xff" * 1000, 2) == "hex:ffff … (1000 bytes in all)"
+
+
+def test_attributes_are_read_in_rocketmqs_form() -> None:
+    assert parse_attributes("+message.type=FIFO,+a=b") == {"message.type": "FIFO", "a": "b"}
+    assert parse_attributes("") == {}
+
+
+@pytest.mark.parametrize("text", ["+a", "-a", "=b"])
+def test_what_is_no_attribute_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="not an attribute"):
+        parse_attributes(text)

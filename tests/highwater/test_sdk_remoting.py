@@ -1,0 +1,237 @@
+"""Requests and answers over one connection per address, against scripted servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from highwater import Credentials, errors
+from highwater._client import ClientInstance, make_options
+from highwater._remoting import RemotingClient
+from mqwire.acl import signature_matches
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from tests.highwater.scripted import scripted_server
+
+pytestmark = pytest.mark.anyio
+
+CODE = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+@asynccontextmanager
+async def remoting(credentials: Credentials | None = None) -> AsyncIterator[RemotingClient]:
+    async with anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks, credentials=credentials)
+        yield client
+        await client.aclose()
+        tasks.cancel_scope.cancel()
+
+
+def request(body: bytes = b"") -> RemotingCommand:
+    return RemotingCommand.request(CODE, body=body)
+
+
+async def test_answers_find_their_requests_in_whatever_order_they_come() -> None:
+    async def echo_later(request: RemotingCommand) -> RemotingCommand:
+        # The first request is answered last.
+        await anyio.sleep(0.05 / (1 + int(bytes(request.body))))
+        return request.reply(body=request.body)
+
+    answers: dict[int, bytes] = {}
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=echo_later) as server, remoting() as client:
+
+        async def ask(number: int) -> None:
+            answer = await client.invoke(server.address, request(str(number).encode()), 5000)
+            answers[number] = bytes(answer.body)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(ask, number)
+        assert server.connection_count == 1
+    assert answers == {number: str(number).encode() for number in range(50)}
+
+
+async def test_a_request_that_is_not_answered_in_time_raises_and_leaves_the_connection_alone() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        with pytest.raises(errors.RequestTimeoutError, match=r"within 50 ms"):
+            await client.invoke(server.address, request(), 50)
+        server.scripts[CODE] = lambda request: request.reply()
+        await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 1
+
+
+async def test_an_answer_that_comes_too_late_is_dropped() -> None:
+    async def late(request: RemotingCommand) -> RemotingCommand:
+        await anyio.sleep(0.1)
+        return request.reply()
+
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=late) as server, remoting() as client:
+        with pytest.raises(errors.RequestTimeoutError):
+            await client.invoke(server.address, request(), 20)
+        await anyio.sleep(0.15)
+        server.scripts[CODE] = lambda request: request.reply(remark="mine")
+        assert (await client.invoke(server.address, request(), 5000)).remark == "mine"
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_connection_whole() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        with anyio.move_on_after(0.05):
+            await client.invoke(server.address, request(bytes(1_000_000)), 5000)
+        server.scripts[CODE] = lambda request: request.reply()
+        await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 1
+
+
+async def test_when_the_connection_breaks_everyone_who_waits_is_told() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        told: list[errors.HighwaterError] = []
+
+        async def ask() -> None:
+            with pytest.raises(errors.ConnectionLostError) as caught:
+                await client.invoke(server.address, request(), 5000)
+            told.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+            await server.seen(CODE, 3)
+            await server.drop_connections()
+        assert len({id(error) for error in told}) == 3
+        assert all(error.retryable for error in told)
+
+
+async def test_after_a_connection_broke_the_next_request_makes_a_new_one() -> None:
+    async with scripted_server() as server, remoting() as client:
+        await client.invoke(server.address, request(), 5000)
+        await server.drop_connections()
+        await server.all_gone()
+        await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 2
+
+
+async def test_where_nobody_listens_the_error_says_so_and_is_retryable() -> None:
+    async with remoting() as client:
+        with pytest.raises(errors.ConnectError, match=r"cannot connect to 127.0.0.1:1\b") as caught:
+            await client.invoke("127.0.0.1:1", request(), 5000)
+        assert caught.value.retryable
+
+
+async def test_after_a_failed_dial_the_next_requests_fail_at_once() -> None:
+    async with remoting() as client:
+        with pytest.raises(errors.ConnectError):
+            await client.invoke("127.0.0.1:1", request(), 5000)
+        with pytest.raises(errors.ConnectError, match="next try in"):
+            await client.invoke("127.0.0.1:1", request(), 5000)
+
+
+async def test_bytes_that_are_not_the_protocol_break_the_connection_with_a_clear_error() -> None:
+    page = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: page) as server, remoting() as client:
+        with pytest.raises(errors.ProtocolError, match="does not speak the remoting protocol"):
+            await client.invoke(server.address, request(), 5000)
+
+
+async def test_a_broken_frame_behind_a_good_answer_does_not_spoil_the_answer() -> None:
+    def answer(request: RemotingCommand) -> bytes:
+        return request.reply(remark="good").encode() + b"\xff" * 8
+
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=answer) as server, remoting() as client:
+        assert (await client.invoke(server.address, request(), 5000)).remark == "good"
+
+
+async def test_requests_of_the_server_are_served() -> None:
+    async with scripted_server() as server, remoting() as client:
+        seen: list[str] = []
+
+        async def handle(address: str, request: RemotingCommand) -> RemotingCommand:
+            seen.append(address)
+            return request.reply(remark="served")
+
+        client.handle(RequestCode.GET_CONSUMER_RUNNING_INFO, handle)
+        await client.invoke(server.address, request(), 5000)
+        await server.send_to_all(RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO))
+        await server.responded()
+        assert seen == [server.address]
+        assert server.responses[0].remark == "served"
+
+
+async def test_a_request_of_the_server_that_nobody_serves_is_answered_as_not_supported() -> None:
+    async with scripted_server() as server, remoting() as client:
+        await client.invoke(server.address, request(), 5000)
+        await server.send_to_all(RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE))
+        await server.responded()
+        assert server.responses[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_handler_that_fails_is_answered_as_a_system_error_and_ends_nothing() -> None:
+    async with scripted_server() as server, remoting() as client:
+
+        async def handle(address: str, request: RemotingCommand) -> RemotingCommand:
+            raise RuntimeError("a bug")
+
+        client.handle(RequestCode.GET_CONSUMER_RUNNING_INFO, handle)
+        await client.invoke(server.address, request(), 5000)
+        await server.send_to_all(RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO))
+        await server.responded()
+        assert server.responses[0].code == ResponseCode.SYSTEM_ERROR
+        await client.invoke(server.address, request(), 5000)
+
+
+async def test_with_credentials_every_request_is_signed() -> None:
+    async with scripted_server() as server, remoting(Credentials("key", "secret", "token")) as client:
+        await client.invoke(server.address, request(b"body"), 5000)
+        await client.invoke_oneway(server.address, request(), 5000)
+        for signed in await server.seen(CODE, 2):
+            assert signed.ext_fields["AccessKey"] == "key"
+            assert signed.ext_fields["SecurityToken"] == "token"
+            assert signature_matches(signed, "secret")
+
+
+async def test_what_was_sent_one_way_is_on_its_way_before_the_client_stops() -> None:
+    async with scripted_server() as server:
+        async with remoting() as client:
+            for _ in range(200):
+                one_way = RemotingCommand.request(CODE, body=bytes(1000), oneway=True)
+                await client.invoke_oneway(server.address, one_way, 5000)
+        assert len(await server.seen(CODE, 200)) == 200
+
+
+async def test_a_client_that_was_stopped_dials_no_more() -> None:
+    async with scripted_server() as server, anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks)
+        await client.aclose()
+        with pytest.raises(errors.ClientStateError):
+            await client.invoke(server.address, request(), 5000)
+
+
+async def test_an_error_of_the_callers_own_code_comes_through_unwrapped() -> None:
+    options = make_options("127.0.0.1:1", credentials=None, timeout_ms=1000, use_tls=False)
+    client = ClientInstance(options)
+
+    async def use() -> None:
+        await client.start()
+        try:
+            raise KeyError("mine")
+        finally:
+            await client.stop()
+
+    with pytest.raises(KeyError):
+        await use()
+
+
+async def test_a_callers_timeout_around_a_client_ends_it_cleanly() -> None:
+    options = make_options("127.0.0.1:1", credentials=None, timeout_ms=1000, use_tls=False)
+    started = time.monotonic()
+    with anyio.move_on_after(0.05) as scope:
+        client = ClientInstance(options)
+        await client.start()
+        try:
+            await anyio.sleep(30)
+        finally:
+            await client.stop()
+    assert scope.cancelled_caught
+    assert time.monotonic() - started < 20

@@ -1,0 +1,218 @@
+"""Master and slave under a stock Java client's load: killed, stopped, cut off. What was acknowledged outlives a promotion.
+
+Synchronous replication and flush; the producer sends each message at most once, so nothing may be there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import NameServerDaemon, ReplicaGroup
+from tests.interop.clients import Cluster, DriverProcess
+from tests.interop.content import Plan, plans
+from tests.processes import wait_until
+from tests.remoting import create_topic
+from tests.replication.network import HERE, Network, network, why_not
+from tests.replication.replicas import promote, read_all, status, wait_level
+
+TOPIC = "under-load"
+QUEUES = 2
+BURST = 150
+CONF = {"flushDiskType": "SYNC_FLUSH", "haSendHeartbeatInterval": "1000", "haMaxTimeSlaveNotCatchup": "3000"}
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Load:
+    """Bursts from one Java producer, and what became of each message."""
+
+    def __init__(self, client: DriverProcess, group: ReplicaGroup) -> None:
+        self._client = client
+        self._cluster = Cluster(group.namesrv)
+        self.sent: list[Plan] = []
+        self.outcomes: list[dict[str, Any]] = []
+
+    def burst(self) -> bool:
+        """Sends one burst; tells whether all of it was acknowledged."""
+        burst = plans(f"load-{len(self.sent)}", BURST, sizes=[100, 1024], first_index=len(self.sent))
+        self.sent.extend(burst)
+        made = self._client.produce(
+            self._cluster,
+            TOPIC,
+            burst,
+            mode="async",
+            group="under-load",
+            retries=0,
+            timeout_ms=1500,
+            poll_ms=500,  # 30 s by default: how long a stock client writes to the old master
+        )
+        self.outcomes.extend(made)
+        return all(outcome["status"] == "SEND_OK" for outcome in made)
+
+    @property
+    def acknowledged(self) -> set[str]:
+        return {outcome["seed"] for outcome in self.outcomes if outcome["status"] == "SEND_OK"}
+
+
+def during(load: Load, fault: Callable[[], None]) -> None:
+    """Runs ``fault`` under load, and sends until it is over and then a whole burst is acknowledged."""
+    failures: list[BaseException] = []
+    over = threading.Event()
+
+    def run() -> None:
+        try:
+            wait_until(lambda: len(load.outcomes) >= 2 * BURST, timeout_s=60, what="the load has begun")
+            fault()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            over.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        while not over.is_set():
+            if not load.burst():
+                over.wait(0.1)
+    finally:
+        thread.join()
+    if failures:
+        raise failures[0]
+    wait_until(load.burst, timeout_s=60, what="a whole burst is acknowledged again")
+
+
+def assert_nothing_is_lost(load: Load, group: ReplicaGroup, master: int) -> None:
+    stored = Counter(
+        message.properties["KEYS"] for queue in range(QUEUES) for message in read_all(group[master], TOPIC, queue=queue)
+    )
+    keys = {plan["seed"]: plan["keys"] for plan in load.sent}
+    acknowledged = load.acknowledged
+    assert acknowledged
+    lost = [seed for seed in acknowledged if not stored[keys[seed]]]
+    assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged messages are lost: {sorted(lost)[:5]}"
+    assert max(stored.values()) == 1
+
+
+def assert_logs_are_the_same(group: ReplicaGroup) -> None:
+    end = status(group[0]).end_offset
+    assert status(group[1]).end_offset == end
+    first, second = (
+        b"".join(path.read_bytes() for path in sorted((group[number].folder / "store" / "commitlog").iterdir()))[:end]
+        for number in (0, 1)
+    )
+    assert first == second
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[ReplicaGroup]:
+    with ReplicaGroup.start(tmp_path, CONF, synchronous=True) as running:
+        wait_level(running)
+        create_topic(running[0].address, TOPIC, queues=QUEUES, namesrv=running.namesrv)
+        yield running
+
+
+def test_nothing_acknowledged_is_lost_when_the_master_is_killed(
+    java_client: DriverProcess, group: ReplicaGroup
+) -> None:
+    load = Load(java_client, group)
+
+    def fault() -> None:
+        group[0].kill()
+        promote(group, 1)
+        group[0].start()
+        wait_level(group, 1)
+
+    during(load, fault)
+    assert len(load.acknowledged) < len(load.sent), "no send was interrupted: this run shows nothing"
+    assert_nothing_is_lost(load, group, 1)
+    wait_level(group, 1)
+    assert_logs_are_the_same(group)
+
+
+def test_nothing_acknowledged_is_lost_when_the_master_stands_still_and_wakes_after_the_promotion(
+    java_client: DriverProcess, group: ReplicaGroup
+) -> None:
+    load = Load(java_client, group)
+
+    def fault() -> None:
+        os.kill(group[0].pid, signal.SIGSTOP)
+        promote(group, 1)
+        threading.Event().wait(2.0)
+        os.kill(group[0].pid, signal.SIGCONT)
+        wait_until(lambda: status(group[0]).role == "slave", timeout_s=20, what="the old master steps down")
+        wait_level(group, 1)
+
+    during(load, fault)
+    assert len(load.acknowledged) < len(load.sent), "no send was interrupted: this run shows nothing"
+    assert_nothing_is_lost(load, group, 1)
+    wait_level(group, 1)
+    assert_logs_are_the_same(group)
+
+
+def test_nothing_acknowledged_is_lost_when_the_slave_is_killed_and_comes_back(
+    java_client: DriverProcess, group: ReplicaGroup
+) -> None:
+    load = Load(java_client, group)
+
+    def fault() -> None:
+        group[1].kill()
+        threading.Event().wait(1.0)
+        assert status(group[0]).followers[0].gap_bytes > 0, "nothing waits for the slave: this run shows nothing"
+        group[1].start()
+        wait_level(group)
+
+    during(load, fault)
+    assert_nothing_is_lost(load, group, 0)
+    wait_level(group)
+    assert_logs_are_the_same(group)
+
+
+@pytest.fixture
+def places() -> Iterator[Network]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with network(2) as made:
+        yield made
+
+
+def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_master_off(
+    java_client: DriverProcess, places: Network, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        names = NameServerDaemon(tmp_path / "namesrv", host=places.address(HERE)).start()
+        group = stack.enter_context(
+            ReplicaGroup.start(
+                tmp_path,
+                CONF,
+                synchronous=True,
+                name_server=names,
+                hosts=[places.address(0), places.address(1)],
+                command_prefixes=[places.prefix(0), places.prefix(1)],
+            )
+        )
+        wait_level(group)
+        create_topic(group[0].address, TOPIC, queues=QUEUES, namesrv=group.namesrv)
+        load = Load(java_client, group)
+
+        def fault() -> None:
+            places.isolate(0)
+            promote(group, 1)
+            threading.Event().wait(2.0)
+            places.rejoin(0)
+            wait_until(lambda: status(group[0]).role == "slave", timeout_s=30, what="the old master steps down")
+            wait_level(group, 1)
+
+        during(load, fault)
+        assert_nothing_is_lost(load, group, 1)
+        wait_level(group, 1)
+        assert_logs_are_the_same(group)

@@ -1,0 +1,188 @@
+"""Real replicas: pulling, promotion, fencing, rejoining, and what survives each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from highwater import BrokerError, Message, SendStatus
+from mqwire.codes import ResponseCode, SerializeType
+from tests.bench.load import run_sends, send_frames
+from tests.daemons import ReplicaGroup
+from tests.processes import wait_until
+from tests.remoting import create_topic
+from tests.replication.replicas import (
+    admin,
+    demote,
+    producer,
+    promote,
+    read_all,
+    registered,
+    send_raw,
+    send_until_ok,
+    status,
+    wait_level,
+    wait_registered,
+)
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[ReplicaGroup]:
+    """Two replicas under synchronous replication and flush."""
+    with ReplicaGroup.start(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, synchronous=True) as running:
+        wait_level(running)
+        create_topic(running[0].address, TOPIC, queues=1, namesrv=running.namesrv)
+        yield running
+
+
+@pytest.fixture
+def asynchronous(tmp_path: Path) -> Iterator[ReplicaGroup]:
+    with ReplicaGroup.start(tmp_path) as running:
+        wait_level(running)
+        create_topic(running[0].address, TOPIC, queues=1, namesrv=running.namesrv)
+        yield running
+
+
+def bodies(group: ReplicaGroup, number: int, topic: str = TOPIC) -> list[bytes]:
+    return [message.body for message in read_all(group[number], topic)]
+
+
+def test_a_slave_holds_what_was_acknowledged_byte_for_byte(group: ReplicaGroup) -> None:
+    assert [send_raw(group[0], TOPIC, b"%d" % number) for number in range(20)] == [ResponseCode.SUCCESS] * 20
+    assert status(group[1]).held_offset == status(group[0]).end_offset
+    wait_until(
+        lambda: bodies(group, 1) == [b"%d" % number for number in range(20)], timeout_s=10, what="readers see it"
+    )
+    logs = [next((group[number].folder / "store" / "commitlog").iterdir()).read_bytes() for number in (0, 1)]
+    assert logs[0] == logs[1]
+
+
+def test_a_promotion_moves_the_role_without_a_restart_and_the_old_master_follows(group: ReplicaGroup) -> None:
+    wait_registered(group, {0: 0, 1: 1})
+    assert send_raw(group[0], TOPIC, b"before") == ResponseCode.SUCCESS
+    told = demote(group, 0)
+    assert (told.role, told.accepts_sends, told.end_offset) == ("slave", False, status(group[1]).end_offset)
+    assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
+    promoted = promote(group, 1)
+    assert (promoted.role, promoted.epoch) == ("master", told.epoch + 1)
+    assert registered(group)[0] == group[1].address, "brokerId 0 has moved before the answer"
+    wait_level(group, 1)
+    wait_registered(group, {0: 1, 1: 0})
+    assert send_raw(group[1], TOPIC, b"after") == ResponseCode.SUCCESS
+    assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
+    wait_until(lambda: bodies(group, 0) == [b"before", b"after"], timeout_s=10, what="the old master serves as a slave")
+
+
+def test_of_two_promotions_from_one_epoch_one_wins(group: ReplicaGroup) -> None:
+    epoch = demote(group, 0).epoch
+    promote(group, 1, epoch + 1)
+    wait_level(group, 1)  # by now replica 0 has seen the new epoch too
+    with admin(group) as client, pytest.raises(BrokerError, match="epoch"):
+        client.promote(group[0].address, group.name, 0, expected_epoch=epoch, new_epoch=epoch + 1)
+    assert [status(group[number]).role for number in (0, 1)] == ["slave", "master"]
+
+
+def test_a_killed_master_comes_back_as_a_slave_of_the_promoted_one(group: ReplicaGroup) -> None:
+    assert send_raw(group[0], TOPIC, b"acknowledged") == ResponseCode.SUCCESS
+    group[0].kill()
+    promote(group, 1)
+    assert send_raw(group[1], TOPIC, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
+    group[0].start()
+    wait_level(group, 1)
+    wait_registered(group, {0: 1, 1: 0})
+    assert send_raw(group[1], TOPIC, b"together") == ResponseCode.SUCCESS
+    assert bodies(group, 1) == [b"acknowledged", b"alone", b"together"]
+    wait_until(lambda: bodies(group, 0) == bodies(group, 1), timeout_s=10, what="both show the same")
+
+
+def test_a_promoted_replica_leads_again_after_a_restart_of_itself(group: ReplicaGroup) -> None:
+    demote(group, 0)
+    epoch = promote(group, 1).epoch
+    wait_level(group, 1)
+    group[1].kill()
+    group[1].start()
+    wait_until(lambda: status(group[1]).accepts_sends, timeout_s=20, what="replica 1 leads again")
+    assert status(group[1]).epoch > epoch
+    wait_level(group, 1)
+    assert send_raw(group[1], TOPIC) == ResponseCode.SUCCESS
+
+
+def test_a_master_without_its_slave_waits_for_it_before_it_leads_again(group: ReplicaGroup) -> None:
+    group[1].kill()
+    group[0].kill()
+    group[0].start()
+    told = status(group[0])
+    assert (told.accepts_sends, told.role) == (False, "slave")
+    assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
+    group[1].start()
+    wait_until(lambda: status(group[0]).accepts_sends, timeout_s=20, what="replica 0 leads again")
+
+
+def test_a_former_master_cuts_what_the_new_one_never_had_and_keeps_it_aside(asynchronous: ReplicaGroup) -> None:
+    group = asynchronous
+    assert send_raw(group[0], TOPIC, b"both") == ResponseCode.SUCCESS
+    wait_level(group)
+    group[1].kill()
+    lost = [b"lost %d" % number for number in range(3)]
+    assert [send_raw(group[0], TOPIC, body) for body in lost] == [ResponseCode.SUCCESS] * 3
+    group[0].kill()
+    group[1].start()
+    promote(group, 1)
+    assert send_raw(group[1], TOPIC, b"new") == ResponseCode.SUCCESS
+    group[0].start()
+    wait_level(group, 1)
+    wait_until(lambda: bodies(group, 0) == [b"both", b"new"], timeout_s=10, what="replica 0 shows the new master's log")
+    with admin(group) as client:
+        (cut,) = client.diverged_list(group[0].address)
+        kept = client.diverged_read(group[0].address, cut.name)
+    assert cut.messages == 3
+    assert [message.body for message in kept.messages] == lost
+
+
+def test_a_slave_survives_its_masters_restart_and_an_empty_one_fetches_from_the_start(
+    asynchronous: ReplicaGroup,
+) -> None:
+    group = asynchronous
+    for number in range(50):
+        assert send_raw(group[0], TOPIC, b"%d" % number) == ResponseCode.SUCCESS
+    wait_level(group)
+    group[0].kill()
+    group[0].start()
+    wait_until(lambda: status(group[0]).accepts_sends, timeout_s=20, what="the master leads again")
+    group[1].kill()
+    for path in sorted((group[1].folder / "store").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert send_raw(group[0], TOPIC, b"50") == ResponseCode.SUCCESS
+    group[1].start()
+    wait_level(group)
+    wait_until(lambda: len(bodies(group, 1)) == 51, timeout_s=10, what="the empty slave has everything")
+
+
+def test_our_producer_writes_again_after_a_promotion(group: ReplicaGroup) -> None:
+    with producer(group) as sender:
+        assert sender.send(Message(TOPIC, b"one")).status is SendStatus.SEND_OK
+        group[0].kill()
+        promote(group, 1)
+        group[0].start()
+        send_until_ok(sender, TOPIC, b"two")
+    assert b"two" in bodies(group, 1)
+
+
+def test_a_slave_catches_up_while_messages_keep_coming(asynchronous: ReplicaGroup) -> None:
+    group = asynchronous
+    frames = send_frames(TOPIC, size_bytes=1024, queues=1, count=256, serialize_type=SerializeType.JSON)
+    group[1].kill()
+    run_sends(group[0].address, frames, in_flight=64, seconds=1.0)
+    behind = status(group[0]).end_offset
+    load = threading.Thread(target=run_sends, args=(group[0].address, frames), kwargs={"in_flight": 16, "seconds": 3.0})
+    load.start()
+    group[1].start()
+    wait_until(lambda: status(group[1]).end_offset > behind, timeout_s=20, what="the slave has caught up meanwhile")
+    load.join()
+    wait_level(group)
+    assert status(group[1]).epoch_map == status(group[0]).epoch_map

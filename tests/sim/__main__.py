@@ -1,0 +1,92 @@
+"""Campaigns: `./dev sim --mode sync --seeds 1000`. See README.md."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.sim.planted_bugs import BUGS, PlantedBug
+from tests.sim.world import FLUSHES, MODES, Outcome, run_seed
+
+_PROGRESS_S = 5.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 1 after a violation."""
+    parser = argparse.ArgumentParser(
+        prog="./dev sim", description="Simulates broker groups under faults, seed by seed."
+    )
+    parser.add_argument("--mode", choices=MODES, default="sync")
+    parser.add_argument("--flush", choices=FLUSHES, default="sync", help="flushDiskType")
+    parser.add_argument("--seeds", type=int, help="how many (100)")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--trace", action="store_true", help="print every line of the trace")
+    parser.add_argument(
+        "--planted-bugs", action="store_true", help="look for each planted bug instead, for at most --seeds seeds (200)"
+    )
+    options = parser.parse_args(arguments)
+    logging.disable(logging.CRITICAL)  # the trace tells it all
+    if options.planted_bugs:
+        return find_planted_bugs(options.first_seed, options.seeds or 200)
+    return campaign(options.mode, options.flush, options.first_seed, options.seeds or 100, show=options.trace)
+
+
+def find_planted_bugs(first_seed: int, seeds: int) -> int:
+    """Every one must be found; the exit status is how many were not."""
+    missed = 0
+    for bug in BUGS:
+        began_s = time.monotonic()
+        found = find(bug, first_seed, seeds)
+        missed += found is None
+        what = f"NOT FOUND within {seeds} seeds" if found is None else f"seed {found.seed}: {found.violation}"
+        print(
+            f"{bug.name} ({bug.mode}, {bug.flush} flush, {time.monotonic() - began_s:.0f} s)\n    {what[:160]}",
+            flush=True,
+        )
+    return missed
+
+
+def find(bug: PlantedBug, first_seed: int, seeds: int) -> Outcome | None:
+    """The first seed that finds it."""
+    with bug.patch():
+        for seed in range(first_seed, first_seed + seeds):
+            outcome = run_seed(bug.mode, bug.flush, seed, replicas=bug.replicas)
+            if outcome.violation is not None:
+                return outcome
+    return None
+
+
+def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, show: bool) -> int:
+    """Run seeds until one fails."""
+    counts: Counter[str] = Counter()
+    began_s = told_s = time.monotonic()
+    for seed in range(first_seed, first_seed + seeds):
+        outcome = run_seed(mode, flush, seed, show=show)
+        counts.update(outcome.counts)
+        if outcome.violation is not None:
+            tell_failure(mode, flush, outcome, shown=show)
+            return 1
+        if time.monotonic() - told_s > _PROGRESS_S:
+            told_s = time.monotonic()
+            done = seed - first_seed + 1
+            print(f"  {done} of {seeds} seeds, {done / (told_s - began_s):.1f} each second", flush=True)
+    print(f"{mode}, {flush} flush: {seeds} seeds, no violation, {time.monotonic() - began_s:.0f} s")
+    for name, count in sorted(counts.items()):
+        print(f"  {count:>9} {name}")
+    return 0
+
+
+def tell_failure(mode: str, flush: str, outcome: Outcome, *, shown: bool) -> None:
+    """What happened last, and how to see it again."""
+    if not shown:
+        print("\n".join(outcome.last_lines[-40:]))
+    print(f"\nseed {outcome.seed}: {outcome.violation}")
+    print(f"again: ./dev sim --mode {mode} --flush {flush} --first-seed {outcome.seed} --seeds 1 --trace")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

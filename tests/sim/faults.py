@@ -1,0 +1,191 @@
+"""What goes wrong: each seed has its own selection of kinds and its own pace (swarm testing)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sim.machine import Machine
+    from tests.sim.world import World
+
+
+class Faults:
+    """Happens until `stopped`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loop = world.loop
+        self.stopped = False
+        random = world.loop.random
+        kinds: list[tuple[Callable[[], None], float]] = [
+            (self._kill, 3.0),
+            (self._power_cut, 2.0),
+            (self._power_cut_of_all, 0.5),
+            (self._die_in_the_middle, 3.0),
+            (self._pause, 2.0),
+            (self._partition, 3.0),
+            (self._one_way, 2.0),
+            (self._slow_disk, 1.0),
+            (self._sync_error, 0.7),
+            (self._name_server_restart, 0.5),
+            (self._failover, 1.5),
+            (self._two_failovers, 0.7),
+            (self._switchover, 2.0),
+            (self._mistake, 1.0),
+        ]
+        if world.mode != "single":
+            kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
+            kinds.append((self._replace_disk, 0.6))
+        self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
+        self._mean_s = random.choice((0.4, 0.8, 1.5))
+        world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
+        world.network.doubling = random.choice((0.0, 0.01, 0.05))
+        world.network.slow = random.choice((0.0, 0.01, 0.05))
+        control = world.control_plane
+        control.failovers = random.choice((0.2, 0.7, 1.0))
+        control.unclean = random.choice((0.0, 0.0, 0.3)) if world.mode == "sync" else random.choice((0.0, 0.3, 0.8))
+
+    def run(self) -> None:
+        self._loop.after(self._loop.random.expovariate(1 / self._mean_s), self._strike)
+
+    def _strike(self) -> None:
+        if self.stopped:
+            return
+        kinds, weights = zip(*self._kinds, strict=True)
+        self._loop.random.choices(kinds, weights)[0]()
+        self.run()
+
+    def _later(self, mean_s: float, action: Callable[[], None]) -> None:
+        def unless_stopped() -> None:
+            if not self.stopped:
+                action()
+
+        self._loop.after(self._loop.random.expovariate(1 / mean_s), unless_stopped)
+
+    def _machine(self) -> Machine:
+        return self._loop.random.choice(self._world.machines)
+
+    # --- processes and disks
+
+    def _kill(self) -> None:
+        machine = self._machine()
+        machine.kill()
+        self._later(0.7, machine.start)
+
+    def _power_cut(self) -> None:
+        machine = self._machine()
+        machine.power_cut()
+        self._later(1.0, machine.start)
+
+    def _power_cut_of_all(self) -> None:
+        for machine in self._world.machines:
+            machine.power_cut()
+            self._later(1.0, machine.start)
+
+    def _die_in_the_middle(self) -> None:
+        machine = self._machine()
+        if machine.process is None:
+            machine.start()
+        random = self._loop.random
+        machine.die_within(random.randrange(12), power_cut=random.random() < 0.5)
+        self._later(2.0, machine.start)
+
+    def _pause(self) -> None:
+        machine = self._machine()
+        machine.pause()
+        self._later(1.5, machine.resume)
+
+    def _slow_disk(self) -> None:
+        machine = self._machine()
+        machine.sync_mean_s = self._loop.random.choice((0.02, 0.2, 1.0))
+
+        def well() -> None:
+            machine.sync_mean_s = 0.003
+
+        self._later(2.0, well)
+
+    def _sync_error(self) -> None:
+        machine = self._machine()
+        machine.disk.fail_syncs = 1
+
+        def restart() -> None:
+            machine.disk.fail_syncs = 0
+            machine.kill()
+            machine.start()
+
+        self._later(3.0, restart)
+
+    def _replace_disk(self) -> None:
+        """As operators are told to: a slave only, stopped until its master has left it out, and one at a time."""
+        control = self._world.control_plane
+        machine = self._machine()
+        leaders = [other.name for other in self._world.machines if other.process and other.process.replica.leads]
+        if leaders != [control.leader] or machine.name in leaders or control.replaced:
+            return
+        control.replaced.add(machine.name)
+        machine.kill()
+        machine.out_of_service = True
+
+        def replaced() -> None:
+            machine.out_of_service = False
+            machine.replace_disk()
+            machine.start()
+
+        self._loop.after(self._world.max_time_not_level_s + 1.0, replaced)
+
+    # --- network
+
+    def _partition(self) -> None:
+        """One endpoint hears nobody of the group and is heard by nobody, or only the others are."""
+        machine = self._machine()
+        names = [other.name for other in self._world.machines if other is not machine]
+        if self._loop.random.random() < 0.5:
+            names += self._world.name_server_names
+        if self._loop.random.random() < 0.3:
+            names.append(self._world.control_plane.name)
+        self._block([(machine.name, name) for name in names] + [(name, machine.name) for name in names])
+
+    def _one_way(self) -> None:
+        machine = self._machine()
+        names = [other.name for other in self._world.machines if other is not machine]
+        names += [*self._world.name_server_names, self._world.control_plane.name, *self._world.client_names]
+        names = [name for name in names if self._loop.random.random() < 0.5]
+        if self._loop.random.random() < 0.5:
+            self._block([(machine.name, name) for name in names])
+        else:
+            self._block([(name, machine.name) for name in names])
+
+    def _block(self, pairs: list[tuple[str, str]]) -> None:
+        self._loop.note(f"cut off: {sorted(pairs)}")
+        self._world.network.blocked.update(pairs)
+        self._later(2.0, lambda: self._world.network.blocked.difference_update(pairs))
+
+    def _name_server_restart(self) -> None:
+        self._loop.random.choice(self._world.name_servers).restart()
+
+    # --- decrees
+
+    def _failover(self) -> None:
+        control = self._world.control_plane
+        control.start(control.failover())
+
+    def _two_failovers(self) -> None:
+        self._failover()
+        self._loop.after(self._loop.random.random() * 0.05, self._failover)
+
+    def _switchover(self) -> None:
+        control = self._world.control_plane
+        control.start(control.switchover(self._machine().name))
+
+    def _unclean(self) -> None:
+        control = self._world.control_plane
+        control.start(control.promote_unclean(self._machine().name))
+
+    def _mistake(self) -> None:
+        control = self._world.control_plane
+        name = self._machine().name
+        if self._loop.random.random() < 0.5:
+            control.start(control.mistaken_promotion(name))
+        else:
+            control.start(control.mistaken_demotion(name))

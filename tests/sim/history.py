@@ -1,0 +1,175 @@
+"""What happened to each message, as an observer sees it who looks into every process: the basis of the verdict.
+
+Raises Violation as soon as something happens that must never happen; the rest is judged at the end (verdict.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from brokerd.replica.epoch_map import EpochMap
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try to send one message; its body is unlike any other's."""
+
+    number: int
+    body: bytes
+    queue_id: int
+    code: str = "no answer"
+    queue_offset: int = -1
+    copies: list[Copy] = field(default_factory=list)  # every append by a leader
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Where a leader appended a message."""
+
+    node: str
+    epoch: int
+    physical_offset: int
+    end_offset: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """A log of the past, of which a range is gone for a reason that may cost messages and was told.
+
+    An unclean promotion: everything that the candidate's log does not hold. A power cut with ASYNC_FLUSH: what the disk lost.
+    """
+
+    why: str
+    epochs: EpochMap
+    end_offset: int
+    below_epoch: int  # an unclean promotion: records of older epochs only
+    lost_from: int | None  # a power cut: this log's records from here on
+
+    def explains(self, copy: Copy) -> bool:
+        held = self.epochs.contains(copy.epoch) and copy.end_offset <= self.epochs.end_of(copy.epoch, self.end_offset)
+        if self.lost_from is None:
+            return copy.epoch < self.below_epoch and not held
+        return held and copy.end_offset > self.lost_from
+
+
+@dataclass(slots=True)
+class Seen:
+    """A message that a reader was shown, where it was, and whether enough replicas held it."""
+
+    attempt: int
+    copy: Copy
+    safe: bool
+
+
+class History:
+    """The observer."""
+
+    def __init__(self, *, mode: str, in_sync_replicas: int) -> None:
+        self.mode = mode
+        self.in_sync_replicas = in_sync_replicas
+        self.attempts: list[Attempt] = []
+        self.by_body: dict[bytes, Attempt] = {}
+        self.lost_ranges: list[LostRange] = []
+        self.counts: Counter[str] = Counter()
+        self.holders: Callable[[Copy], list[str]] = lambda copy: []  # whose disks hold a record, whatever they say
+        self.seen: dict[tuple[int, int, int], Seen] = {}  # by queue, offset, attempt
+        self._leaders: dict[int, str] = {}
+        self._told_epochs: dict[str, int] = {}
+        self._acknowledged_in: dict[int, str] = {}
+        self._confirmed: dict[tuple[str, int], int] = {}
+        # (epoch of the record, its offset) of everything that a leader has confirmed; value: by enough replicas.
+        self.confirmed_records: dict[tuple[int, int], bool] = {}
+
+    # --- clients
+
+    def sending(self, queue_id: int, body: bytes) -> Attempt:
+        attempt = Attempt(len(self.attempts), body, queue_id)
+        self.attempts.append(attempt)
+        self.by_body[body] = attempt
+        return attempt
+
+    def answered(self, attempt: int, code: str, queue_offset: int) -> None:
+        """The client got (or gave up on) its answer."""
+        self.attempts[attempt].code = code
+        self.attempts[attempt].queue_offset = queue_offset
+        self.counts[code] += 1
+
+    # --- brokers
+
+    def appended(self, attempt: int, copy: Copy) -> None:
+        self.attempts[attempt].copies.append(copy)
+
+    def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
+        """A broker said SEND_OK: enough disks must hold the record now, or have been told to give it up."""
+        holders = self.holders(copy)
+        if len(holders) < self.in_sync_replicas and not self.may_be_lost(copy):
+            raise Violation(f"{node} acknowledged {copy} when only {holders} held it")
+        other = self._acknowledged_in.setdefault(epoch, node)
+        if other != node:
+            raise Violation(f"epoch {epoch}: both {other} and {node} acknowledged")
+
+    def told(self, node: str, epoch: int) -> None:
+        """A process may have told its epoch, by an answer or as a promise: no later one of that machine may know less."""
+        before = self._told_epochs.get(node, 0)
+        if epoch < before:
+            raise Violation(f"{node} has forgotten epoch {before}: it is in epoch {epoch}")
+        self._told_epochs[node] = epoch
+
+    def disk_replaced(self, node: str) -> None:
+        """A new disk knows nothing."""
+        self._told_epochs.pop(node, None)
+
+    def promoted(self, node: str, expected_epoch: int, epoch_before: int) -> None:
+        """A decree was taken."""
+        if expected_epoch != epoch_before:
+            raise Violation(f"{node} was promoted from epoch {epoch_before} by a decree that expected {expected_epoch}")
+
+    def granted(self, node: str, own_log: tuple[int, int], claimants_log: tuple[int, int]) -> None:
+        """A replica agreed that a restarted leader leads; both logs as (last epoch, end offset)."""
+        if claimants_log < own_log:
+            raise Violation(f"{node} holds {own_log} and agreed that one leads who holds {claimants_log}")
+
+    def leads(self, epoch: int, process: str) -> None:
+        """A process leads in that epoch. A restarted one is another process."""
+        other = self._leaders.setdefault(epoch, process)
+        if other != process:
+            raise Violation(f"epoch {epoch}: both {other} and {process} led")
+
+    def confirm_offset(self, node: str, epoch: int, offset: int) -> None:
+        """A leader's confirmOffset is that now."""
+        before = self._confirmed.get((node, epoch), 0)
+        if offset < before:
+            raise Violation(f"epoch {epoch}: confirmOffset of {node} fell from {before} to {offset}")
+        self._confirmed[(node, epoch)] = offset
+
+    def read(self, node: str, attempt: Attempt, queue_offset: int, epoch: int, start: int, end: int) -> None:
+        """A reader was shown a message."""
+        confirmed = self.confirmed_records.get((epoch, start))
+        if confirmed is None:
+            raise Violation(f"{node} showed message {attempt.number} at {start} before any leader had confirmed it")
+        key = (attempt.queue_id, queue_offset, attempt.number)
+        seen = self.seen.get(key)
+        if seen is None:
+            self.seen[key] = Seen(attempt.number, Copy(node, epoch, start, end, queue_offset), confirmed)
+            self.counts["read"] += 1
+
+    # --- what may be lost
+
+    def unclean_promotion(self, new_epoch: int, epochs: EpochMap, end_offset: int) -> None:
+        """An operator promoted a replica that may lack something, and was told so."""
+        self.counts["unclean promotions"] += 1
+        self.lost_ranges.append(LostRange("unclean promotion", EpochMap(epochs.entries), end_offset, new_epoch, None))
+
+    def power_cut(self, epochs: EpochMap, end_offset: int, left_until: int) -> None:
+        """A disk forgot what was not synced; only ASYNC_FLUSH may lose messages so."""
+        self.lost_ranges.append(LostRange("power cut", EpochMap(epochs.entries), end_offset, 0, left_until))
+
+    def may_be_lost(self, copy: Copy) -> bool:
+        return any(lost.explains(copy) for lost in self.lost_ranges)

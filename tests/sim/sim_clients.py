@@ -1,0 +1,122 @@
+"""Senders that believe in a leader, rightly or not, and readers that read from any replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mqwire.names import MASTER_ID
+from tests.sim.event_loop import EventLoop
+from tests.sim.history import History
+from tests.sim.network import Answer, Network
+from tests.sim.sim_requests import Members, Read, ReadAnswer, Send, SendAnswer
+
+QUEUES = 2
+TIMEOUT_S = 2.0
+
+
+class _Client:
+    def __init__(self, loop: EventLoop, network: Network, name: str) -> None:
+        self.loop = loop
+        self.network = network
+        self.name = name
+        self.stopped = False
+        network.join(self)
+
+    def arrive(self, action: Callable[[], None]) -> None:
+        action()
+
+    def handle(self, request: Any, answer: Answer) -> None:
+        raise TypeError("nobody asks a client")
+
+
+class Sender(_Client):
+    """Sends one message after the other; asks the name servers who leads only when it must, as RocketMQ's clients do."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        network: Network,
+        history: History,
+        name: str,
+        *,
+        replicas: list[str],
+        name_servers: list[str],
+        pause_s: float,
+    ) -> None:
+        super().__init__(loop, network, name)
+        self._history = history
+        self._replicas = replicas
+        self._name_servers = name_servers
+        self._believed = replicas[0]
+        self._pause_s = pause_s
+        self._sent = 0
+        self.acknowledged = 0
+
+    def run(self) -> None:
+        if not self.stopped:
+            self.loop.after(self.loop.random.expovariate(1 / self._pause_s), self._send)
+
+    def _send(self) -> None:
+        random = self.loop.random
+        if random.random() < 0.02:  # an old route, or none: it may send to anyone
+            self._believed = random.choice(self._replicas)
+        self._sent += 1
+        body = f"{self.name}-{self._sent:05d}-".encode() + b"." * random.choice((0, 10, 60, 60, 200, 900))
+        attempt = self._history.sending(random.randrange(QUEUES), body)
+
+        def answered(answer: SendAnswer | None) -> None:
+            code, offset = ("timeout", -1) if answer is None else (answer.code, answer.queue_offset)
+            self._history.answered(attempt.number, code, offset)
+            if code == "SEND_OK":
+                self.acknowledged += 1
+            if code in ("SEND_OK", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT", "FLUSH_DISK_TIMEOUT"):
+                self.run()
+            else:
+                self._look_for_the_leader()
+
+        self.network.call(
+            self,
+            self._believed,
+            Send(attempt.number, attempt.queue_id, body),
+            answered,
+            timeout_s=TIMEOUT_S,
+            may_double=False,
+        )
+
+    def _look_for_the_leader(self) -> None:
+        def answered(answer: dict[int, str] | None) -> None:
+            if answer:
+                self._believed = answer.get(MASTER_ID, self._believed)
+            self.loop.after(0.1, self.run)
+
+        server = self.loop.random.choice(self._name_servers)
+        self.network.call(self, server, Members(), answered, timeout_s=0.5)
+
+
+class Reader(_Client):
+    """Reads on where it is, each time from another replica."""
+
+    def __init__(self, loop: EventLoop, network: Network, name: str, *, replicas: list[str], pause_s: float) -> None:
+        super().__init__(loop, network, name)
+        self._replicas = replicas
+        self._pause_s = pause_s
+        self._offsets = [0] * QUEUES
+
+    def run(self) -> None:
+        if not self.stopped:
+            self.loop.after(self.loop.random.expovariate(1 / self._pause_s), self._read)
+
+    def _read(self) -> None:
+        random = self.loop.random
+        queue_id = random.randrange(QUEUES)
+        if random.random() < 0.1:
+            self._offsets[queue_id] = max(0, self._offsets[queue_id] - random.randrange(50))
+
+        def answered(answer: ReadAnswer | None) -> None:
+            if answer is not None and answer.messages:
+                self._offsets[queue_id] = answer.next_offset
+            self.run()
+
+        target = random.choice(self._replicas)
+        self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)

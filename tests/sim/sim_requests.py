@@ -1,0 +1,119 @@
+"""What simulated machines say to each other. The fields are those of the real headers (mqwire/headers_replica.py)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from brokerd.replica.pull_protocol import ReplicaPull
+
+
+class Send(NamedTuple):
+    attempt: int
+    queue_id: int
+    body: bytes
+
+
+class SendAnswer(NamedTuple):
+    code: str
+    queue_offset: int = -1
+
+
+class Read(NamedTuple):
+    queue_id: int
+    offset: int
+
+
+class ReadAnswer(NamedTuple):
+    messages: int
+    next_offset: int
+
+
+class Pull(NamedTuple):
+    pull: ReplicaPull
+    address: str
+
+
+class PullAnswer(NamedTuple):
+    answer: str
+    epoch: int
+    data: bytes = b""
+    confirm_offset: int = 0
+    min_offset: int = 0
+    diverged_epoch: int = 0
+    diverged_end_offset: int = 0
+    leader_address: str | None = None
+    replicas: tuple[tuple[int, str], ...] = ()
+
+
+class Claim(NamedTuple):
+    replica_id: int
+    epoch: int
+    last_epoch: int
+    end_offset: int
+    address: str
+
+
+class ClaimAnswer(NamedTuple):
+    granted: bool
+    reason: str
+    epoch: int
+
+
+class Status(NamedTuple):
+    pass
+
+
+class StatusAnswer(NamedTuple):
+    replica_id: int
+    epoch: int
+    log_epoch: int
+    end_offset: int
+    held_offset: int
+    leads: bool
+    promotable: bool
+    in_sync: tuple[int, ...]  # the followers that are, as the leader sees them
+
+
+class Promote(NamedTuple):
+    expected_epoch: int
+    new_epoch: int
+    clean: bool  # what the promoter believes, for the checker; it is not on the real wire
+
+
+class Demote(NamedTuple):
+    epoch: int
+    leader_address: str | None = None
+
+
+class Freeze(NamedTuple):
+    epoch: int
+    for_s: float
+
+
+class RoleAnswer(NamedTuple):
+    """`refusal` None: done; then the status is what it was right behind."""
+
+    refusal: str | None
+    status: StatusAnswer | None
+
+
+class Fenced(NamedTuple):
+    """A name server has seen a higher epoch."""
+
+
+class Register(NamedTuple):
+    broker_id: int
+    address: str
+    epoch: int
+
+
+class Unregister(NamedTuple):
+    broker_id: int
+    address: str
+
+
+class Members(NamedTuple):
+    """Asks a name server for the group: brokerId -> address."""
+
+
+Request = Any

@@ -1,0 +1,91 @@
+"""The judgement at the end of a run, when everything is healed and level."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from brokerd.store import MessageStore
+from mqwire.message import StoredMessage
+from tests.sim.broker_process import TOPIC
+from tests.sim.history import Copy, History, Violation
+from tests.sim.store_harness import read_all
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+def judge(world: World) -> None:
+    """Raises Violation: a message that is lost, doubled, moved, or that should not exist."""
+    contents = []
+    for machine in world.machines:
+        assert machine.process is not None, "level groups run"
+        contents.append(_content(machine.process.store))
+    first = contents[0]
+    for machine, content in zip(world.machines[1:], contents[1:], strict=True):
+        if content != first:
+            raise Violation(
+                f"{world.machines[0].name} and {machine.name} hold different logs: {_difference(first, content)}"
+            )
+    messages = {where: message for where, message in first.items() if where[0] == TOPIC}
+    _judge_messages(world.history, messages)
+    _judge_readers(world.history, messages)
+
+
+Content = dict[tuple[str, int, int], StoredMessage]
+
+
+def _content(store: MessageStore) -> Content:
+    return {
+        (topic, queue_id, message.queue_offset): message
+        for (topic, queue_id), messages in read_all(store).items()
+        for message in messages
+    }
+
+
+def _difference(one: Content, other: Content) -> str:
+    return str(sorted(where for where in one.keys() | other.keys() if one.get(where) != other.get(where))[:5])
+
+
+def _judge_messages(history: History, messages: Content) -> None:
+    places: dict[bytes, list[tuple[int, int, int]]] = defaultdict(list)
+    for (_, queue_id, queue_offset), message in messages.items():
+        places[message.body].append((queue_id, queue_offset, message.physical_offset))
+    unknown = [body for body in places if body not in history.by_body]
+    if unknown:
+        raise Violation(f"{len(unknown)} messages that nobody sent")
+    for attempt in history.attempts:
+        found = places.get(attempt.body, [])
+        if len(found) > 1:
+            raise Violation(f"message {attempt.number} ({attempt.code}) is there {len(found)} times: {found}")
+        if attempt.code == "SERVICE_NOT_AVAILABLE" and found:
+            raise Violation(f"message {attempt.number} was refused, and is there at {found}")
+        if attempt.code != "SEND_OK":
+            continue
+        (copy,) = attempt.copies
+        if found:
+            where = (attempt.queue_id, attempt.queue_offset, copy.physical_offset)
+            if found[0] != where:
+                raise Violation(f"message {attempt.number} was acknowledged at {where}, and is at {found[0]}")
+        elif history.may_be_lost(copy):
+            history.counts["lost, as reported"] += 1
+        else:
+            raise Violation(f"message {attempt.number} is lost: acknowledged by {_of(copy)}")
+
+
+def _judge_readers(history: History, messages: Content) -> None:
+    for seen in history.seen.values():
+        attempt, copy = history.attempts[seen.attempt], seen.copy
+        there = messages.get((TOPIC, attempt.queue_id, copy.queue_offset))
+        if there is not None and there.body == attempt.body:
+            continue
+        if history.may_be_lost(copy):
+            history.counts["read and lost, as reported"] += 1
+        elif history.mode == "sync" and not history.confirmed_records[(copy.epoch, copy.physical_offset)]:
+            history.counts["read while too few were in sync, and lost"] += 1
+        else:
+            raise Violation(f"a reader saw message {seen.attempt} at {_of(copy)}, and now it is not there")
+
+
+def _of(copy: Copy) -> str:
+    return f"{copy.node} in epoch {copy.epoch} at {copy.physical_offset}"

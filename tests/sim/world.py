@@ -1,0 +1,185 @@
+"""One simulated group from its first start over faults to the healed end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokerd.replica.in_sync import AckMode
+from brokerd.replica.replica import ReplicaSettings
+from mqwire.message import pack_host
+from tests.sim.control_plane import ControlPlane
+from tests.sim.event_loop import EventLoop
+from tests.sim.faults import Faults
+from tests.sim.history import History, Violation
+from tests.sim.machine import Machine
+from tests.sim.network import Network
+from tests.sim.sim_clients import Reader, Sender
+from tests.sim.sim_name_server import GROUP, NameServer
+from tests.sim.verdict import judge
+
+MODES = ("single", "async", "sync")
+FLUSHES = ("sync", "async")
+START_S = 2.0
+FAULTS_S = 14.0
+HEAL_S = 40.0
+FINAL_SENDS = 3
+MAX_TIME_NOT_LEVEL_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed came to."""
+
+    seed: int
+    fingerprint: str
+    violation: str | None
+    counts: dict[str, int]
+    last_lines: tuple[str, ...]
+
+
+class World:
+    """All endpoints of one run."""
+
+    def __init__(self, mode: str, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
+        self.mode = mode
+        self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
+        self.loop = EventLoop(seed, show=show)
+        random = self.loop.random
+        count = 1 if mode == "single" else replicas or random.choice((2, 2, 3))
+        in_sync_replicas = random.choice((2, count)) if mode == "sync" else 1
+        min_in_sync_replicas = random.choice((1, in_sync_replicas))
+        self.history = History(mode=mode, in_sync_replicas=in_sync_replicas)
+        self.network = Network(self.loop)
+        self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
+        self.name_server_names = [server.name for server in self.name_servers]
+        for server in self.name_servers:
+            self.network.join(server)
+        self.machines = [
+            Machine(
+                self.loop,
+                self.network,
+                self.history,
+                ReplicaSettings(
+                    group=GROUP,
+                    replica_id=number,
+                    address=f"r{number}",
+                    store_host=pack_host(f"192.0.2.{number + 1}", 10911),
+                    mode=AckMode.SYNC if mode == "sync" else AckMode.LOCAL,
+                    mode_name=mode,
+                    durable_counts=flush == "sync",
+                    starts_as_leader=number == 0,
+                    total_replicas=count,
+                    in_sync_replicas=in_sync_replicas,
+                    min_in_sync_replicas=min_in_sync_replicas,
+                    max_time_not_level_s=MAX_TIME_NOT_LEVEL_S,
+                    follower_timeout_s=MAX_TIME_NOT_LEVEL_S,
+                ),
+                self.name_servers,
+            )
+            for number in range(count)
+        ]
+        self.history.holders = lambda copy: [machine.name for machine in self.machines if machine.holds(copy)]
+        names = [machine.name for machine in self.machines]
+        self.control_plane = ControlPlane(
+            self.loop,
+            self.network,
+            replicas=names,
+            in_sync_replicas=in_sync_replicas,
+            dying=random.choice((0.0, 0.05, 0.2)),
+        )
+        self.senders = [
+            Sender(
+                self.loop,
+                self.network,
+                self.history,
+                f"sender{number}",
+                replicas=names,
+                name_servers=self.name_server_names,
+                pause_s=random.choice((0.02, 0.05, 0.15)),
+            )
+            for number in range(3)
+        ]
+        self.readers = [
+            Reader(self.loop, self.network, f"reader{number}", replicas=names, pause_s=0.1) for number in range(2)
+        ]
+        self.client_names = [client.name for client in [*self.senders, *self.readers]]
+        self.faults = Faults(self)
+        self.loop.note(f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least")
+
+    def run(self) -> None:
+        """Raises Violation."""
+        loop = self.loop
+        for machine in self.machines:
+            loop.after(loop.random.random() * 0.3, machine.start)
+        for sender in self.senders:
+            sender.run()
+        for reader in self.readers:
+            reader.run()
+        self.control_plane.start(self.control_plane.watch(), immortal=True)
+        loop.after(START_S * loop.random.random(), self.faults.run)
+        loop.run_until(START_S + FAULTS_S)
+        self._heal()
+        judge(self)
+
+    def _heal(self) -> None:
+        """Everything works again: the group must too, by itself and with at most a clean decree."""
+        loop = self.loop
+        loop.note("healing")
+        self.faults.stopped = True
+        self.network.heal()
+        self.control_plane.heal()
+        for machine in self.machines:
+            machine.sync_mean_s = 0.003
+            machine.disk.fail_syncs = 0
+            machine.disk.die_at = None
+            machine.resume()
+            process = machine.process
+            if process is not None and (process.store.refusal is not None or process.flush_failed):
+                machine.kill()  # as the operator is told to
+            loop.after(loop.random.random(), machine.start)
+        before = sum(sender.acknowledged for sender in self.senders)
+        deadline_s = loop.now_s + HEAL_S
+
+        def takes_sends() -> bool:
+            return sum(sender.acknowledged for sender in self.senders) >= before + FINAL_SENDS
+
+        loop.run_until(loop.now_s + 1.5)
+        loop.run_until(deadline_s, takes_sends)
+        if not takes_sends():
+            raise Violation(f"the healed group takes no sends: {self._roles()}")
+        for client in [*self.senders, *self.readers]:
+            client.stopped = True
+        loop.run_until(loop.now_s + 2.5)
+        loop.run_until(loop.now_s + HEAL_S, self._level)
+        if not self._level():
+            raise Violation(f"the healed replicas do not become level: {self._roles()}")
+        loop.run_until(loop.now_s + 1.5)  # the last confirmOffset reaches the followers
+
+    def _level(self) -> bool:
+        processes = [machine.process for machine in self.machines]
+        if any(process is None for process in processes):
+            return False
+        ends = {
+            (process.store.end_offset, process.replica.held_offset, process.replica.epoch)
+            for process in processes
+            if process
+        }
+        return len(ends) == 1 and sum(process.replica.leads for process in processes if process) == 1
+
+    def _roles(self) -> str:
+        return "; ".join(
+            f"{machine.name}: {machine.process.status()._asdict() if machine.process else 'down'}"
+            for machine in self.machines
+        )
+
+
+def run_seed(mode: str, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
+    """One run, judged; the seed says how many replicas there are unless `replicas` does."""
+    world = World(mode, flush, seed, replicas=replicas, show=show)
+    violation: str | None = None
+    try:
+        world.run()
+    except Violation as found:
+        violation = str(found)
+        world.loop.note(f"VIOLATION {violation}")
+    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))

@@ -1,0 +1,108 @@
+"""The whole local platform, as `./dev up` starts it, in a temporary state directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from deploy.local.environment import Environment
+from deploy.local.layout import Layout
+from deploy.local.leftovers import find_leftovers, stop_leftovers
+from deploy.local.stack import Stack
+from deploy.local.terminal import Terminal
+
+REQUEST_TIMEOUT_S = 30.0
+
+
+class PlatformStack:
+    """A running platform: web, worker, beat, PostgreSQL, Redis and supervisord, all our own."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    @property
+    def console_url(self) -> str:
+        """`http://127.0.0.1:PORT`, without a slash at its end."""
+        return self.stack.console_url
+
+    @property
+    def state_dir(self) -> Path:
+        return self.stack.layout.state
+
+    def manage(self, *arguments: str) -> str:
+        """Runs `manage.py ARGUMENTS` against this platform; returns what it printed. Raises DevError when it fails."""
+        return self.stack.manage(*arguments)
+
+    def token(self, tenant: str) -> str:
+        """An API token of the tenant, as `./dev token TENANT` prints it."""
+        return self.manage("issue_token", tenant).strip()
+
+    def api(self, token: str) -> httpx.Client:
+        """A client for the REST API; its paths are relative to `/api/v1/`. Close it, or use it in a with statement."""
+        return httpx.Client(
+            base_url=f"{self.console_url}/api/v1/",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=REQUEST_TIMEOUT_S,
+            trust_env=False,  # no proxy between us and the loopback
+        )
+
+    def log(self, name: str) -> str:
+        """What a process of ours has written so far (web, worker, beat, postgres, redis, supervisord)."""
+        return (self.stack.layout.logs / f"{name}.log").read_text(errors="replace")
+
+
+@contextmanager
+def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[PlatformStack]:
+    """A platform for the length of the block. Its logs stay in `folder/logs`; its data goes.
+
+    Args:
+        folder: the state directory; must not be in use.
+        variables: settings such as HIGHWATER_PORT_RANGE. DATABASE_URL and REDIS_URL of the tests don't reach it.
+    """
+    clean = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    layout = Layout(state=folder.resolve())
+    stack = Stack(
+        layout,
+        Environment.current(),
+        Terminal(quiet=True),
+        usual_ports=False,
+        throw_away=True,
+        variables={**clean, **(variables or {})},
+    )
+    with _stopped_with_us(layout):
+        try:
+            stack.up()
+            yield PlatformStack(stack)
+        finally:
+            stack.down()
+            for data in (layout.postgres, layout.redis, layout.clusters):
+                shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def _stopped_with_us(layout: Layout) -> Iterator[None]:
+    """A watcher process that stops the platform should this process die before it can."""
+    watcher = subprocess.Popen(
+        [sys.executable, __file__, str(layout.state)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        yield
+    finally:
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        watcher.wait()
+
+
+if __name__ == "__main__":
+    sys.stdin.buffer.read()
+    stop_leftovers(find_leftovers(Path(sys.argv[1])))

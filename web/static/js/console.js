@@ -1,0 +1,132 @@
+// Small behaviours that each page has: copy buttons, menus that close, typed confirmations, the theme switch.
+// Everything is delegated from the document, so parts that htmx swaps in need no set-up. Without this file each form still works.
+
+document.documentElement.dataset.scripted = "true";
+
+const COPIED_FOR_MS = 2000;
+const THEME_COOKIE_AGE_S = 60 * 60 * 24 * 365;
+
+function announce(text) {
+  const region = document.getElementById("announcer");
+  if (region) {
+    region.textContent = text;
+  }
+}
+
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  const text = source.textContent;
+  const label = button.querySelector("[data-label]");
+  const before = label.textContent;
+  try {
+    await writeToClipboard(text);
+    label.textContent = "Copied";
+    announce("Copied to the clipboard.");
+  } catch {
+    selectText(source);
+    label.textContent = "Press Ctrl+C";
+    announce("The browser did not allow copying. The text is selected; press Control and C.");
+  }
+  setTimeout(() => (label.textContent = before), COPIED_FOR_MS);
+}
+
+// navigator.clipboard exists only on secure origins; a console on a plain-HTTP host in a private network still has to copy.
+async function writeToClipboard(text) {
+  if (navigator.clipboard) {
+    return navigator.clipboard.writeText(text);
+  }
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "visually-hidden";
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  if (!copied) {
+    throw new Error("copying was refused");
+  }
+}
+
+function selectText(element) {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  getSelection().removeAllRanges();
+  getSelection().addRange(range);
+}
+
+function chooseTheme(button) {
+  const theme = button.value;
+  if (theme === "system") {
+    delete document.documentElement.dataset.theme;
+  } else {
+    document.documentElement.dataset.theme = theme;
+  }
+  document.cookie = `theme=${theme}; path=/; max-age=${THEME_COOKIE_AGE_S}; samesite=lax`;
+  for (const other of document.querySelectorAll('button[name="theme"]')) {
+    other.setAttribute("aria-pressed", String(other.value === theme));
+  }
+}
+
+function closeMenus(except) {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(except)) {
+      menu.open = false;
+    }
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  closeMenus(event.target);
+  if (!button) {
+    return;
+  }
+  if (button.dataset.copy) {
+    copy(button);
+  } else if (button.name === "theme") {
+    event.preventDefault();
+    chooseTheme(button);
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") {
+    return;
+  }
+  const menu = document.querySelector("details.menu[open]");
+  if (menu) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});
+
+// A dangerous button waits until the name beside it is typed. The server compares it again.
+document.addEventListener("input", (event) => {
+  const expected = event.target.dataset?.mustEqual;
+  if (expected !== undefined) {
+    event.target.form.querySelector("[data-guarded]").disabled = event.target.value !== expected;
+  }
+});
+
+for (const guarded of document.querySelectorAll("[data-must-equal]")) {
+  guarded.form.querySelector("[data-guarded]").disabled = guarded.value !== guarded.dataset.mustEqual;
+}
+
+// A second click on a submit button must not send the form twice; the button wakes up again when the page is restored.
+document.addEventListener("submit", (event) => {
+  const button = event.submitter;
+  if (button && button.name !== "theme" && !event.target.hasAttribute("data-hx-post")) {
+    setTimeout(() => (button.disabled = true));
+  }
+});
+
+addEventListener("pageshow", (event) => {
+  if (event.persisted) {
+    for (const button of document.querySelectorAll("button[type=submit]:disabled:not([data-guarded])")) {
+      button.disabled = false;
+    }
+  }
+});
+
+// A page that answered with errors puts the cursor into the first wrong field.
+document.querySelector('main [aria-invalid="true"]')?.focus();

@@ -249,6 +249,9 @@ class OrderlyConsumeService:
         handling = self._handling
         while not (self._stopping or process_queue.dropped):
             async with self._limit:
+                # Waiting for the turn took a moment, and whoever takes the queue away awaits only what is busy.
+                if self._stopping or process_queue.dropped:
+                    return
                 done = self._busy[process_queue] = anyio.Event()
                 try:
                     with handling.busy():

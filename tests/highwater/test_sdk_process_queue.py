@@ -7,29 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater import MessageQueue, ReceivedMessage
 from highwater._process_queue import ProcessQueue
-
-QUEUE = MessageQueue("t", "broker-a", 0)
-
-
-def message(offset: int, body: bytes = b"x") -> ReceivedMessage:
-    return ReceivedMessage(
-        topic="t",
-        body=body,
-        tags=None,
-        keys=(),
-        properties={},
-        message_id=str(offset),
-        offset_message_id=str(offset),
-        queue=QUEUE,
-        queue_offset=offset,
-        physical_offset=offset,
-        born_timestamp_ms=0,
-        store_timestamp_ms=0,
-        born_host=("127.0.0.1", 1),
-        store_host=("127.0.0.1", 1),
-    )
+from tests.highwater.received import QUEUE, message
 
 
 def filled(*offsets: int, end: int) -> ProcessQueue:

@@ -1,7 +1,8 @@
 """What is true in every environment. Values that differ come from the environment (django-environ).
 
 Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
-HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_LOG_LEVEL. SECRET_KEY is read by `local` and `production`.
+HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_LOG_LEVEL. SECRET_KEY is read by
+`local` and `production`.
 """
 
 from pathlib import Path
@@ -31,6 +32,8 @@ HIGHWATER_DRIVER = "controlplane.provisioning.drivers.local.LocalDriver"
 HIGHWATER_PORT_RANGE = env.str("HIGHWATER_PORT_RANGE", default="20000-29999")
 HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; default: this Python, `-m` daemon
 HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
+# How long a worker that runs a step may be silent before another takes it over. It renews its claim four times as often.
+HIGHWATER_STEP_LEASE_S = env.float("HIGHWATER_STEP_LEASE_S", default=8.0)
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -62,6 +65,8 @@ INSTALLED_APPS = [
     "controlplane.topics",
     "controlplane.provisioning",
     "controlplane.failover",
+    "controlplane.insight",
+    "controlplane.billing",
     "controlplane.console",
 ]
 
@@ -223,7 +228,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 CELERY_BROKER_URL = REDIS_URL
 CELERY_RESULT_BACKEND = None  # results are rows: operations and their steps
 CELERY_TASK_IGNORE_RESULT = True
-# Below the lease of a claimed step (60 s, clusters/workflows.py): nobody works on a step whose claim has ended, but for failover's.
+# A step that hangs: its worker is killed, no longer renews the claim, and another worker tries.
 CELERY_TASK_TIME_LIMIT = 55
 CELERY_TASK_SOFT_TIME_LIMIT = 45
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
@@ -235,7 +240,11 @@ CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "inte
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE: dict[str, Any] = {
-    "operations-resume": {"task": "provisioning.operations_resume", "schedule": 10.0, "options": {"expires": 10}},
+    "operations-resume": {
+        "task": "provisioning.operations_resume",
+        "schedule": HIGHWATER_STEP_LEASE_S / 2,
+        "options": {"expires": HIGHWATER_STEP_LEASE_S},
+    },
     "clusters-sample-health": {
         "task": "provisioning.clusters_sample_health",
         "schedule": 10.0,

@@ -22,6 +22,9 @@ class Tenant(BaseModel):
 
     slug = models.SlugField(max_length=40, unique=True)
     name = models.CharField(max_length=100)
+    time_zone = models.CharField(
+        max_length=64, default="UTC", db_default="UTC", help_text="IANA name; for display only, what is stored is UTC"
+    )
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="tenants")
 
     def __str__(self) -> str:

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class InsightConfig(AppConfig):
+    name = "controlplane.insight"
+    label = "insight"

@@ -1,0 +1,129 @@
+"""Runs of the Spark jobs, and lag windows. The control plane alone writes runs; Spark's `lag_analytics` writes windows,
+through the staging table of migration 0002.
+"""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from controlplane.clusters.models import Cluster
+from controlplane.common.models import BaseModel
+
+
+class Job(models.TextChoices):
+    """The jobs of `spark_etl.jobs`, in the order in which they feed each other."""
+
+    INGEST = "ingest"
+    USAGE_BILLING = "usage_billing"
+    LAG_ANALYTICS = "lag_analytics"
+    BILLING_CHECK = "billing_check"
+
+
+class JobRunState(models.TextChoices):
+    """queued -> running -> completed or failed. A retry is a new row."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class JobRun(BaseModel):
+    """One run of a job. QUEUED -> RUNNING is a compare-and-set by a worker that holds the job's advisory lock: so a
+    running row whose lock is free has lost its worker.
+
+    `range_from`, `range_to`: what was asked for (a backfill), and after the run what it covered.
+    """
+
+    job = models.TextField(choices=Job.choices)
+    state = models.TextField(choices=JobRunState.choices, default=JobRunState.QUEUED)
+    range_from = models.DateTimeField(null=True)
+    range_to = models.DateTimeField(null=True)
+    rows_in = models.BigIntegerField(null=True)
+    rows_out = models.BigIntegerField(null=True)
+    rows_quarantined = models.BigIntegerField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    error = models.TextField(default="", blank=True)
+    attempt = models.IntegerField(default=1)
+    requested_by = models.TextField()
+    is_backfill = models.BooleanField(default=False, help_text="the range was asked for")
+    retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="retries")
+    alerted_at = models.DateTimeField(null=True, help_text="operators were mailed that it failed")
+    acknowledged_at = models.DateTimeField(null=True, help_text="an operator has seen the failure")
+
+    class Meta:
+        db_table = "insight_job_run"
+        ordering: ClassVar = ["-created_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["job"], condition=Q(state="running"), name="job_run_one_at_a_time"),
+            models.CheckConstraint(
+                condition=Q(range_from=None) | Q(range_to=None) | Q(range_to__gte=models.F("range_from")),
+                name="job_run_range",
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["job", "state", "-finished_at"], name="job_run_latest")]
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.state}"
+
+    @property
+    def path(self) -> str:
+        """The run's API path."""
+        return f"/api/v1/operator/job-runs/{self.pk}/"
+
+
+class DrainState(models.TextChoices):
+    """DRAINED: nothing is behind. NEVER: the lag does not shrink at the present rate."""
+
+    DRAINED = "drained"
+    DRAINING = "draining"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+class LagWindow(models.Model):
+    """The lag of a group on one queue of a topic (`queue_id` -1: on all of them) in one window of time.
+
+    Lag in messages, and in milliseconds: the age of the oldest message that was not consumed; null when not known.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="lag_windows", db_constraint=False)
+    consumer_group = models.TextField()
+    topic = models.TextField()
+    broker = models.TextField(default="", db_default="", blank=True, help_text="brokerName; empty: the whole group")
+    queue_id = models.IntegerField(help_text="-1: the whole group")
+    window_start = models.DateTimeField()
+    window_seconds = models.IntegerField()
+    samples = models.IntegerField()
+    lag_messages_p50 = models.BigIntegerField()
+    lag_messages_p95 = models.BigIntegerField()
+    lag_messages_p99 = models.BigIntegerField()
+    lag_messages_max = models.BigIntegerField()
+    lag_messages_last = models.BigIntegerField()
+    lag_ms_p50 = models.BigIntegerField(null=True)
+    lag_ms_p95 = models.BigIntegerField(null=True)
+    lag_ms_p99 = models.BigIntegerField(null=True)
+    lag_ms_max = models.BigIntegerField(null=True)
+    lag_ms_last = models.BigIntegerField(null=True)
+    trend_per_second = models.FloatField(null=True, help_text="messages a second, above 0 the lag grows")
+    drain_seconds = models.FloatField(null=True)
+    drain_state = models.TextField(choices=DrainState.choices)
+    skew = models.FloatField(null=True, help_text="highest lag over the mean of the queues; of group rows only")
+    stuck = models.BooleanField()
+    loses_data_at = models.DateTimeField(null=True, help_text="when retention reaches what was not consumed")
+    run_id = models.UUIDField(help_text="insight_job_run that wrote it")
+
+    class Meta:
+        db_table = "insight_lag_window"
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["cluster", "consumer_group", "topic", "broker", "queue_id", "window_start"],
+                name="lag_window_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consumer_group} of {self.topic} at {self.window_start:%Y-%m-%d %H:%M}"

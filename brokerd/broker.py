@@ -200,10 +200,10 @@ class Broker:
         replica = self.replica
         if replica.leads:
             return MASTER_ID
-        if replica.must_claim:
-            return None
         if replica.settings.replica_id != MASTER_ID:
             return replica.settings.replica_id
+        if replica.must_claim:
+            return None
         for replica_id, address in replica.known_replicas.items():
             if address == replica.leader_address:
                 return replica_id

@@ -131,6 +131,7 @@ def claim(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     header = request.header(ReplicaClaimRequestHeader)
     replica = broker.replica
     granted, reason = True, ""
+    before = (replica.leads, replica.must_claim)
     if header.group != replica.settings.group:
         granted, reason = False, f"this replica belongs to group {replica.settings.group}"
     else:
@@ -144,7 +145,7 @@ def claim(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             )
         except RoleRefused as refused:
             granted, reason = False, str(refused)
-    if granted:
+    if granted or (replica.leads, replica.must_claim) != before:  # it may claim in the claimant's place now
         broker.role_changed()
     answer = ReplicaClaimResponseHeader(
         granted=granted,

@@ -188,9 +188,12 @@ class Replica:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
         self._lead(new_epoch, now_s, now_ms)
 
-    def begin_claim(self) -> int:
-        """The epoch to ask the other replicas for; whoever has agreed may name it before all have. Then end_claim()."""
-        self._claiming = self.epoch + 1
+    def begin_claim(self, highest_seen: int = 0) -> int:
+        """The epoch to ask the other replicas for, above all that anyone has seen. Then end_claim().
+
+        Whoever has agreed may name it before all have.
+        """
+        self._claiming = max(self.epoch, highest_seen) + 1
         return self._claiming
 
     def end_claim(self) -> None:
@@ -203,25 +206,36 @@ class Replica:
             raise RoleRefused(f"epoch {epoch} is not to be claimed any more: this replica is in epoch {self.epoch}")
         if self.unknown_replicas:
             raise RoleRefused(f"{self.unknown_replicas} of the group's replicas (totalReplicas) were not found yet")
+        refusal = self._store.refusal
+        if refusal is not None:
+            raise RoleRefused(f"this replica cannot lead: {refusal}")
         self._lead(epoch, now_s, now_ms)
 
     def grant_claim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
         """Agree, durably, that a restarted leader leads in `epoch`; raises RoleRefused.
 
-        The Raft paper's voting rule (sections 5.2 and 5.4.1): never two in one epoch, never one with a shorter log.
+        The Raft paper's voting rule (sections 5.2 and 5.4.1): never two in one epoch, never one with a shorter log. A
+        claimant that cannot lead for that reason would wait for ever, and the group with it: whose log is longer claims in
+        its place, and needs everybody's agreement like it.
         """
         if self.leads:
-            raise RoleRefused(f"this replica leads in epoch {self.epoch}")
+            led = self.epoch
+            self.saw_epoch(epoch)
+            raise RoleRefused(f"this replica leads in epoch {led}")
         # Asked again by the same claimant: its first answer was lost, or another replica did not answer it.
         agreed_before = epoch == self.epoch and self._state.leader_address == address and not self.must_claim
         if epoch <= self.epoch and not agreed_before:
             raise RoleRefused(f"epoch {epoch} is not above {self.epoch}, which this replica has seen")
         own = (self._epochs.last_epoch, self._store.end_offset)
         if (last_epoch, end_offset) < own:
+            if not self.must_claim and self._store.refusal is None:
+                self._save(role=Role.LEADER, leader_address=None)
             raise RoleRefused(
                 f"this replica's log goes on to {own[1]} in epoch {own[0]}, the claimant's only to {end_offset}"
-                f" in epoch {last_epoch}: promote this one"
+                f" in epoch {last_epoch}: this one is to lead"
             )
+        if (last_epoch, end_offset) == own and self.must_claim and self._settings.replica_id < replica_id:
+            raise RoleRefused("this replica claims to lead too, with the same log, and comes first by its id")
         self._save(
             epoch=epoch,
             role=Role.FOLLOWER,
@@ -233,17 +247,20 @@ class Replica:
         """Stop leading: somebody leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused."""
         if epoch < self.epoch:
             raise RoleRefused(f"epoch {epoch} is below {self.epoch}, which this replica has seen")
-        if self._in_sync is not None:
-            self._leader_confirm_offset = self._in_sync.confirm_offset
-            self._in_sync = None
+        self._stop_leading()
         if leader_address == self._settings.address:
             leader_address = None
         if epoch > self.epoch or self._state.role is Role.LEADER or leader_address is not None:
             self._save(epoch=epoch, role=Role.FOLLOWER, leader_address=leader_address or self._state.leader_address)
 
     def saw_epoch(self, epoch: int, leader_address: str | None = None) -> bool:
-        """Anyone named a higher epoch: a leader steps down before it acknowledges anything more; tells whether it did so."""
-        if epoch < self.epoch or epoch == self._claiming:
+        """Anyone named a higher epoch: a leader stops before it acknowledges anything more; tells whether it did so.
+
+        A higher epoch alone tells that somebody was to lead, not that anybody does: it may be the one of this replica's own
+        claim, whose last answers were lost. So a leader that no other is named to waits to lead again (`must_claim`), and
+        learns who leads, if anybody does, when it asks.
+        """
+        if epoch < self.epoch or (epoch == self._claiming and self.must_claim):
             return False
         if epoch == self.epoch:
             known = (None, self._settings.address, self._state.leader_address)
@@ -251,8 +268,17 @@ class Replica:
                 self._save(leader_address=leader_address)
             return False
         led = self.leads
-        self.step_down(epoch, leader_address)
+        if leader_address not in (None, self._settings.address):
+            self.step_down(epoch, leader_address)
+        else:
+            self._stop_leading()
+            self._save(epoch=epoch)
         return led
+
+    def _stop_leading(self) -> None:
+        if self._in_sync is not None:  # what readers have seen they go on seeing
+            self._leader_confirm_offset = self._in_sync.confirm_offset
+            self._in_sync = None
 
     def freeze_sends(self, epoch: int, until_s: float) -> None:
         """Refuse sends until then: the drain of a planned switchover, which thaws by itself if nobody goes on."""
@@ -261,9 +287,7 @@ class Replica:
         self._frozen_until_s = until_s
 
     def _lead(self, epoch: int, now_s: float, now_ms: int) -> None:
-        if self._in_sync is not None:  # led already, in a lower epoch: what readers have seen they go on seeing
-            self._leader_confirm_offset = self._in_sync.confirm_offset
-            self._in_sync = None  # a new epoch is not led before its record is there: the append may fail
+        self._stop_leading()  # a new epoch is not led before its record is there: the append may fail
         self._save(epoch=epoch, role=Role.LEADER, leader_address=None)
         settings = self._settings
         start_offset = self._store.end_offset

@@ -1,4 +1,4 @@
-"""A follower's life: find the leader, pull its log, and what belongs to it; a restarted leader's claim to lead again.
+"""A follower's life: find the leader, pull its log, and what belongs to it; a restarted leader's is in replica_claim.py.
 
 One loop, which looks at the replica's role each round, so that a promotion or a demotion needs no restart. Nothing is
 decided here: brokerd/replica/replica.py says what an answer means.
@@ -17,16 +17,15 @@ from brokerd.replica.epoch_map import Divergence
 from brokerd.replica.pull_protocol import Halt
 from brokerd.replica.replica import RoleRefused
 from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.replica_claim import LeaderClaim
+from brokerd.services.replica_lookup import registered_members
 from brokerd.services.replica_metadata import MetadataFollower
 from brokerd.services.replica_server import parse_replicas
 from brokerd.store import DiskFullError, StoreError
-from mqwire.bodies import ClusterInfo, ReplicaStatus
-from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
 from mqwire.headers_replica import (
-    ReplicaClaimRequestHeader,
-    ReplicaClaimResponseHeader,
     ReplicaDemoteRequestHeader,
     ReplicaPullRequestHeader,
     ReplicaPullResponseHeader,
@@ -58,6 +57,7 @@ class FollowerService:
         self._role_changed = trio.Event()
         self._round = trio.CancelScope()
         self._metadata = MetadataFollower(broker)
+        self._claim = LeaderClaim(broker, self._metadata)
         self._halted: str | None = None
         self._starting_over = False
         self._hints = 0  # leaders named by replicas that do not lead, since the last answer from one that does
@@ -91,7 +91,8 @@ class FollowerService:
         self._role_changed = trio.Event()
         try:
             if replica.must_claim:
-                await self._claim()
+                await self._claim.attempt()
+                self._failures = 0
             else:
                 await self._follow()
         except (RequestFailed, RoleRefused, RemoteProtocolError, DiskFullError, ValueError) as error:
@@ -296,100 +297,10 @@ class FollowerService:
         return found
 
     async def _registered_master(self) -> str | None:
-        for members in await self._registered_members():
+        for members in await registered_members(self._broker):
             if MASTER_ID in members:
                 return members[MASTER_ID]
         return None
-
-    async def _registered_members(self) -> list[dict[int, str]]:
-        """brokerId -> address of this group, as each name server that answers has it."""
-        broker = self._broker
-        found: list[dict[int, str]] = []
-        for namesrv in broker.config.namesrv_addr:
-            client = RemotingClient(namesrv, sign=broker.sign)
-            try:
-                reply = await client.request(
-                    RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=_REQUEST_TIMEOUT_S
-                )
-                group = ClusterInfo.from_json(reply.body).broker_addr_table.get(broker.replica.settings.group)
-            except (RequestFailed, RemoteProtocolError):
-                continue
-            finally:
-                client.close()
-            if group is not None:
-                found.append(group.broker_addrs)
-        return found
-
-    # --- leading again
-
-    async def _claim(self) -> None:
-        """Ask every known replica to agree; raises RequestFailed when one does not answer, RoleRefused when one refuses."""
-        broker = self._broker
-        replica = broker.replica
-        if replica.unknown_replicas:
-            await self._find_unknown_replicas()
-        epoch = replica.begin_claim()
-        try:
-            for replica_id, address in replica.known_replicas.items():
-                await self._claim_from(replica_id, address, epoch)
-        finally:
-            replica.end_claim()
-        self._failures = 0
-        replica.claimed(epoch, broker.clock.monotonic(), broker.clock.time_ms())
-        broker.role_changed()
-
-    async def _claim_from(self, replica_id: int, address: str, epoch: int) -> None:
-        broker = self._broker
-        replica = broker.replica
-        header = ReplicaClaimRequestHeader(
-            group=replica.settings.group,
-            replica_id=replica.settings.replica_id,
-            epoch=epoch,
-            last_epoch=replica.epochs.last_epoch,
-            end_offset=broker.store.end_offset,
-            address=replica.settings.address,
-        )
-        client = RemotingClient(address, sign=broker.sign)
-        try:
-            reply = await client.request(
-                RemotingCommand.request(HighwaterRequestCode.REPLICA_CLAIM, header), timeout_s=_REQUEST_TIMEOUT_S
-            )
-        finally:
-            client.close()
-        if reply.code != ResponseCode.SUCCESS:
-            raise RequestFailed(f"replica {replica_id} answered the claim with code {reply.code}: {reply.remark}")
-        answer = reply.header(ReplicaClaimResponseHeader)
-        if not answer.granted:
-            replica.end_claim()
-            broker.saw_epoch(answer.epoch, None)
-            raise RoleRefused(f"replica {replica_id} does not agree that this one leads again: {answer.reason}")
-        await self._metadata.merge_offsets_from(address)
-
-    async def _find_unknown_replicas(self) -> None:
-        """Ask those of the group whom this replica has never seen, and the name servers have, who they are."""
-        broker = self._broker
-        replica = broker.replica
-        known = {replica.settings.address, *replica.known_replicas.values()}
-        addresses = [address for members in await self._registered_members() for address in members.values()]
-        for address in dict.fromkeys(addresses):
-            if address in known:
-                continue
-            client = RemotingClient(address, sign=broker.sign)
-            try:
-                reply = await client.request(
-                    RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS), timeout_s=_REQUEST_TIMEOUT_S
-                )
-            finally:
-                client.close()
-            if reply.code == ResponseCode.SUCCESS:
-                status = ReplicaStatus.from_json(reply.body)
-                if status.group == replica.settings.group:
-                    replica.add_known_replica(status.replica_id, address)
-        if replica.unknown_replicas:
-            raise RequestFailed(
-                f"{replica.unknown_replicas} of the group's replicas (totalReplicas) were never seen and are not registered:"
-                " this one does not lead without their agreement; start them, or promote one"
-            )
 
 
 def _truncate(store: MessageStore, offset: int) -> None:

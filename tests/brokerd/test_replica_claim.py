@@ -1,43 +1,188 @@
-"""A restarted leader's claim: whoever has agreed may pull in the new epoch before all others have agreed."""
+"""A restarted leader's claim, in every order of events that once left a group without a leader: in each, one leads in the end."""
 
 from __future__ import annotations
 
-from brokerd.replica.pull_protocol import Fenced, ReplicaPull
-from tests.brokerd.conftest import BrokerUnderTest, ManualClock
+import pytest
+
+from brokerd.replica.pull_protocol import Fenced
+from brokerd.replica.replica import RoleRefused
+from tests.brokerd.replica_members import Member, group
+from tests.sim.store_harness import message
 
 
-def restarted_leader(folder, clock: ManualClock) -> BrokerUnderTest:
-    made = BrokerUnderTest(folder, clock)
-    made.broker.replica.add_known_replica(1, "127.0.0.1:2")
-    made.restart()
-    assert made.broker.replica.must_claim
-    return made
+def restarted() -> tuple[Member, Member]:
+    """A leader that was restarted, and its level follower."""
+    leader, follower = group()
+    leader.restart()
+    assert leader.replica.must_claim
+    return leader, follower
 
 
-def pull(epoch: int) -> ReplicaPull:
-    return ReplicaPull(
-        group="broker-a", replica_id=1, leader_epoch=epoch, end_offset=0, last_epoch=0, durable_offset=0, max_bytes=1,
-        max_wait_ms=0,
-    )  # fmt: skip
+def pull_early(follower: Member, claimant: Member) -> None:
+    """A replica that agreed asks its leader-to-be for records before that knows that it leads."""
+    pull = follower.replica.next_pull(max_bytes=1, max_wait_ms=0)
+    assert isinstance(claimant.replica.pulled(pull, "r1", 0.0), Fenced)
 
 
-def test_a_follower_that_agreed_and_pulls_too_early_does_not_end_the_claim(tmp_path) -> None:
-    under_test = restarted_leader(tmp_path, ManualClock())
-    replica = under_test.broker.replica
-    epoch = replica.begin_claim()
-    assert isinstance(replica.pulled(pull(epoch), "127.0.0.1:2", 0.0), Fenced)
-    assert replica.must_claim
-    replica.end_claim()
-    replica.claimed(epoch, 0.0, 0)
-    assert replica.leads
-    under_test.stop()
+def test_a_follower_that_agreed_and_pulls_while_others_are_asked_does_not_end_the_claim() -> None:
+    leader, follower = restarted()
+    epoch = leader.replica.begin_claim()
+    follower.replica.saw_epoch(epoch, "r0")
+    pull_early(follower, leader)
+    leader.replica.end_claim()
+    leader.replica.claimed(epoch, 0.0, 0)
+    assert leader.replica.leads
 
 
-def test_an_epoch_above_the_claimed_one_ends_the_claim(tmp_path) -> None:
-    under_test = restarted_leader(tmp_path, ManualClock())
-    replica = under_test.broker.replica
-    epoch = replica.begin_claim()
-    replica.pulled(pull(epoch + 1), "127.0.0.1:2", 0.0)
-    assert not replica.must_claim
-    assert replica.epoch == epoch + 1
-    under_test.stop()
+def test_a_follower_whose_agreement_was_lost_pulls_and_the_claimant_leads_all_the_same() -> None:
+    leader, follower = restarted()
+    assert not leader.claim_from(follower, answers_lost_from=follower)
+    pull_early(follower, leader)
+    assert leader.replica.must_claim, "it was its own epoch that it was told"
+    assert leader.claim_from(follower)
+
+
+def test_a_claimant_that_is_killed_behind_the_agreement_leads_after_its_next_start() -> None:
+    leader, follower = restarted()
+    assert not leader.claim_from(follower, answers_lost_from=follower)
+    leader.restart()
+    pull_early(follower, leader)
+    assert leader.claim_from(follower)
+
+
+def test_a_follower_that_agreed_and_was_restarted_agrees_again() -> None:
+    leader, follower = restarted()
+    assert not leader.claim_from(follower, answers_lost_from=follower)
+    follower.restart()
+    pull_early(follower, leader)
+    assert leader.claim_from(follower)
+
+
+def test_a_claimant_whose_address_has_changed_leads_all_the_same() -> None:
+    leader, follower = restarted()
+    assert not leader.claim_from(follower, answers_lost_from=follower)
+    leader.move_to("r0-moved")
+    assert leader.claim_from(follower)
+    assert follower.replica.leader_address == "r0-moved"
+
+
+def test_an_agreement_is_not_given_to_two_in_one_epoch() -> None:
+    leader, follower = restarted()
+    epoch = leader.replica.begin_claim()
+    log = {"last_epoch": leader.log()[0], "end_offset": leader.log()[1], "epoch": epoch}
+    follower.replica.grant_claim(replica_id=0, address="r0", **log)
+    with pytest.raises(RoleRefused, match="not above"):
+        follower.replica.grant_claim(replica_id=2, address="r2", **log)
+
+
+def test_whose_log_is_longer_claims_in_the_claimants_place() -> None:
+    leader, follower = group()
+    leader.store.append([message(b"flushed by the follower only")])
+    leader.replica.held_changed(0.0)
+    follower.pull_from(leader)
+    leader.lose_power()
+    assert leader.store.end_offset < follower.store.end_offset
+    assert not leader.claim_from(follower)
+    assert follower.replica.must_claim
+    follower.restart()
+    assert not leader.claim_from(follower), "the shorter log never leads"
+    assert follower.claim_from(leader)
+    assert not leader.replica.must_claim
+    assert leader.replica.leader_address == "r1"
+
+
+def test_whose_log_is_longer_but_damaged_claims_nothing() -> None:
+    leader, follower = group()
+    follower.send()  # what no leader ever sent: only to be longer
+    follower.break_disk()
+    leader.restart()
+    assert not leader.claim_from(follower)
+    assert not follower.replica.must_claim
+
+
+def two_claimants() -> tuple[Member, Member]:
+    """A restarted leader, and a promoted replica whose epoch record went with the power: level logs, both claim."""
+    first, second = group()
+    first.restart()
+    second.replica.promote(1, 2, 0.0, 0)
+    second.lose_power()
+    assert first.log() == second.log()
+    assert (first.replica.must_claim, second.replica.must_claim) == (True, True)
+    return first, second
+
+
+def test_of_two_that_claim_with_the_same_log_the_first_by_id_leads() -> None:
+    first, second = two_claimants()
+    assert not second.claim_from(first)
+    assert first.claim_from(second)
+    assert (first.replica.leads, second.replica.must_claim) == (True, False)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_claims_that_cross_leave_one_leader(order: tuple[int, int]) -> None:
+    members = two_claimants()
+    highest = max(member.replica.epoch for member in members)
+    epochs = [member.replica.begin_claim(highest) for member in members]
+    granted = []
+    for replica_id in order:
+        last_epoch, end_offset = members[replica_id].log()
+        try:
+            members[1 - replica_id].replica.grant_claim(
+                replica_id=replica_id,
+                epoch=epochs[replica_id],
+                last_epoch=last_epoch,
+                end_offset=end_offset,
+                address=f"r{replica_id}",
+            )
+            granted.append(replica_id)
+        except RoleRefused:
+            pass
+    for replica_id in granted:
+        members[replica_id].replica.claimed(epochs[replica_id], 0.0, 0)
+    assert [member.replica.leads for member in members] == [True, False]
+
+
+def test_an_epoch_above_the_claimed_one_makes_the_claim_start_again_above_it() -> None:
+    leader, follower = restarted()
+    epoch = leader.replica.begin_claim()
+    follower.replica.saw_epoch(epoch + 5)
+    pull_early(follower, leader)
+    leader.replica.end_claim()
+    with pytest.raises(RoleRefused, match="not to be claimed any more"):
+        leader.replica.claimed(epoch, 0.0, 0)
+    assert leader.claim_from(follower)
+    assert leader.replica.epoch > epoch + 5
+
+
+def test_a_leader_that_hears_of_a_higher_epoch_stops_and_may_claim() -> None:
+    leader, follower = group()
+    assert leader.replica.saw_epoch(7)
+    assert (leader.replica.leads, leader.replica.must_claim, leader.replica.epoch) == (False, True, 7)
+    assert leader.claim_from(follower)
+    assert leader.replica.epoch == 8
+
+
+def test_a_leader_that_hears_who_leads_in_a_higher_epoch_follows() -> None:
+    leader, _ = group()
+    assert leader.replica.saw_epoch(7, "r1")
+    assert (leader.replica.leads, leader.replica.must_claim, leader.replica.leader_address) == (False, False, "r1")
+    leader.restart()
+    assert not leader.replica.must_claim
+
+
+def test_a_claim_above_its_epoch_stops_a_leader_which_then_claims_with_its_longer_log() -> None:
+    leader, follower = group()
+    leader.send()
+    last_epoch, end_offset = follower.log()
+    with pytest.raises(RoleRefused, match="leads in epoch 1"):
+        leader.replica.grant_claim(replica_id=1, epoch=4, last_epoch=last_epoch, end_offset=end_offset, address="r1")
+    assert not leader.replica.leads
+    assert leader.claim_from(follower)
+
+
+def test_a_replica_whose_log_cannot_be_written_does_not_lead_again() -> None:
+    leader, follower = restarted()
+    leader.break_disk()
+    with pytest.raises(RoleRefused, match="cannot lead"):
+        leader.claim_from(follower)
+    assert not leader.replica.leads

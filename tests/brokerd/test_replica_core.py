@@ -7,74 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.in_sync import AckMode
-from brokerd.replica.pull_protocol import Diverged, PullDecision, SendBytes
-from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
-from brokerd.store import AppendFailedError, MessageStore
-from mqwire.message import pack_host
-from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, message, open_store
-
-
-class Member:
-    """A replica that can be restarted."""
-
-    def __init__(self, replica_id: int, *, total: int = 2, leader: bool = False, mode: AckMode = AckMode.LOCAL) -> None:
-        self.disk = MemoryDisk()
-        self._settings = ReplicaSettings(
-            group="group-a",
-            replica_id=replica_id,
-            address=f"r{replica_id}",
-            store_host=pack_host("192.0.2.1", 10911),
-            mode=mode,
-            mode_name="async" if mode is AckMode.LOCAL else "sync",
-            durable_counts=True,
-            starts_as_leader=leader,
-            total_replicas=total,
-            in_sync_replicas=1 if mode is AckMode.LOCAL else 2,
-        )
-        self._open()
-
-    def _open(self) -> None:
-        self.store: MessageStore = open_store(self.disk)
-        self.replica = Replica(self._settings, self.store, EpochFile(self.disk, ROOT))
-        self.replica.start(0.0, 1_700_000_000_000)
-
-    def restart(self) -> None:
-        self.disk = self.disk.after_kill()
-        self._open()
-
-    def send(self, count: int = 1, size_bytes: int = 200) -> None:
-        self.store.append([message(b"." * size_bytes)] * count)
-        self.store.flush()
-        self.replica.held_changed(0.0)
-
-    def pull_from(self, leader: Member) -> PullDecision:
-        """One pull, and what its answer brings."""
-        self.replica.saw_epoch(leader.replica.epoch)
-        pull = self.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
-        decision = leader.replica.pulled(pull, self._settings.address, 0.0)
-        if isinstance(decision, SendBytes):
-            data = leader.store.read_raw(decision.from_offset, 1 << 20)
-            self.replica.received(data, pull.end_offset, leader.replica.epoch, leader.replica.confirm_offset)
-            self.store.flush()
-        return decision
-
-    def cut_for(self, decision: PullDecision) -> None:
-        assert isinstance(decision, Diverged)
-        cut = self.replica.diverged(decision.divergence)
-        self.replica.cut(cut.to_offset, lambda offset: self.store.truncate(offset) and None)  # type: ignore[union-attr] # the twin is not the real type
-
-
-def group() -> tuple[Member, Member]:
-    """A leader in epoch 1 and its level follower."""
-    leader, follower = Member(0, leader=True), Member(1)
-    leader.replica.promote(0, 1, 0.0, 0)
-    leader.send(3)
-    follower.pull_from(leader)
-    follower.pull_from(leader)
-    return leader, follower
+from brokerd.replica.replica import RoleRefused
+from brokerd.store import AppendFailedError
+from tests.brokerd.replica_members import Member, group
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, message
 
 
 def test_the_only_replica_of_its_group_leads_at_once_and_again() -> None:

@@ -497,6 +497,7 @@ class BrokerProcess:
 
     def _claim(self, request: Claim, answer: Answer) -> None:
         granted, reason = True, ""
+        before = (self.replica.leads, self.replica.must_claim)
         try:
             self.replica.grant_claim(
                 replica_id=request.replica_id,
@@ -510,6 +511,7 @@ class BrokerProcess:
         if granted:
             own = (self.replica.epochs.last_epoch, self.store.end_offset)
             self.history.granted(self.name, own, (request.last_epoch, request.end_offset))
+        if granted or (self.replica.leads, self.replica.must_claim) != before:
             self.role_changed()
         answer(ClaimAnswer(granted, reason, self.replica.epoch))
 
@@ -560,10 +562,10 @@ class BrokerProcess:
         replica = self.replica
         if replica.leads:
             return MASTER_ID
-        if replica.must_claim:
-            return None
         if self.settings.replica_id != MASTER_ID:
             return self.settings.replica_id
+        if replica.must_claim:
+            return None
         for replica_id, address in replica.known_replicas.items():
             if address == replica.leader_address:
                 return replica_id

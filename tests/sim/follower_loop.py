@@ -38,6 +38,7 @@ class FollowerLoop:
     def role_changed(self) -> None:
         """Look at the role again now. A cut under way is not given up: it runs in a thread."""
         self._round += 1
+        self._process.replica.end_claim()
         if not self.cutting:
             self._next()
 
@@ -47,10 +48,8 @@ class FollowerLoop:
             return
         if not replica.must_claim:
             self._find_leader()
-        elif replica.unknown_replicas:
-            self._find_unknown_replicas()
         else:
-            self._claim_next(replica.epoch + 1, list(replica.known_replicas.items()))
+            self._look_before_claiming()
 
     def _in_round(self, step: Callable[[Any], None]) -> Callable[[Any], None]:
         """The step, unless the round has ended by then; its errors end the round."""
@@ -70,6 +69,7 @@ class FollowerLoop:
         return in_round
 
     def _failed(self, reason: str) -> None:
+        self._process.replica.end_claim()
         delay_s = min(FIRST_RETRY_S * 2**self._failures, MAX_RETRY_S) * self._process.loop.random.uniform(0.7, 1.3)
         self._failures = min(self._failures + 1, 30)
         again = self._in_round(lambda _: self._next())
@@ -215,23 +215,79 @@ class FollowerLoop:
         if report.end_offset != offset:
             raise ValueError(f"the log was to be cut to {offset}, but ends at {report.end_offset}")
 
-    # --- leading again
+    # --- leading again (services/replica_claim.py)
 
-    def _claim_next(self, epoch: int, left: list[tuple[int, str]]) -> None:
+    def _look_before_claiming(self) -> None:
+        """Who leads, and is everyone there? A claim that cannot succeed would only raise the others' epochs."""
+        replica = self._process.replica
+        found: dict[int, tuple[StatusAnswer, str]] = {}
+
+        def complete() -> bool:
+            return not replica.unknown_replicas and not replica.known_replicas.keys() - found.keys()
+
+        def looked() -> None:
+            if complete():
+                self._look_at(found)
+            else:
+                self._ask_members(list(self._process.machine.name_servers), ask_listed)
+
+        def ask_listed(members: list[dict[int, str]]) -> None:
+            tried = {self._process.settings.address, *replica.known_replicas.values()}
+            listed = sorted({address for group in members for address in group.values()} - tried)
+            self._ask_who(listed, found, lambda: self._look_at(found))
+
+        self._ask_who(sorted(replica.known_replicas.values()), found, looked)
+
+    def _ask_who(
+        self, addresses: list[str], found: dict[int, tuple[StatusAnswer, str]], then: Callable[[], None]
+    ) -> None:
+        if not addresses:
+            for replica_id, (_, address) in found.items():
+                self._process.replica.add_known_replica(replica_id, address)
+            then()
+            return
+
+        def answered(status: StatusAnswer | None) -> None:
+            if status is not None:
+                found[status.replica_id] = (status, addresses[0])
+            self._ask_who(addresses[1:], found, then)
+
+        self._call(addresses[0], Status(), answered, REQUEST_TIMEOUT_S)
+
+    def _look_at(self, found: dict[int, tuple[StatusAnswer, str]]) -> None:
+        process = self._process
+        replica = process.replica
+        if not replica.must_claim:
+            self._next()
+            return
+        leaders = [(one.epoch, address) for one, address in found.values() if one.leads and one.epoch >= replica.epoch]
+        if leaders:
+            replica.step_down(*max(leaders))
+            process.leader_changed()
+            return
+        if replica.unknown_replicas or replica.known_replicas.keys() - found.keys():
+            raise ValueError("not every other replica answers")
+        epoch = replica.begin_claim(max((one.epoch for one, _ in found.values()), default=0))
+        order = sorted(found, key=lambda key: (found[key][0].log_epoch, found[key][0].end_offset), reverse=True)
+        self._claim_next(epoch, [found[key][1] for key in order])
+
+    def _claim_next(self, epoch: int, left: list[str]) -> None:
         process = self._process
         replica = process.replica
         if not left:
             self._failures = 0
+            replica.end_claim()
             replica.claimed(epoch, process.now_s, process.machine.now_ms())
             process.role_changed()
             return
-        address = left[0][1]
+        address = left[0]
 
         def answered(answer: ClaimAnswer | None) -> None:
             if answer is None:
                 raise ValueError(f"{address} did not answer the claim")
             if not answer.granted:
                 process.loop.note(f"{process.name} claim of {epoch} refused by {address}: {answer.reason}")
+                replica.end_claim()
                 process.saw_epoch(answer.epoch, None)
                 raise RoleRefused(answer.reason)
             self._claim_next(epoch, left[1:])
@@ -244,29 +300,3 @@ class FollowerLoop:
             process.settings.address,
         )
         self._call(address, claim, answered, REQUEST_TIMEOUT_S)
-
-    def _find_unknown_replicas(self) -> None:
-        replica = self._process.replica
-
-        def ask(members: list[dict[int, str]]) -> None:
-            known = {self._process.settings.address, *replica.known_replicas.values()}
-            addresses = [address for group in members for address in group.values() if address not in known]
-            self._ask_who(list(dict.fromkeys(addresses)))
-
-        self._ask_members(list(self._process.machine.name_servers), ask)
-
-    def _ask_who(self, addresses: list[str]) -> None:
-        replica = self._process.replica
-        if not addresses:
-            if replica.unknown_replicas:
-                raise ValueError(f"{replica.unknown_replicas} replicas are not found")
-            self._next()
-            return
-
-        def answered(status: StatusAnswer | None) -> None:
-            if status is None:
-                raise ValueError(f"{addresses[0]} did not answer")
-            replica.add_known_replica(status.replica_id, addresses[0])
-            self._ask_who(addresses[1:])
-
-        self._call(addresses[0], Status(), answered, REQUEST_TIMEOUT_S)

@@ -1,0 +1,159 @@
+"""A restarted leader's claim to lead again: look who leads, find everyone, then ask each of them to agree.
+
+It looks before it asks, like the pre-vote of the Raft thesis (section 9.6): a claim that cannot succeed, because a replica
+is away or another one leads, raises nobody's epoch and disturbs no leader. What an answer means, and who may lead, is
+decided in brokerd/replica/replica.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.replica.replica import RoleRefused
+from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.replica_lookup import registered_members, replica_status_of
+from mqwire.codes import HighwaterRequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_replica import ReplicaClaimRequestHeader, ReplicaClaimResponseHeader
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.services.replica_metadata import MetadataFollower
+    from mqwire.bodies import ReplicaStatus
+
+logger = logging.getLogger(__name__)
+
+_REQUEST_TIMEOUT_S: Final = 3.0
+
+
+class LeaderClaim:
+    """One attempt at a time, by the follower's loop, while the replica `must_claim`."""
+
+    def __init__(self, broker: Broker, metadata: MetadataFollower) -> None:
+        self._broker = broker
+        self._metadata = metadata
+
+    async def attempt(self) -> None:
+        """Lead again, or follow whoever leads.
+
+        Raises RequestFailed when a replica does not answer, RoleRefused when one refuses, StoreError when the own log
+        cannot be written.
+        """
+        broker = self._broker
+        replica = broker.replica
+        if broker.store.refusal is not None:
+            raise broker.store.refusal
+        others = await self._find_all()
+        if not replica.must_claim:
+            return  # a decree or another's claim came meanwhile
+        if self._follow_leader_among(others):
+            return
+        self._check_complete(others)
+        # Before anyone agrees: failing later would leave the agreement behind.
+        for _, address in others.values():
+            await self._metadata.merge_offsets_from(address)
+        epoch = replica.begin_claim(max((status.epoch for status, _ in others.values()), default=0))
+        try:
+            # The longest log first: if it refuses, it claims in this one's place, and nobody else was bothered.
+            for replica_id in sorted(others, key=lambda key: _log_of(others[key][0]), reverse=True):
+                await self._ask(replica_id, others[replica_id][1], epoch)
+        finally:
+            replica.end_claim()
+        replica.claimed(epoch, broker.clock.monotonic(), broker.clock.time_ms())
+        broker.role_changed()
+
+    async def _find_all(self) -> dict[int, tuple[ReplicaStatus, str]]:
+        """What each other replica tells, and where; those that moved or were never seen are looked up."""
+        broker = self._broker
+        replica = broker.replica
+        found: dict[int, tuple[ReplicaStatus, str]] = {}
+        await self._ask_who(replica.known_replicas.values(), found)
+        if replica.unknown_replicas or replica.known_replicas.keys() - found.keys():
+            listed = {address for members in await registered_members(broker) for address in members.values()}
+            tried = {replica.settings.address, *replica.known_replicas.values()}
+            more = sorted(listed - tried)
+            if broker.config.ha_master_address and broker.config.ha_master_address not in tried:
+                more.append(broker.config.ha_master_address)
+            await self._ask_who(more, found)
+        for replica_id, (_, address) in found.items():
+            replica.add_known_replica(replica_id, address)
+        return found
+
+    async def _ask_who(self, addresses: Iterable[str], found: dict[int, tuple[ReplicaStatus, str]]) -> None:
+        async with trio.open_nursery() as nursery:
+            for address in dict.fromkeys(addresses):
+                nursery.start_soon(self._ask_who_one, address, found)
+
+    async def _ask_who_one(self, address: str, found: dict[int, tuple[ReplicaStatus, str]]) -> None:
+        try:
+            status = await replica_status_of(self._broker, address)
+        except (RequestFailed, ValueError) as error:  # ValueError: what is listed is no address
+            logger.debug("nothing of the group at %s: %s", address, error)
+            return
+        if status.replica_id != self._broker.replica.settings.replica_id:
+            found[status.replica_id] = (status, address)
+
+    def _follow_leader_among(self, others: dict[int, tuple[ReplicaStatus, str]]) -> bool:
+        """Whoever leads in an epoch that is not below this one's was promoted meanwhile: tells whether there is one."""
+        broker = self._broker
+        leaders = [
+            (status.epoch, address)
+            for status, address in others.values()
+            if status.role == "master" and status.epoch >= broker.replica.epoch
+        ]
+        if not leaders:
+            return False
+        epoch, address = max(leaders)
+        broker.replica.step_down(epoch, address)
+        logger.info("group %s: %s leads in epoch %d", broker.replica.settings.group, address, epoch)
+        broker.leader_changed()
+        return True
+
+    def _check_complete(self, others: dict[int, tuple[ReplicaStatus, str]]) -> None:
+        replica = self._broker.replica
+        silent = {key: address for key, address in replica.known_replicas.items() if key not in others}
+        if silent:
+            who = ", ".join(f"{replica_id} at {address}" for replica_id, address in sorted(silent.items()))
+            raise RequestFailed(
+                f"this replica led before, and does not lead again without every other one's agreement: no answer from {who};"
+                " start it, or promote one"
+            )
+        if replica.unknown_replicas:
+            raise RequestFailed(
+                f"{replica.unknown_replicas} of the group's replicas (totalReplicas) were never seen and are not registered:"
+                " this one does not lead without their agreement; start them, or promote one"
+            )
+
+    async def _ask(self, replica_id: int, address: str, epoch: int) -> None:
+        broker = self._broker
+        replica = broker.replica
+        header = ReplicaClaimRequestHeader(
+            group=replica.settings.group,
+            replica_id=replica.settings.replica_id,
+            epoch=epoch,
+            last_epoch=replica.epochs.last_epoch,
+            end_offset=broker.store.end_offset,
+            address=replica.settings.address,
+        )
+        client = RemotingClient(address, sign=broker.sign)
+        try:
+            reply = await client.request(
+                RemotingCommand.request(HighwaterRequestCode.REPLICA_CLAIM, header), timeout_s=_REQUEST_TIMEOUT_S
+            )
+        finally:
+            client.close()
+        if reply.code != ResponseCode.SUCCESS:
+            raise RequestFailed(f"replica {replica_id} answered the claim with code {reply.code}: {reply.remark}")
+        answer = reply.header(ReplicaClaimResponseHeader)
+        if not answer.granted:
+            replica.end_claim()
+            broker.saw_epoch(answer.epoch, None)
+            raise RoleRefused(f"replica {replica_id} does not agree that this one leads again: {answer.reason}")
+
+
+def _log_of(status: ReplicaStatus) -> tuple[int, int]:
+    return status.log_epoch, status.end_offset

@@ -1,0 +1,55 @@
+"""Who is in this broker's group: what the name servers list, and what a replica tells of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from mqwire.bodies import ClusterInfo, ReplicaStatus
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+_REQUEST_TIMEOUT_S: Final = 3.0
+
+
+async def registered_members(broker: Broker) -> list[dict[int, str]]:
+    """brokerId -> address of this group, as each name server that answers has it."""
+    found: list[dict[int, str]] = []
+    for namesrv in broker.config.namesrv_addr:
+        client = RemotingClient(namesrv, sign=broker.sign)
+        try:
+            reply = await client.request(
+                RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=_REQUEST_TIMEOUT_S
+            )
+            group = ClusterInfo.from_json(reply.body).broker_addr_table.get(broker.replica.settings.group)
+        except (RequestFailed, RemoteProtocolError):
+            continue
+        finally:
+            client.close()
+        if group is not None:
+            found.append(group.broker_addrs)
+    return found
+
+
+async def replica_status_of(broker: Broker, address: str) -> ReplicaStatus:
+    """What the replica at `address` tells of itself; raises RequestFailed when none of this group answers there."""
+    client = RemotingClient(address, sign=broker.sign)
+    try:
+        reply = await client.request(
+            RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS), timeout_s=_REQUEST_TIMEOUT_S
+        )
+    finally:
+        client.close()
+    if reply.code != ResponseCode.SUCCESS:
+        raise RequestFailed(f"{address} answered with code {reply.code}: {reply.remark}")
+    try:
+        status = ReplicaStatus.from_json(reply.body)
+    except RemoteProtocolError as error:
+        raise RequestFailed(f"{address} does not tell what it is: {error}") from error
+    if status.group != broker.replica.settings.group:
+        raise RequestFailed(f"{address} belongs to group {status.group}")
+    return status

@@ -64,6 +64,7 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         leader_address=replica.leader_address,
         accepts_sends=refusal is None,
         refusal=refusal,
+        claims=replica.must_claim,
         promotable=not_promotable is None,
         not_promotable_because=not_promotable,
         followers=[]

@@ -255,6 +255,7 @@ def _system_topics(config: BrokerConfig) -> list[TopicConfig]:
     inherited = PermName.INHERIT
     topics = [
         topic(names.RMQ_SYS_SELF_TEST_TOPIC, 1),
+        topic(names.RMQ_SYS_PROBE, 1),
         topic(names.RMQ_SYS_BENCHMARK_TOPIC, _BENCHMARK_TOPIC_QUEUE_NUMS),
         topic(cluster, _CLUSTER_TOPIC_QUEUE_NUMS, inherited | (READ_WRITE if config.cluster_topic_enable else 0)),
         topic(broker, 1, inherited | (READ_WRITE if config.broker_topic_enable else 0)),

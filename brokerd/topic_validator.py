@@ -29,6 +29,7 @@ _SYSTEM_TOPICS = frozenset(
         names.RMQ_SYS_OFFSET_MOVED_EVENT,
         names.RMQ_SYS_EPOCH,
         names.RMQ_SYS_METERING,
+        names.RMQ_SYS_PROBE,
     }
 )
 

@@ -36,7 +36,12 @@ CACHES = ("tools", "interop")
 SETTINGS = "controlplane.settings.local"
 
 # Settings of the user's that reach the control plane (and nothing else does).
-PASSED_ON = ("HIGHWATER_ADVERTISED_HOST", "HIGHWATER_PORT_RANGE", "HIGHWATER_LOG_LEVEL")
+PASSED_ON = (
+    "HIGHWATER_ADVERTISED_HOST",
+    "HIGHWATER_PORT_RANGE",
+    "HIGHWATER_STEP_LEASE_S",
+    "HIGHWATER_LOG_LEVEL",
+)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ def _addresses(world: World) -> list[str]:
             f"clusters/orders/failovers/{failover.pk}/",
             f"clusters/orders/failovers/{failover.pk}/timeline/",
             "clusters/orders/settings/",
+            "clusters/orders/settings/policy/",
+            "clusters/orders/settings/grow/",
             "clusters/orders/credentials/",
             f"clusters/orders/credentials/{access_key}/reveal/",
             f"clusters/orders/credentials/{access_key}/delete/",

@@ -9,6 +9,7 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -22,6 +23,7 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.operations import (
+    claim_renew,
     operation_retry,
     operation_start,
     operations_resume,
@@ -120,10 +122,39 @@ def test_a_step_that_is_being_worked_on_is_left_alone(operation: Operation) -> N
     assert operations_resume() == 0
 
 
+def test_a_worker_that_renews_its_claim_is_left_alone(operation: Operation) -> None:
+    step = steps_of(operation)[0]
+    claim = step_claim(step.pk)
+    assert claim is not None
+    _expire(step)
+    assert claim_renew(claim)
+    assert operations_resume() == 0
+
+
+def test_a_claim_that_was_taken_over_is_not_renewed(operation: Operation) -> None:
+    step = steps_of(operation)[0]
+    lost = step_claim(step.pk)
+    assert lost is not None
+    _expire(step)
+    operations_resume()
+    assert step_claim(step.pk) is not None
+    assert not claim_renew(lost)
+
+
+def test_a_killed_workers_step_is_taken_over_within_twenty_seconds(operation: Operation) -> None:
+    step = steps_of(operation)[0]
+    step_claim(step.pk)
+    step.refresh_from_db()
+    assert step.lease_until is not None
+    lease = step.lease_until - timezone.now()
+    looked_for_each = timedelta(seconds=settings.CELERY_BEAT_SCHEDULE["operations-resume"]["schedule"])
+    assert lease + looked_for_each < timedelta(seconds=15)
+
+
 def test_a_step_whose_message_was_lost_is_enqueued_again(operation: Operation) -> None:
     OperationStep.objects.update(updated_at=timezone.now() - timedelta(minutes=1))
     assert operations_resume() == 1
-    assert operations_resume() == 1  # it does not matter how often
+    assert operations_resume() == 0  # not at each look while it waits behind other work
 
 
 def test_a_waiting_step_is_not_claimed_before_its_time(operation: Operation) -> None:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
-from controlplane.clusters.replica_remoting import Answer
+from controlplane.clusters.replica_remoting import Answer, ProbeAnswer
 from mqwire.bodies import FollowerStatus, ReplicaStatus
 
 
@@ -28,6 +28,7 @@ class ScriptedReplica:
     end_offset: int = 1000
     answers: bool = True
     frozen: bool = False
+    claims: bool = False
     led_in: list[int] = field(default_factory=list)
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
 
@@ -73,6 +74,7 @@ class ScriptedGroup:
             patch.object(replica_remoting, "replica_demote", self._demote),
             patch.object(replica_remoting, "replica_freeze_sends", self._freeze),
             patch.object(replica_remoting, "group_masters", self._masters),
+            patch.object(replica_remoting, "probe_send", self._probe),
         ):
             yield self
 
@@ -109,6 +111,7 @@ class ScriptedGroup:
             in_sync=[replica.replica_id, *(other.replica_id for other in in_sync)] if replica.leads else [],
             accepts_sends=replica.leads and not replica.frozen,
             refusal=None if replica.leads else "this replica is a slave",
+            claims=replica.claims and not replica.leads,
             promotable=True,
             followers=[
                 FollowerStatus(
@@ -154,6 +157,11 @@ class ScriptedGroup:
             follower.epoch, follower.log_epoch = leader.epoch, leader.log_epoch
             follower.end_offset, follower.epoch_starts = leader.end_offset, leader.epoch_starts
 
+    def restart(self, replica_id: int) -> None:
+        """A replica is restarted; if it led, it waits until it may lead again."""
+        replica = self[replica_id]
+        replica.claims, replica.leads = replica.leads, False
+
     def back(self, replica_id: int) -> None:
         """A replica that was away answers again, as a slave of who leads."""
         replica = self[replica_id]
@@ -175,6 +183,17 @@ class ScriptedGroup:
         self._called(f"freeze {for_ms}")
         self._at(address).frozen = for_ms > 0
         return self._answer(self._at(address))
+
+    def _probe(self, cluster: Cluster, address: str) -> ProbeAnswer:
+        replica = self._at(address)
+        if not replica.answers:
+            return ProbeAnswer("connection refused")
+        if not replica.leads:
+            return ProbeAnswer("this replica is a slave")
+        replica.end_offset += 10
+        in_sync = sum(other.answers and not other.leads for other in self.replicas)
+        short = self.mode == "sync" and in_sync == 0
+        return ProbeAnswer("SLAVE_NOT_AVAILABLE" if short else "SEND_OK", stored=True)
 
     def _masters(self, cluster: Cluster, group: str) -> dict[str, str | None]:
         master = self.master

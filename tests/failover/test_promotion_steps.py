@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import (
-    BrokerGroup,
     Cluster,
     Operation,
     OperationState,
@@ -20,18 +21,20 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.operations import operations_resume, step_claim
+from controlplane.clusters.replica_remoting import ProbeAnswer
 from controlplane.common.errors import ApplicationError, Conflict
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.sampling import cluster_sample, fences_release
-from controlplane.failover.services import automatic_failover, failover_start
+from controlplane.failover.services import automatic_failover
 from controlplane.failover.steps import STEPS
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import StepContext
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import SYSTEM, World
+from tests.controlplane.world import World
+from tests.failover.promotions import lose, names, run, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 
@@ -54,39 +57,6 @@ def group(cluster: Cluster, driver: DriverTwin) -> Iterator[ScriptedGroup]:
             driver.states[replica_process_name(cluster, replica)] = ProcessState.RUNNING
         cluster_sample(cluster, driver)
         yield group
-
-
-def start(
-    cluster: Cluster, driver: DriverTwin, kind: FailoverKind = FailoverKind.PROMOTE, confirm: str = ""
-) -> Failover:
-    return failover_start(
-        actor=SYSTEM,
-        cluster=cluster,
-        group=BrokerGroup.objects.get(cluster=cluster, name="broker-a"),
-        kind=kind,
-        driver=driver,
-        confirm=confirm,
-    )
-
-
-def lose(group: ScriptedGroup, replica_id: int = 0) -> None:
-    group[replica_id].answers = False
-
-
-def run(failover: Failover, driver: DriverTwin, group: ScriptedGroup | None = None) -> Operation:
-    """Run steps until none can be claimed; the old master comes back when it is started."""
-    for step in failover.operation.steps.exclude(state=StepState.COMPLETED).order_by("position"):
-        if step.name == "failover_rejoin" and group is not None and failover.old_master_id is not None:
-            group.back(failover.old_master_id)
-        OperationStep.objects.filter(pk=step.pk).update(not_before=None)
-        if operation_step_run(step.pk, driver) != Outcome.COMPLETED:
-            break
-    failover.refresh_from_db()
-    return Operation.objects.get(pk=failover.operation_id)
-
-
-def names(failover: Failover) -> list[str]:
-    return [step.name for step in failover.timeline.order_by("happened_at", "created_at")]
 
 
 def cause(operation: Operation) -> str:
@@ -225,15 +195,13 @@ def test_a_worker_killed_at_any_request_is_resumed_and_there_is_one_promotion(
     assert group.promotions == [(2, 1)]
 
 
-def test_a_failovers_step_is_taken_over_sooner_than_others(
-    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
-) -> None:
+def test_a_failovers_step_is_taken_over_soon(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:
     failover = start(cluster, driver, FailoverKind.SWITCHOVER)
     step = failover.operation.steps.order_by("position")[0]
     assert step_claim(step.pk) is not None
     step.refresh_from_db()
     assert step.lease_until is not None
-    assert step.lease_until - timezone.now() < timedelta(seconds=21)
+    assert step.lease_until - timezone.now() < timedelta(seconds=9)
 
 
 def test_a_supervisor_that_is_away_is_waited_for_and_nobody_is_promoted_meanwhile(
@@ -341,6 +309,31 @@ def test_the_policy_promotes_by_itself_only_when_nothing_is_lost(world: World, d
             if failover is not None:
                 assert failover.kind == FailoverKind.AUTOMATIC
                 assert run(failover, driver, group).state == OperationState.COMPLETED
+
+
+def test_the_first_write_is_a_message_that_the_new_master_stored(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    lose(group)
+    failover = start(cluster, driver)
+    run(failover, driver, group)
+    # The slave that synchronous replication wants is away, but a producer's sends are taken again.
+    assert "answered SLAVE_NOT_AVAILABLE" in failover.timeline.get(name="first_write").detail
+
+
+def test_writes_are_not_back_before_a_message_is_stored(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.failover.steps._VERIFY_S", 0.05)
+    lose(group)
+    failover = start(cluster, driver)
+    with patch.object(replica_remoting, "probe_send", lambda *_: ProbeAnswer("the disk is full")):
+        operation = run(failover, driver, group)
+    assert operation.state == OperationState.IN_PROGRESS
+    assert (failover.writes_back_at, "first_write" in names(failover)) == (None, False)
+    assert "the disk is full" in operation.steps.get(name="failover_verify").message
+    run(failover, driver, group)
+    assert failover.writes_back_at is not None
 
 
 def test_an_old_master_that_comes_back_late_is_written_into_the_timeline(

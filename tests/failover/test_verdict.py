@@ -181,3 +181,92 @@ def test_what_nobody_knows_is_not_zero() -> None:
     dead = away(master(end_offset=None, held_offset=None))
     cleanness = cleanness_of(group(dead, replica(1), in_sync_replicas=1), 1)
     assert (cleanness.bytes_at_risk, cleanness.messages_at_risk) == (None, None)
+
+
+# --- a restarted master whose claim is blocked
+
+
+def claiming(replica_id: int = 0, **changes: object) -> ReplicaView:
+    return replica(replica_id, **{"claims": True, "in_sync": None, **changes})
+
+
+def blocked(*replicas: ReplicaView, in_sync_replicas: int = 2, led_ago_s: float = 10, led_to: int = 1000) -> GroupView:
+    return GroupView(
+        name="broker-a",
+        in_sync_replicas=in_sync_replicas,
+        replicas=replicas,
+        leader_id=0,
+        led_at=NOW - timedelta(seconds=led_ago_s),
+        led_epoch=3,
+        led_to_offset=led_to,
+    )
+
+
+def ended(view: ReplicaView, seconds: float) -> ReplicaView:
+    return away(view, seconds, process_ended_at=NOW - timedelta(seconds=seconds))
+
+
+def test_a_restarted_synchronous_master_repeats_without_its_slave() -> None:
+    verdict = judge(blocked(claiming(), ended(replica(1), 5)), NOW)
+    assert (verdict.state, verdict.repeats, verdict.candidates) == (GroupState.NO_MASTER, True, (0,))
+    assert verdict.cleanness is not None
+    assert verdict.cleanness.clean
+    assert "replica 1 since 04:59:55 UTC" in verdict.sentences[0]
+    assert verdict.sentences[-1].startswith("Replica 0 is told to lead again within seconds")
+
+
+@pytest.mark.parametrize(
+    ("silent_for_s", "clean"),
+    [(30, True), (10.5, False), (5, False)],
+    ids=["down before it last led", "its end is known to the second only", "down since"],
+)
+def test_a_restarted_asynchronous_master_repeats_only_if_nobody_can_have_led_since(
+    silent_for_s: float, clean: bool
+) -> None:
+    verdict = judge(blocked(claiming(), ended(replica(1), silent_for_s), in_sync_replicas=1), NOW)
+    assert verdict.cleanness is not None
+    assert (verdict.repeats, verdict.cleanness.clean) == (True, clean)
+
+
+def test_what_somebody_may_have_taken_meanwhile_is_unknown_not_nothing() -> None:
+    verdict = judge(blocked(claiming(), ended(replica(1), 5), in_sync_replicas=1), NOW)
+    assert verdict.cleanness is not None
+    assert (verdict.cleanness.bytes_at_risk, verdict.cleanness.messages_at_risk) == (None, None)
+    assert "what replica 1 took as master after 04:59:50 UTC" in verdict.cleanness.because
+    assert verdict.sentences[-1].startswith("Replica 0 can be promoted")
+
+
+def test_a_silent_replica_whose_process_may_run_could_have_led() -> None:
+    """Cut off from the control plane, not ended."""
+    verdict = judge(blocked(claiming(), away(replica(1), 30), in_sync_replicas=1), NOW)
+    assert verdict.cleanness is not None
+    assert not verdict.cleanness.clean
+
+
+def test_with_one_slave_of_two_alive_a_synchronous_master_repeats() -> None:
+    verdict = judge(blocked(claiming(), replica(1, claims=False), ended(replica(2), 5)), NOW)
+    assert (verdict.repeats, verdict.candidates[0]) == (True, 0)
+
+
+def test_a_slave_that_holds_more_than_the_restarted_master_is_not_passed_over() -> None:
+    group = blocked(claiming(), replica(1, held_offset=1200, end_offset=1200), ended(replica(2), 5))
+    verdict = judge(group, NOW)
+    assert (verdict.repeats, verdict.candidates[0]) == (False, 1)
+
+
+def test_a_restarted_master_that_lost_its_logs_end_is_not_called_clean() -> None:
+    """With ASYNC_FLUSH its machine lost power: the dead slave may hold what it acknowledged."""
+    verdict = judge(blocked(claiming(), ended(replica(1), 30), led_to=1300), NOW)
+    assert verdict.cleanness is not None
+    assert (verdict.cleanness.clean, verdict.cleanness.bytes_at_risk) == (False, 300)
+
+
+def test_a_slave_that_is_away_for_a_moment_is_waited_for() -> None:
+    verdict = judge(blocked(claiming(), ended(replica(1), 1)), NOW)
+    assert (verdict.state, verdict.repeats) == (GroupState.DEGRADED, False)
+    assert "asks the others whether it may lead again" in verdict.sentences[0]
+
+
+def test_a_master_that_somebody_demoted_is_not_told_to_lead_again() -> None:
+    verdict = judge(blocked(replica(0), ended(replica(1), 30)), NOW)
+    assert (verdict.state, verdict.repeats) == (GroupState.NO_MASTER, False)

@@ -26,6 +26,7 @@ from controlplane.clusters.selectors import (
 )
 from controlplane.clusters.serializers import (
     ClusterCreateSerializer,
+    ClusterGrowSerializer,
     ClusterSerializer,
     ClusterUpdateSerializer,
     CredentialCreateSerializer,
@@ -99,15 +100,25 @@ class ClusterDetailApi(ClusterApi):
 
 
 class ClusterGrowApi(ClusterApi):
-    """More broker groups."""
+    """More broker groups, or more replicas."""
 
     permissions: ClassVar = {"POST": "cluster.grow"}
 
-    @extend_schema(operation_id="cluster_grow", request=None, responses={202: OperationSerializer}, tags=["clusters"])
+    @extend_schema(
+        operation_id="cluster_grow",
+        request=ClusterGrowSerializer,
+        responses={202: OperationSerializer},
+        tags=["clusters"],
+    )
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Add a broker group like the others; the topics' queues are spread to it. The answer is the operation."""
-        return accepted(_operation(cluster_grow(actor=self.actor, cluster=self.cluster)))
+        """Add a broker group like the others, to which the topics' queues are spread, or a slave to every group.
+
+        The answer is the operation.
+        """
+        form = ClusterGrowSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        return accepted(_operation(cluster_grow(actor=self.actor, cluster=self.cluster, by=form.validated_data["by"])))
 
 
 class CredentialListApi(ClusterApi):

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery import current_app
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
@@ -36,15 +37,15 @@ from controlplane.common.logging import get_logger
 _log = get_logger("controlplane.operations")
 
 STEP_TASK = "provisioning.operation_step_run"
-# A step's lease is longer than Celery's hard time limit of a task: a claim never ends before the worker that holds it.
-# Failover's steps say otherwise (workflows.py).
 # A pending step that nobody took for this long lost its message (Redis was down or emptied).
-_LOST_AFTER = timedelta(seconds=15)
+_LOST_AFTER = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class StepClaim:
-    """The right to run one step, until the lease ends or somebody else takes over."""
+    """The right to run one step, until its lease ends. Whoever works renews it (`claim_renew`); a worker that was killed
+    doesn't, and one that merely was slow finds out at the end: the step ran twice, which is harmless.
+    """
 
     step_id: uuid.UUID
     claim: uuid.UUID
@@ -147,13 +148,21 @@ def step_claim(step_id: uuid.UUID) -> StepClaim | None:
     won = OperationStep.objects.filter(pk=step_id, state=StepState.PENDING).update(
         state=StepState.RUNNING,
         claim=claim,
-        lease_until=now + timedelta(seconds=step_definition(step.operation.type, step.name).lease_s),
+        lease_until=_lease_end(now),
         not_before=None,
         attempts=F("attempts") + 1,
         started_at=Coalesce("started_at", now),
         updated_at=now,
     )
     return StepClaim(step_id, claim) if won == 1 else None
+
+
+def claim_renew(claim: StepClaim) -> bool:
+    """Put off the end of the lease: the step is still worked on. False: the claim was lost."""
+    won = OperationStep.objects.filter(pk=claim.step_id, state=StepState.RUNNING, claim=claim.claim).update(
+        lease_until=_lease_end(timezone.now())
+    )
+    return won == 1
 
 
 def step_at_once(step_id: uuid.UUID) -> uuid.UUID | None:
@@ -245,7 +254,11 @@ def operations_resume() -> int:
         if step is None or step.state != StepState.PENDING:
             continue
         due = max(step.updated_at, step.not_before or step.updated_at)
-        if due < now - _LOST_AFTER:
+        if due >= now - _LOST_AFTER:
+            continue
+        # Marked, so that a step that waits behind much other work is not sent again at each look.
+        won = OperationStep.objects.filter(pk=step.pk, state=StepState.PENDING, updated_at=step.updated_at)
+        if won.update(updated_at=now) == 1:
             step_enqueue(step.pk)
             resumed += 1
     return resumed
@@ -261,6 +274,10 @@ def step_enqueue(step_id: uuid.UUID, *, delay_s: float = 0) -> None:
         current_app.send_task(STEP_TASK, args=[str(step_id)], countdown=delay_s or None)
 
     transaction.on_commit(send, robust=True)
+
+
+def _lease_end(now: datetime) -> datetime:
+    return now + timedelta(seconds=settings.HIGHWATER_STEP_LEASE_S)
 
 
 def _enqueue_next(operation: Operation) -> bool:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from controlplane.clusters.models import Cluster
-from controlplane.clusters.remoting import control_credentials
+from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
 from highwater import Credentials
 from mqwire.acl import SessionCredentials, sign_request
 from mqwire.bodies import ClusterInfo, ReplicaStatus
@@ -26,6 +26,8 @@ from mqwire.headers_replica import (
     ReplicaFreezeSendsRequestHeader,
     ReplicaPromoteRequestHeader,
 )
+from mqwire.headers_send import SendMessageRequestHeader
+from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_PROBE
 
 _CONNECT_TIMEOUT_S = 1.0
 _STATUS_TIMEOUT_S = 1.5
@@ -94,6 +96,43 @@ def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeAnswer:
+    """What a master answered to a message of ours, as producers read it: SEND_OK, SLAVE_NOT_AVAILABLE, or why not at all."""
+
+    answer: str
+    stored: bool = False
+
+
+def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
+    """Send a message to the group's probe topic, which no tenant reads and nobody pays for.
+
+    `stored` tells that the master took it. With too few slaves (SLAVE_NOT_AVAILABLE) it does take sends.
+    """
+    header = SendMessageRequestHeader(
+        producer_group=GATEWAY_GROUP,
+        topic=RMQ_SYS_PROBE,
+        default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+        default_topic_queue_nums=1,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=time.time_ns() // 1_000_000,
+        flag=0,
+    )
+    try:
+        reply = _request(
+            address, control_credentials(cluster), RequestCode.SEND_MESSAGE, header, _STATUS_TIMEOUT_S, body=b"probe"
+        )
+    except (OSError, ProtocolError) as error:
+        return ProbeAnswer(str(error) or type(error).__name__)
+    match reply.code:
+        case ResponseCode.SUCCESS:
+            return ProbeAnswer("SEND_OK", stored=True)
+        case ResponseCode.SLAVE_NOT_AVAILABLE:
+            return ProbeAnswer("SLAVE_NOT_AVAILABLE", stored=True)
+    return ProbeAnswer(reply.remark or f"response code {reply.code}")
+
+
 def _change(address: str, credentials: Credentials, code: int, header: CustomHeader | None, timeout_s: float) -> Answer:
     try:
         reply = _request(address, credentials, code, header, timeout_s)
@@ -105,9 +144,15 @@ def _change(address: str, credentials: Credentials, code: int, header: CustomHea
 
 
 def _request(
-    address: str, credentials: Credentials, code: int, header: CustomHeader | None, timeout_s: float
+    address: str,
+    credentials: Credentials,
+    code: int,
+    header: CustomHeader | None,
+    timeout_s: float,
+    *,
+    body: bytes = b"",
 ) -> RemotingCommand:
-    request = RemotingCommand.request(code, header)
+    request = RemotingCommand.request(code, header, body=body)
     sign_request(request, SessionCredentials(credentials.access_key, credentials.secret_key))
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout_s

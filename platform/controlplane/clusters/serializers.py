@@ -20,6 +20,7 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.selectors import cluster_health, operation_view
+from controlplane.clusters.services import Growth
 
 Shape = serializers.Serializer[Any]
 
@@ -125,6 +126,16 @@ class ClusterUpdateSerializer(Shape):
         if not attrs:
             raise serializers.ValidationError("Give `name` or `failover_policy`.")
         return attrs
+
+
+class ClusterGrowSerializer(Shape):
+    """What a cluster grows by."""
+
+    by = serializers.ChoiceField(
+        choices=[growth.value for growth in Growth],
+        default=Growth.GROUP.value,
+        help_text="`group`: a broker group like the others; `replica`: one more slave in every group",
+    )
 
 
 class CredentialSerializer(Shape):

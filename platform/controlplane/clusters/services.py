@@ -1,6 +1,7 @@
 """Writes: clusters. A change that needs daemons writes rows and an operation; the workers do the rest."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -151,34 +152,79 @@ def group_rows_create(cluster: Cluster, position: int, replicas: int) -> BrokerG
     return group
 
 
-def cluster_grow(*, actor: Actor, cluster: Cluster) -> Operation:
-    """Add a broker group like the others, and start the operation that provisions it and spreads the topics to it.
+class Growth(StrEnum):
+    """What a cluster grows by."""
 
-    Raises InvalidInput for a mode of one group, Conflict when the cluster isn't running, has the most groups, or has
-    another operation in progress.
+    GROUP = "group"
+    REPLICA = "replica"
+
+
+def cluster_growths(cluster: Cluster) -> list[Growth]:
+    """Return what this cluster may grow by now, as far as its mode and its size say."""
+    groups = list(cluster.broker_groups.all())
+    replicas = max((len(group.replicas.all()) for group in groups), default=0)
+    possible = {
+        Growth.GROUP: cluster.mode != ClusterMode.SINGLE and len(groups) < GROUPS_MAX,
+        Growth.REPLICA: cluster.is_replicated and replicas < REPLICAS_MAX,
+    }
+    return [growth for growth, is_possible in possible.items() if is_possible]
+
+
+def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> Operation:
+    """Add a broker group like the others, or one more slave to every group, and start the operation that provisions it.
+    Topics are spread to a new group; a new slave fetches its master's log while that goes on serving.
+
+    Raises InvalidInput for what the mode does not have, Conflict when the cluster isn't running, has the most already, or
+    has another operation in progress.
     """
     actor_require(actor, "cluster.grow", cluster.tenant)
     require_running(cluster)
+    if by not in list(Growth):
+        raise InvalidInput.for_field("by", f"Use one of {', '.join(Growth)}.", "invalid_choice")
     if cluster.mode == ClusterMode.SINGLE:
         raise InvalidInput.for_field("mode", "A single-master cluster has one broker group.", "invalid")
+    if by == Growth.REPLICA and not cluster.is_replicated:
+        raise InvalidInput.for_field("mode", f"Groups of the mode `{cluster.mode}` have no slaves.", "invalid")
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
         require_running(locked)
-        groups = list(locked.broker_groups.all())
-        if len(groups) >= GROUPS_MAX:
-            raise Conflict(f"A cluster has at most {GROUPS_MAX} broker groups.", code="too_many")
-        group = group_rows_create(locked, len(groups), groups[0].replicas.count())
+        if by == Growth.GROUP:
+            added: dict[str, object] = {"group": _add_group(locked).name}
+        else:
+            added = {"replica": _add_replicas(locked)}
         operation = operation_start(
-            actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_GROW, metadata={"group": group.name}
+            actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_GROW, metadata=added
         )
         audit_event_record(
             actor=actor,
             action="cluster.grow",
             resource=cluster.path,
             tenant_id=cluster.tenant_id,
-            details={"group": group.name},
+            details=added,
         )
     return operation
+
+
+def _add_group(cluster: Cluster) -> BrokerGroup:
+    groups = list(cluster.broker_groups.all())
+    if len(groups) >= GROUPS_MAX:
+        raise Conflict(f"A cluster has at most {GROUPS_MAX} broker groups.", code="too_many")
+    return group_rows_create(cluster, len(groups), groups[0].replicas.count())
+
+
+def _add_replicas(cluster: Cluster) -> int:
+    """One more slave for every group, under the next replica id, which is returned."""
+    groups = list(cluster.broker_groups.all())
+    next_id = max(replica.broker_id for group in groups for replica in group.replicas.all()) + 1
+    if next_id >= REPLICAS_MAX:
+        raise Conflict(f"A broker group has at most {REPLICAS_MAX} replicas.", code="too_many")
+    for group in groups:
+        Replica.objects.get_or_create(
+            group=group,
+            broker_id=next_id,
+            defaults={"broker_role": "SLAVE", "host": settings.HIGHWATER_ADVERTISED_HOST},
+        )
+    return next_id
 
 
 def cluster_update(

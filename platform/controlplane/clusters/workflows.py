@@ -2,7 +2,7 @@
 same name.
 
 The titles are shown beside the progress bar. `timeout_s` is how long a step may wait, counted from its first start,
-before it fails. `lease_s` is how long a worker may be silent before another takes the step.
+before it fails.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,7 @@ class StepDefinition:
     name: str
     title: str
     timeout_s: int = 60
-    lease_s: int = 60
 
-
-# A killed worker must not keep a group without a master for long. Two workers at one step are harmless: brokers and
-# rows are changed by compare-and-set.
-_FAILOVER_LEASE_S = 20
 
 WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
     OperationType.CLUSTER_CREATE: (
@@ -45,19 +40,19 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("spread_topics", "Spread the topics over all groups", timeout_s=120),
     ),
     OperationType.GROUP_PROMOTE: (
-        StepDefinition("failover_preflight", "Look at every replica, and reserve the epoch", 30, _FAILOVER_LEASE_S),
-        StepDefinition("failover_fence", "Fence the old master", 60, _FAILOVER_LEASE_S),
-        StepDefinition("failover_promote", "Promote the candidate", 60, _FAILOVER_LEASE_S),
-        StepDefinition("failover_verify", "Verify the first write", 60, _FAILOVER_LEASE_S),
-        StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_preflight", "Look at every replica, and reserve the epoch", 30),
+        StepDefinition("failover_fence", "Fence the old master", 60),
+        StepDefinition("failover_promote", "Promote the candidate", 60),
+        StepDefinition("failover_verify", "Verify the first write", 60),
+        StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
     OperationType.GROUP_SWITCHOVER: (
-        StepDefinition("failover_preflight", "Look at every replica, and reserve the epoch", 30, _FAILOVER_LEASE_S),
-        StepDefinition("failover_drain", "Hold sends until the candidate is level", 30, _FAILOVER_LEASE_S),
-        StepDefinition("failover_fence", "Fence the old master", 60, _FAILOVER_LEASE_S),
-        StepDefinition("failover_promote", "Promote the candidate", 60, _FAILOVER_LEASE_S),
-        StepDefinition("failover_verify", "Verify the first write", 60, _FAILOVER_LEASE_S),
-        StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60, _FAILOVER_LEASE_S),
+        StepDefinition("failover_preflight", "Look at every replica, and reserve the epoch", 30),
+        StepDefinition("failover_drain", "Hold sends until the candidate is level", 30),
+        StepDefinition("failover_fence", "Fence the old master", 60),
+        StepDefinition("failover_promote", "Promote the candidate", 60),
+        StepDefinition("failover_verify", "Verify the first write", 60),
+        StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
     OperationType.CLUSTER_DELETE: (
         StepDefinition("stop_processes", "Stop the daemons", timeout_s=60),

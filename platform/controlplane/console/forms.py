@@ -1,12 +1,13 @@
 """The console's forms. They check shapes only; the rules are the services', whose errors are shown beside the field."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django import forms
 from django.utils.text import slugify
 
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
-from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX
+from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, Growth
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 from controlplane.tenants.services import SLUG_RULE
@@ -45,6 +46,18 @@ class TenantForm(forms.Form):
         if not cleaned.get("slug") and cleaned.get("name"):
             cleaned["slug"] = slugify(str(cleaned["name"]))[:39]
         return cleaned
+
+
+_POLICIES = [
+    (FailoverPolicy.MANUAL, Choice("An operator", "The cluster’s page shows what would be lost, and waits.")),
+    (
+        FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS,
+        Choice(
+            "Highwater, when nothing acknowledged is lost",
+            "Within about ten seconds, with synchronous replication. Otherwise an operator is waited for.",
+        ),
+    ),
+]
 
 
 class ClusterForm(forms.Form):
@@ -108,16 +121,7 @@ class ClusterForm(forms.Form):
         initial=FailoverPolicy.MANUAL,
         required=False,
         widget=forms.RadioSelect,
-        choices=[
-            (FailoverPolicy.MANUAL, Choice("An operator", "The cluster’s page shows what would be lost, and waits.")),
-            (
-                FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS,
-                Choice(
-                    "Highwater, when nothing acknowledged is lost",
-                    "Within about ten seconds, with synchronous replication. Otherwise an operator is waited for.",
-                ),
-            ),
-        ],
+        choices=_POLICIES,
     )
     flush_disk_type = forms.ChoiceField(
         label="When is a message safe?",
@@ -146,6 +150,37 @@ class ClusterForm(forms.Form):
 
     def clean_failover_policy(self) -> str:
         return str(self.cleaned_data.get("failover_policy") or FailoverPolicy.MANUAL)
+
+
+class PolicyForm(forms.Form):
+    """Who promotes a slave of a cluster that runs."""
+
+    failover_policy = forms.ChoiceField(label="Who promotes a slave?", widget=forms.RadioSelect, choices=_POLICIES)
+
+
+_GROWTHS = {
+    Growth.GROUP: Choice(
+        "A broker group", "More room and more sends: each topic’s queues are spread to it. The others go on meanwhile."
+    ),
+    Growth.REPLICA: Choice(
+        "A replica of every group", "One more slave each, which fetches its master’s log while that goes on serving."
+    ),
+}
+
+
+class GrowForm(forms.Form):
+    """What a cluster grows by: offered is what its mode and size allow."""
+
+    by = forms.ChoiceField(label="Add", widget=forms.RadioSelect)
+
+    def __init__(self, *args: object, growths: Sequence[Growth], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        self.fields["by"] = forms.ChoiceField(
+            label="Add",
+            widget=forms.RadioSelect,
+            initial=growths[0] if growths else None,
+            choices=[(growth.value, _GROWTHS[growth]) for growth in growths],
+        )
 
 
 class TypedLossForm(forms.Form):

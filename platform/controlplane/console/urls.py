@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, include, path
 
 from controlplane.console.views import (
+    cluster_settings,
     clusters,
     credentials,
     failover,
@@ -36,7 +37,9 @@ _cluster: list[URLPattern | URLResolver] = [
     path("failovers/<uuid:failover>/", failover.failover_page, name="failover"),
     path("failovers/<uuid:failover>/timeline/", failover.failover_timeline, name="failover-timeline"),
     path("reveal/", clusters.cluster_reveal, name="cluster-reveal"),
-    path("settings/", clusters.cluster_settings, name="cluster-settings"),
+    path("settings/", cluster_settings.cluster_settings, name="cluster-settings"),
+    path("settings/policy/", cluster_settings.cluster_policy, name="cluster-policy"),
+    path("settings/grow/", cluster_settings.cluster_grow_page, name="cluster-grow"),
     path("credentials/", credentials.credential_list_page, name="credential-list"),
     path("credentials/<str:access_key>/reveal/", credentials.credential_reveal_page, name="credential-reveal"),
     path("credentials/<str:access_key>/delete/", credentials.credential_delete_page, name="credential-delete"),

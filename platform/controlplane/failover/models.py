@@ -12,12 +12,16 @@ class GroupLeadership(BaseModel):
     """Which epoch a group is in. `epoch` only grows, and only by `filter(pk=…, epoch=E).update(epoch=higher)`: of two
     workers that raise it, one wins.
 
-    `leader` is who was last seen leading in the newest epoch; None when nobody was.
+    `leader` is who was last seen leading in the newest epoch; None when nobody was. `led_…` is of the moment at which it
+    was last seen doing so: what was down before, and stayed down, cannot have led since.
     """
 
     group = models.OneToOneField(BrokerGroup, on_delete=models.CASCADE, related_name="leadership")
     epoch = models.BigIntegerField(default=0)
     leader = models.ForeignKey(Replica, on_delete=models.SET_NULL, null=True, related_name="+")
+    led_at = models.DateTimeField(null=True)
+    led_epoch = models.BigIntegerField(null=True)
+    led_to_offset = models.BigIntegerField(null=True, help_text="where its log ended")
 
     def __str__(self) -> str:
         return f"{self.group} epoch {self.epoch}"
@@ -49,6 +53,9 @@ class ReplicaSample(BaseModel):
     in_sync = models.BooleanField(null=True)
     accepts_sends = models.BooleanField(null=True)
     refusal = models.CharField(max_length=512, blank=True)
+    claims = models.BooleanField(
+        null=True, help_text="it led when it stopped, and waits for every other replica's agreement to lead again"
+    )
     promotable = models.BooleanField(null=True)
     not_promotable_because = models.CharField(max_length=512, blank=True)
     diverged_files = models.IntegerField(null=True, help_text="saved cuts of a log that parted from its leader's")
@@ -63,11 +70,15 @@ class ReplicaSample(BaseModel):
 
 
 class FailoverKind(models.TextChoices):
-    """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked."""
+    """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked.
+
+    REPEAT: the detector gave the last master its role again, which a restart had made it ask for in vain.
+    """
 
     PROMOTE = "promote"
     SWITCHOVER = "switchover"
     AUTOMATIC = "automatic"
+    REPEAT = "repeat", "Decree repeated"
 
 
 class Failover(BaseModel):

@@ -92,6 +92,10 @@ def _write_group(
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
+        # Behind the samples: who is silent by them was so when this one led.
+        GroupLeadership.objects.filter(pk=leadership.pk, leader=leader).update(
+            led_at=timezone.now(), led_epoch=leading[leader].epoch, led_to_offset=leading[leader].end_offset
+        )
         _note_rejoined(group, leading[leader].epoch, known)
 
 
@@ -121,6 +125,7 @@ def _write_answer(
             "in_sync": True if leads else None if follower is None else follower.in_sync,
             "accepts_sends": status.accepts_sends,
             "refusal": (status.refusal or "")[:512],
+            "claims": status.claims,
             "promotable": status.promotable,
             "not_promotable_because": (status.not_promotable_because or "")[:512],
             "diverged_files": status.diverged_files,
@@ -140,6 +145,7 @@ def _write_silence(replica: Replica, error: str, process: ProcessStatus | None) 
     # The gap of before is of before; what it held then is kept, for that is what may be lost.
     sample.in_sync = None
     sample.accepts_sends = None
+    sample.claims = None
     sample.save()
 
 

@@ -89,6 +89,9 @@ def group_view(group: BrokerGroup) -> GroupView:
         name=group.name,
         in_sync_replicas=group.cluster.in_sync_replicas,
         leader_id=None if leader is None else leader.broker_id,
+        led_at=None if leadership is None else leadership.led_at,
+        led_epoch=None if leadership is None else leadership.led_epoch,
+        led_to_offset=None if leadership is None else leadership.led_to_offset,
         replicas=[_replica_view(replica, sample) for replica, sample in _samples(group)],
     )
 
@@ -160,6 +163,7 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         in_sync=sample.in_sync,
         accepts_sends=sample.accepts_sends,
         refusal=sample.refusal,
+        claims=sample.claims,
         promotable=sample.promotable,
         not_promotable_because=sample.not_promotable_because,
     )

@@ -25,6 +25,7 @@ from controlplane.failover.verdict import (
     GroupView,
     ReplicaView,
     candidates_ranked,
+    claim_words,
     cleanness_of,
     is_dead,
     judge,
@@ -54,6 +55,8 @@ class Preflight:
     cleanness: Cleanness
     problems: tuple[str, ...]
     looked_at: datetime
+    led_at: datetime | None = None
+    claim_words: str = ""
 
     @property
     def confirmation_needed(self) -> bool:
@@ -102,6 +105,8 @@ def failover_preflight(
         cleanness=cleanness,
         problems=tuple(problems),
         looked_at=now,
+        led_at=view.led_at,
+        claim_words=claim_words(view),
     )
 
 
@@ -149,11 +154,15 @@ def failover_start(
 
 
 def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Failover | None:
-    """Promote by ourselves if the policy allows it and nothing acknowledged is lost; called with each sample."""
-    if cluster.failover_policy != FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS:
-        return None
+    """Act by ourselves if nothing acknowledged is lost; called with each sample.
+
+    A restarted master whose claim is blocked is told to lead again whatever the policy: no master changes. Another replica
+    is promoted only if the policy says so.
+    """
     now = timezone.now()
     verdict = judge(view, now)
+    if not verdict.repeats and cluster.failover_policy != FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS:
+        return None
     if verdict.state != GroupState.NO_MASTER or verdict.cleanness is None or not verdict.cleanness.clean:
         return None
     if Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).exists():
@@ -168,7 +177,12 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
     group = BrokerGroup.objects.get(cluster=cluster, name=view.name)
     try:
         return failover_start(
-            actor=SystemActor("failover"), cluster=cluster, group=group, kind=FailoverKind.AUTOMATIC, driver=driver
+            actor=SystemActor("failover"),
+            cluster=cluster,
+            group=group,
+            kind=FailoverKind.REPEAT if verdict.repeats else FailoverKind.AUTOMATIC,
+            driver=driver,
+            candidate_id=verdict.candidates[0],
         )
     except ApplicationError as error:  # somebody else was quicker, or it is not clean on a second look
         _log.info("no automatic promotion", group=view.name, cause=error.message)
@@ -192,6 +206,8 @@ def _start(
         stopped_at = None
         if not is_switchover and old_master is not None and not old_master.answers:
             stopped_at = old_master.process_ended_at or old_master.last_seen_at
+        elif old_master is not None and old_master.claims:
+            stopped_at = preflight.led_at
         failover = Failover.objects.create(
             operation=operation,
             cluster=cluster,
@@ -208,6 +224,8 @@ def _start(
         if old_master is not None and not old_master.answers and old_master.unreachable_since is not None:
             what = f"Replica {old_master.replica_id} did not answer."
             timeline_add(failover, "detected", what, at=old_master.unreachable_since)
+        if old_master is not None and old_master.claims:
+            timeline_add(failover, "claim_blocked", preflight.claim_words)
         timeline_add(
             failover, "requested", f"By {actor_label(actor)}: {preflight.kind} replica {candidate.replica_id}."
         )
@@ -250,7 +268,11 @@ def _switchover_problems(master: ReplicaView | None, candidate: ReplicaView) -> 
 
 def _fence_words(view: GroupView, candidate: ReplicaView, former: ReplicaView | None, now: datetime) -> str:
     if former is None or former is candidate:
-        return "Nobody else leads: there is nothing to fence."
+        silent = [replica for replica in view.silent if replica is not candidate]
+        if not silent:
+            return "Nobody else leads: there is nothing to fence."
+        names = " and ".join(f"replica {replica.replica_id}" for replica in silent)
+        return f"The process of {names}, which may lead unseen, is stopped, and that is confirmed, first."
     if former.leads:
         return f"Replica {former.replica_id} is alive and leads: it is demoted first. A switchover would lose nothing."
     if is_dead(former, now) or not former.answers:

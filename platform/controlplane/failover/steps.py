@@ -27,6 +27,8 @@ from mqwire.bodies import ReplicaStatus
 _FREEZE_MS = 10_000
 _DRAIN_S = 4.0
 _DRAIN_POLL_S = 0.02
+_VERIFY_S = 4.0
+_VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
 _TRY_AGAIN = "Look at the group's replicas, and ask again."
@@ -104,8 +106,7 @@ def failover_fence(context: StepContext) -> None:
     fence = "none"
     demoted: ReplicaStatus | None = None
     for replica in view.replicas:
-        is_old_master = replica.replica_id == failover.old_master_id
-        if replica.replica_id == failover.candidate_id or not (is_old_master or replica.leads):
+        if replica.replica_id == failover.candidate_id or not _may_lead(failover, replica):
             continue
         status = _demote(context, failover, replica, addresses)
         if status is None:
@@ -130,7 +131,7 @@ def failover_fence(context: StepContext) -> None:
         bytes_at_risk=cleanness.bytes_at_risk,
         messages_at_risk=cleanness.messages_at_risk,
     )
-    words = {"none": "Nobody else led.", "demoted": "It stepped down.", "stopped": "Its process is stopped."}
+    words = {"none": "Nobody else led.", "demoted": "It stepped down.", "stopped": _stopped_words(context, failover)}
     loss = "Nothing acknowledged is lost" if cleanness.clean else "Messages may be lost, as was confirmed"
     timeline_add(failover, "fenced", f"{words[fence]} {loss}: {cleanness.because}")
 
@@ -167,59 +168,80 @@ def failover_promote(context: StepContext) -> None:
 
 
 def failover_verify(context: StepContext) -> None:
-    """Wait until the name servers send clients to the new master, its first record is confirmed, and it takes sends."""
+    """Wait until the name servers send clients to the new master and it stores a message of ours, as a producer's. The
+    second step that waits within itself: what it measures is an outage.
+    """
     failover = _failover(context)
     address = _addresses(context.cluster, failover.group_name)[failover.candidate_id]
+    deadline = time.monotonic() + _VERIFY_S
+    while (waits_for := _not_verified(context, failover, address)) is not None:
+        if time.monotonic() > deadline:
+            raise StepNotReady(waits_for, delay_s=0.1)
+        time.sleep(_VERIFY_POLL_S)
+
+
+def _not_verified(context: StepContext, failover: Failover, address: str) -> str | None:
+    """Look once; returns what is waited for, or None when the first write is written into the timeline."""
     status = replica_remoting.replica_statuses(context.cluster, [address])[address].status
     if status is None:
-        raise StepNotReady(f"Replica {failover.candidate_id} does not answer.", delay_s=0.1)
+        return f"Replica {failover.candidate_id} does not answer."
     if status.epoch > (failover.new_epoch or 0):
         raise StepFailed(f"The group went on to epoch {status.epoch}.", hint=_TRY_AGAIN)
-    first = next((start for epoch, start in status.epoch_map if epoch == failover.new_epoch), None)
-    if status.role != "master" or first is None or status.confirm_offset <= first:
-        raise StepNotReady("The first record of the new epoch is not confirmed yet.", delay_s=0.1)
-    if not status.accepts_sends:
-        raise StepNotReady(f"The new master takes no sends yet: {status.refusal}", delay_s=0.2)
+    if status.role != "master":
+        return f"Replica {failover.candidate_id} does not lead yet."
     masters = replica_remoting.group_masters(context.cluster, failover.group_name)
     wrong = sorted(server for server, master in masters.items() if master is not None and master != address)
     if wrong or address not in masters.values():
-        raise StepNotReady(f"The name servers do not tell of the new master yet: {masters}", delay_s=0.1)
+        return f"The name servers do not tell of the new master yet: {masters}"
+    timeline_add(failover, "registered", f"{address} is brokerId 0 of {failover.group_name}.")
+    probe = replica_remoting.probe_send(context.cluster, address)
+    if not probe.stored:
+        return f"The new master does not take sends yet: {probe.answer}"
     now = timezone.now()
     Failover.objects.filter(pk=failover.pk, writes_back_at=None).update(writes_back_at=now, updated_at=now)
     failover.refresh_from_db()
-    timeline_add(failover, "registered", f"{address} is brokerId 0 of {failover.group_name}.", at=now)
     outage = "" if failover.outage_ms is None else f" No send was taken for {failover.outage_ms / 1000:.2f} s."
-    timeline_add(failover, "first_write", f"Written and confirmed at offset {first}.{outage}", at=now)
+    timeline_add(failover, "first_write", f"A message of ours was answered {probe.answer}.{outage}", at=now)
+    return None
 
 
 def failover_rejoin(context: StepContext) -> None:
-    """Have the old master run as a slave. One that does not come back in time does not fail what is done: its return is
-    written when it is seen.
+    """Have those that were stopped run as slaves. An old master that does not come back in time does not fail what is done:
+    its return is written when it is seen.
     """
     failover = _failover(context)
     cluster = context.cluster
-    old = next(
-        (
-            replica
-            for replica in cluster_replicas(cluster)
-            if replica.group.name == failover.group_name and replica.broker_id == failover.old_master_id
-        ),
-        None,
-    )
+    members = [replica for replica in cluster_replicas(cluster) if replica.group.name == failover.group_name]
+    old = next((replica for replica in members if replica.broker_id == failover.old_master_id), None)
+    for replica in members:
+        if replica.broker_id != failover.candidate_id and (
+            replica.fenced or (replica == old and failover.fence == "stopped")
+        ):
+            _start_again(context, replica)
+            timeline_add(failover, "rejoining", f"Replica {replica.broker_id} is started as a slave.")
     if old is None or failover.old_master_id == failover.candidate_id:
         return
-    if failover.fence == "stopped":
-        daemon = next(daemon for daemon in replica_daemons(cluster, context.driver) if daemon.row == old)
-        Replica.objects.filter(pk=old.pk).update(fenced=False, updated_at=context.now)
-        context.driver.files_write(cluster.id, daemon.files)
-        context.driver.process_start(daemon.process)
-        timeline_add(failover, "rejoining", f"Replica {old.broker_id} is started as a slave.")
     status = replica_remoting.replica_statuses(cluster, [old.address])[old.address].status
     if status is not None and status.role == "slave" and status.log_epoch >= (failover.new_epoch or 0):
         rejoined_note(failover, status)
         return
     if (context.now - context.started_at).total_seconds() < _REJOIN_S:
         raise StepNotReady(f"Replica {old.broker_id} does not follow the new master yet.", delay_s=0.5)
+
+
+def _may_lead(failover: Failover, replica: ReplicaView) -> bool:
+    """Whether a replica other than the candidate may lead, as far as anybody knows."""
+    if replica.leads or replica.replica_id == failover.old_master_id:
+        return True
+    # The last leader is the candidate itself: somebody who does not answer may have been promoted past us since.
+    return not replica.answers and failover.old_master_id in (None, failover.candidate_id)
+
+
+def _start_again(context: StepContext, replica: Replica) -> None:
+    daemon = next(daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row == replica)
+    Replica.objects.filter(pk=replica.pk).update(fenced=False, updated_at=context.now)
+    context.driver.files_write(context.cluster.id, daemon.files)
+    context.driver.process_start(daemon.process)
 
 
 def _failover(context: StepContext) -> Failover:
@@ -291,6 +313,12 @@ def _demote(
     if answer.refused:
         raise StepNotReady(f"Replica {replica.replica_id} was not demoted: {answer.error}")
     return answer.status
+
+
+def _stopped_words(context: StepContext, failover: Failover) -> str:
+    stopped = Replica.objects.filter(group__cluster=context.cluster, group__name=failover.group_name, fenced=True)
+    names = [f"replica {replica.broker_id}" for replica in stopped.order_by("broker_id")]
+    return f"The process of {' and of '.join(names)} is stopped."
 
 
 def _stop(context: StepContext, failover: Failover, replica_id: int) -> None:

@@ -8,6 +8,7 @@ from controlplane.failover.models import Failover, FailoverStep
 
 TITLES = {
     "detected": "Master found dead",
+    "claim_blocked": "Restarted master may not lead",
     "requested": "Asked for",
     "preflight": "Pre-flight, epoch reserved",
     "sends_held": "Sends held",

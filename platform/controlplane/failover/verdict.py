@@ -3,6 +3,9 @@
 The rule of loss-free promotion is replication.md's "Clean": every record that was acknowledged is on `inSyncReplicas` of
 the N replicas; so when at least N - inSyncReplicas + 1 of them answer, it is on one that answers, and so on the one of them
 with the highest (last epoch, held offset).
+
+Who led last holds all that it acknowledged. So it may lead again although fewer answer, if nobody can have led since: every
+replica that does not answer was down already when it was last seen leading, and has been down from then on.
 """
 
 from collections.abc import Sequence
@@ -14,6 +17,8 @@ from enum import StrEnum
 # row, make a dead master.
 DEAD_AFTER = timedelta(seconds=2.5)
 STALE_AFTER = timedelta(seconds=20)
+# Supervisors tell ends in whole seconds, rounded down.
+_ROUNDED = timedelta(seconds=1)
 
 
 class GroupState(StrEnum):
@@ -44,6 +49,7 @@ class ReplicaView:
     in_sync: bool | None = None
     accepts_sends: bool | None = None
     refusal: str = ""
+    claims: bool | None = None
     promotable: bool | None = None
     not_promotable_because: str = ""
 
@@ -65,12 +71,15 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """One group. `leader_id` is who was last seen leading."""
+    """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`."""
 
     name: str
     in_sync_replicas: int
     replicas: Sequence[ReplicaView]
     leader_id: int | None = None
+    led_at: datetime | None = None
+    led_epoch: int | None = None
+    led_to_offset: int | None = None
 
     def replica(self, replica_id: int | None) -> ReplicaView | None:
         """Return the replica of this id."""
@@ -86,6 +95,11 @@ class GroupView:
     def former_master(self) -> ReplicaView | None:
         """Who leads, or led last."""
         return self.master or self.replica(self.leader_id)
+
+    @property
+    def silent(self) -> list[ReplicaView]:
+        """Those that do not answer."""
+        return [replica for replica in self.replicas if not replica.answers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +119,8 @@ class Cleanness:
 class Verdict:
     """`sentences` say in words what is wrong and what can be done; one that says all is well when it is.
 
-    `candidates` are those that could be promoted, best first; `cleanness` is of promoting the first.
+    `candidates` are those that could be promoted, best first; `cleanness` is of promoting the first. `repeats` tells that
+    this one led last, was restarted, and asks in vain: telling it to lead again changes no master.
     """
 
     state: GroupState
@@ -114,6 +129,7 @@ class Verdict:
     master_dead_since: datetime | None = None
     candidates: tuple[int, ...] = ()
     cleanness: Cleanness | None = None
+    repeats: bool = False
 
 
 def judge(group: GroupView, now: datetime) -> Verdict:
@@ -131,7 +147,13 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     if former is not None and not former.answers and since is not None and not is_dead(former, now):
         sentence = f"In {group.name} {who} has not answered since {_time(since)}."
         return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
-    if former is None or former.answers:
+    if former is not None and former.answers and former.claims:
+        if group.silent and not all(is_dead(replica, now) for replica in group.silent):
+            sentence = f"In {group.name} {who} was restarted, and asks the others whether it may lead again."
+            return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
+        first = f"In {group.name} {who} was restarted and does not lead: sends fail. {claim_words(group)}"
+        since = group.led_at
+    elif former is None or former.answers:
         first = f"No replica of {group.name} leads: sends fail."
     else:
         first = f"In {group.name} {who} is dead since {_time(since)}: sends fail."
@@ -140,8 +162,13 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     if not candidates:
         return Verdict(GroupState.NO_MASTER, (first, reads), master_dead_since=since)
     cleanness = cleanness_of(group, candidates[0])
-    offer = f"Replica {candidates[0]} can be promoted: {cleanness.because}"
-    return Verdict(GroupState.NO_MASTER, (first, reads, offer), None, since, candidates, cleanness)
+    best = group.replica(candidates[0])
+    repeats = bool(best is not None and best is former and best.claims and group.silent)
+    if repeats and cleanness.clean:
+        offer = f"Replica {candidates[0]} is told to lead again within seconds: {cleanness.because}"
+    else:
+        offer = f"Replica {candidates[0]} can be promoted: {cleanness.because}"
+    return Verdict(GroupState.NO_MASTER, (first, reads, offer), None, since, candidates, cleanness, repeats)
 
 
 def is_dead(replica: ReplicaView, now: datetime) -> bool:
@@ -152,13 +179,22 @@ def is_dead(replica: ReplicaView, now: datetime) -> bool:
 
 
 def candidates_ranked(group: GroupView) -> list[ReplicaView]:
-    """Return who answers, may be promoted and does not lead; by (last epoch, held offset), then by replica id."""
+    """Return who answers, may be promoted and does not lead; by (last epoch, held offset), then who led last, then by
+    replica id.
+    """
     able = [
         replica
         for replica in group.replicas
         if replica.answers and not replica.leads and replica.promotable and replica.position is not None
     ]
-    return sorted(able, key=lambda replica: (*(-part for part in replica.position or (0, 0)), replica.replica_id))
+    return sorted(
+        able,
+        key=lambda replica: (
+            *(-part for part in replica.position or (0, 0)),
+            replica.replica_id != group.leader_id,
+            replica.replica_id,
+        ),
+    )
 
 
 def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
@@ -179,6 +215,8 @@ def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
             lost_bytes,
             lost_messages,
         )
+    if candidate is former:
+        return _led_last(group, candidate, enough=len(answering) >= needed)
     if len(answering) < needed:
         who = "its master's answer" if group.in_sync_replicas == 1 else f"answers of {needed} replicas"
         told = "" if former is None or former.last_seen_at is None else f" after {_time(former.last_seen_at)}"
@@ -190,6 +228,55 @@ def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
             lost_messages,
         )
     return Cleanness(True, f"replica {candidate_id} holds everything that was acknowledged.", 0, 0)
+
+
+def was_down_all_along(group: GroupView, replica: ReplicaView) -> bool:
+    """Whether this replica's process had ended when the leader was last seen leading, and it has not answered since."""
+    ended, silent = replica.process_ended_at, replica.unreachable_since
+    if replica.answers or ended is None or silent is None or group.led_at is None:
+        return False
+    return ended + _ROUNDED < group.led_at and silent <= group.led_at
+
+
+def _led_last(group: GroupView, candidate: ReplicaView, *, enough: bool) -> Cleanness:
+    """Whether the last leader loses nothing when it leads again; nobody who answers holds more."""
+    name = f"replica {candidate.replica_id}"
+    if group.led_to_offset is not None and (candidate.end_offset or 0) < group.led_to_offset:
+        return Cleanness(
+            False,
+            f"{name} had told of a log to {group.led_to_offset} when it led, and holds it to {candidate.end_offset} only:"
+            " what its machine had not flushed is gone from it.",
+            group.led_to_offset - (candidate.end_offset or 0),
+        )
+    if enough:
+        return Cleanness(True, f"{name} holds everything that was acknowledged.", 0, 0)
+    in_doubt = [replica for replica in group.silent if not was_down_all_along(group, replica)]
+    if not in_doubt and candidate.log_epoch == group.led_epoch:
+        silent = [replica.replica_id for replica in group.silent]
+        return Cleanness(
+            True,
+            f"{name} led last, and {_names(silent)} {'has' if len(silent) == 1 else 'have'} been down since before:"
+            " nobody else has taken anything.",
+            0,
+            0,
+        )
+    others = _names([replica.replica_id for replica in in_doubt or group.silent])
+    since = "" if group.led_at is None else f" after {_time(group.led_at)}"
+    return Cleanness(
+        False,
+        f"{name} has what it acknowledged itself; what {others} took as master{since}, if promoted meanwhile, would be lost."
+        f" Nobody can tell while {others} does not answer.",
+    )
+
+
+def claim_words(group: GroupView) -> str:
+    """Why a restarted leader does not lead."""
+    if not group.silent:
+        return "It leads again when every replica agrees; one whose log goes further does not."
+    away = ", ".join(
+        f"replica {replica.replica_id} since {_time(replica.unreachable_since)}" for replica in group.silent
+    )
+    return f"It leads again when every replica agrees, but some do not answer: {away}."
 
 
 def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, ...]) -> Verdict:

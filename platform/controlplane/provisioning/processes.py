@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 
@@ -106,24 +106,23 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             continue
         folder = f"{replica.group.name}-{replica.broker_id}"
         path = driver.cluster_dir(cluster.id) / folder
-        text = render_broker_conf(
-            BrokerConfiguration(
-                cluster_name=cluster.slug,
-                broker_name=replica.group.name,
-                broker_id=replica.broker_id,
-                broker_role=replica.broker_role,
-                flush_disk_type=cluster.flush_disk_type,
-                name_server_addresses=addresses,
-                host=replica.host,
-                bind_address=replica.host,
-                port=_port(replica),
-                store_path=str(path / "store"),
-                acl_path=str(path / "plain_acl.yml"),
-                control=control,
-                total_replicas=sizes[replica.group_id],
-                in_sync_replicas=cluster.in_sync_replicas,
-            )
+        configuration = BrokerConfiguration(
+            cluster_name=cluster.slug,
+            broker_name=replica.group.name,
+            broker_id=replica.broker_id,
+            broker_role=replica.broker_role,
+            flush_disk_type=cluster.flush_disk_type,
+            name_server_addresses=addresses,
+            host=replica.host,
+            bind_address=replica.host,
+            port=_port(replica),
+            store_path=str(path / "store"),
+            acl_path=str(path / "plain_acl.yml"),
+            control=control,
+            total_replicas=sizes[replica.group_id],
+            in_sync_replicas=cluster.in_sync_replicas,
         )
+        text = render_broker_conf(configuration)
         daemons.append(
             Daemon(
                 row=replica,
@@ -131,7 +130,10 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
                     name=replica_process_name(cluster, replica),
                     cluster_id=cluster.id,
                     command=[*_command("brokerd"), "-c", str(path / "broker.conf")],
-                    configuration=text,
+                    # A group that grows by a replica is not restarted: it reads totalReplicas when it next starts.
+                    configuration=render_broker_conf(
+                        replace(configuration, total_replicas=min(2, configuration.total_replicas))
+                    ),
                 ),
                 files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(accounts)},
                 data_dir=str(path),

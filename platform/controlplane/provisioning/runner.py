@@ -4,22 +4,34 @@ import uuid
 from enum import StrEnum
 
 from celery.exceptions import SoftTimeLimitExceeded
+from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 
 from controlplane.clusters.models import OperationStep
-from controlplane.clusters.operations import step_claim, step_complete, step_fail, step_is_overdue, step_wait
+from controlplane.clusters.operations import (
+    StepClaim,
+    step_claim,
+    step_complete,
+    step_fail,
+    step_is_overdue,
+    step_wait,
+)
 from controlplane.clusters.workflows import step_definition
 from controlplane.common.logging import get_logger
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError, StepFailed, StepNotReady
+from controlplane.provisioning.lease import claim_kept
 from controlplane.provisioning.steps import STEPS, StepContext
 
 _log = get_logger("controlplane.provisioning")
 
+# PostgreSQL was restarted, or cut off. Nothing is wrong with the step.
+_DATABASE_AWAY = (OperationalError, InterfaceError)
+
 
 class Outcome(StrEnum):
     """How a run ended. NOT_CLAIMED: another worker has the step, or it isn't its turn. LOST: somebody took over
-    meanwhile.
+    meanwhile, or will, because the database was away.
     """
 
     NOT_CLAIMED = "not_claimed"
@@ -34,14 +46,28 @@ def operation_step_run(step_id: uuid.UUID, driver: Driver) -> Outcome:
     claim = step_claim(step_id)
     if claim is None:
         return Outcome.NOT_CLAIMED
-    step = OperationStep.objects.select_related("operation").get(pk=step_id)
+    try:
+        with claim_kept(claim):
+            return _run_claimed(claim, driver)
+    except _DATABASE_AWAY as error:
+        # Whatever was written or not: the claim ends by itself, and the step is run again.
+        _log.warning("the database is away", step=str(step_id), error=str(error))
+        close_old_connections()
+        return Outcome.LOST
+
+
+def _run_claimed(claim: StepClaim, driver: Driver) -> Outcome:
+    step = OperationStep.objects.select_related("operation").get(pk=claim.step_id)
     log = _log.bind(step=step.name, operation=str(step.operation_id), attempt=step.attempts)
     try:
         context = StepContext.of(step, driver)
         STEPS[step.name](context)
     except StepFailed as failure:
         return _told(step_fail(claim, cause=failure.cause, hint=failure.hint), Outcome.FAILED)
-    except (StepNotReady, DriverError, SoftTimeLimitExceeded) as reason:
+    except (StepNotReady, DriverError, SoftTimeLimitExceeded, *_DATABASE_AWAY) as reason:
+        if isinstance(reason, _DATABASE_AWAY):
+            log.warning("the database went away", error=str(reason))
+            close_old_connections()  # the next query opens a new one
         message = str(reason) or "It ran out of time."
         if step_is_overdue(step, timezone.now()):
             title = step_definition(step.operation.type, step.name).title

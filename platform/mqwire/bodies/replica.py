@@ -43,6 +43,7 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     leader_address: str | None = None
     accepts_sends: bool
     refusal: str | None = None  # why it does not
+    claims: bool = False  # it led when it stopped, and waits for every other replica's agreement to lead again
     promotable: bool
     not_promotable_because: str | None = None
     followers: list[FollowerStatus] = []

@@ -1,4 +1,4 @@
-"""Pages of clusters: the list, a new one, the overview, and deleting one."""
+"""Pages of clusters: the list, a new one, the overview."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,18 +10,25 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.clusters.credential_services import credential_reveal
-from controlplane.clusters.models import Cluster, ClusterState, Credential, CredentialState, OperationState
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterState,
+    Credential,
+    CredentialState,
+    OperationState,
+    OperationType,
+)
 from controlplane.clusters.selectors import (
     cluster_get,
     cluster_list,
     credential_list,
     operation_latest,
 )
-from controlplane.clusters.services import cluster_create, cluster_delete
+from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
-from controlplane.console.forms import ClusterForm, TypedNameForm
+from controlplane.console.forms import ClusterForm
 from controlplane.console.health import HealthWords, health_words
 from controlplane.console.pages import form_take_error, never_store, status_of, tenant_render
 from controlplane.console.snippets import (
@@ -127,36 +134,6 @@ def cluster_health(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
     return render(request, "console/parts/health.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@tenant_page("cluster.delete")
-def cluster_settings(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
-    """Delete a cluster after its name was typed, then show the progress."""
-    found = cluster_get(tenant, cluster)
-    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=found.slug)
-    if form.is_valid():
-        try:
-            operation = cluster_delete(actor=request.user, cluster=found)
-        except ApplicationError as error:
-            form_take_error(form, error)
-        else:
-            return redirect("console:operation", tenant.slug, operation.pk)
-    context = {
-        **cluster_context(request, found),
-        "form": form,
-        "topic_count": found.topics.count(),
-        "curl": curl("DELETE", found.path),
-    }
-    return tenant_render(
-        request,
-        tenant,
-        "console/cluster_settings.html",
-        context,
-        section="clusters",
-        page="settings",
-        status=status_of(form),
-    )
-
-
 def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
     """Return what every page of a cluster needs: the cluster, and which buttons to show."""
     return {
@@ -171,7 +148,8 @@ def _overview(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> 
     topic = cluster.topics.filter(state=TopicState.ACTIVE).order_by("created_at").first()
     operation = operation_latest(cluster)
     settled = operation is None or (
-        operation.state == OperationState.COMPLETED or cluster.state == ClusterState.RUNNING
+        operation.state == OperationState.COMPLETED
+        or (cluster.state == ClusterState.RUNNING and operation.type != OperationType.CLUSTER_GROW)
     )
     values = Values(
         namesrv_addr=cluster.namesrv_addr,

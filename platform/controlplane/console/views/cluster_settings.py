@@ -1,0 +1,105 @@
+"""The settings of a cluster: who promotes, growing, deleting. Each form posts to an address of its own."""
+
+from django.forms import Form
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.selectors import cluster_get
+from controlplane.clusters.services import cluster_delete, cluster_grow, cluster_growths, cluster_update
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import GrowForm, PolicyForm, TypedNameForm
+from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
+from controlplane.console.views.clusters import cluster_context
+from controlplane.tenants.models import Tenant
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("cluster.delete")
+def cluster_settings(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Show the settings; a POST deletes the cluster after its name was typed, then shows the progress."""
+    found = cluster_get(tenant, cluster)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=found.slug)
+    if form.is_valid():
+        try:
+            operation = cluster_delete(actor=request.user, cluster=found)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            return redirect("console:operation", tenant.slug, operation.pk)
+    return _settings(request, found, delete_form=form)
+
+
+@require_POST
+@tenant_page("cluster.update")
+def cluster_policy(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Change who promotes a slave."""
+    found = cluster_get(tenant, cluster)
+    form = PolicyForm(request.POST)
+    if form.is_valid():
+        try:
+            cluster_update(actor=request.user, cluster=found, failover_policy=form.cleaned_data["failover_policy"])
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, f"Saved: {_policy_words(found)}")
+            return redirect("console:cluster-settings", tenant.slug, found.slug)
+    return _settings(request, found, policy_form=form)
+
+
+@require_POST
+@tenant_page("cluster.grow")
+def cluster_grow_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Add a broker group or a replica of every group, then show the progress."""
+    found = cluster_get(tenant, cluster)
+    form = GrowForm(request.POST, growths=cluster_growths(found))
+    if form.is_valid():
+        try:
+            operation = cluster_grow(actor=request.user, cluster=found, by=form.cleaned_data["by"])
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            return redirect("console:operation", tenant.slug, operation.pk)
+    return _settings(request, found, grow_form=form)
+
+
+def _settings(
+    request: ConsoleRequest,
+    cluster: Cluster,
+    *,
+    delete_form: Form | None = None,
+    policy_form: Form | None = None,
+    grow_form: Form | None = None,
+) -> HttpResponse:
+    growths = cluster_growths(cluster)
+    posted = next((form for form in (delete_form, policy_form, grow_form) if form is not None), None)
+    context = {
+        **cluster_context(request, cluster),
+        "delete_form": delete_form or TypedNameForm(expected=cluster.slug),
+        "policy_form": policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy}),
+        "grow_form": grow_form or GrowForm(growths=growths),
+        "growths": growths,
+        "group_count": cluster.broker_groups.count(),
+        "topic_count": cluster.topics.count(),
+        "curl_policy": curl("PATCH", cluster.path, {"failover_policy": cluster.failover_policy}),
+        "curl_grow": curl("POST", f"{cluster.path}grow/", {"by": growths[0].value if growths else "group"}),
+        "curl_delete": curl("DELETE", cluster.path),
+    }
+    return tenant_render(
+        request,
+        cluster.tenant,
+        "console/cluster_settings.html",
+        context,
+        section="clusters",
+        page="settings",
+        status=200 if posted is None else status_of(posted),
+    )
+
+
+def _policy_words(cluster: Cluster) -> str:
+    return (
+        "an operator promotes." if cluster.failover_policy == "manual" else "promoted by itself when nothing is lost."
+    )

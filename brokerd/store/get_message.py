@@ -25,6 +25,7 @@ from brokerd.store.record import (
     DispatchRequest,
     DispatchTagsCode,
     parse_record,
+    record_crc_holds,
     store_timestamp_ms,
 )
 from brokerd.store.results import BoundaryType, GetMessageStatus, GetResult
@@ -113,7 +114,8 @@ class MessageReader:
         first = ENTRY.unpack_from(entries)[0]
         last = ENTRY.unpack_from(entries, len(entries) - ENTRY.size)[0]
         # Blocks pay when a pull finds several of its records in one; records far apart are read one by one.
-        in_blocks = first >= self._trusted_from and last - first <= len(entries) * _BYTES_APART_MAX
+        in_blocks = last - first <= len(entries) * _BYTES_APART_MAX
+        trusted_from = self._trusted_from
         cache = self._blocks
         blocks = cache.blocks
         unpack = _CHECKED.unpack_from
@@ -151,7 +153,12 @@ class MessageReader:
                     block = cache.load(number)
                 if size >= MIN_RECORD_BYTES and stop <= len(block):
                     own_size, own_queue_offset, own_position = unpack(block, start)
-                    if own_position == position and own_size == size and own_queue_offset == next_offset:
+                    if (
+                        own_position == position
+                        and own_size == size
+                        and own_queue_offset == next_offset
+                        and (position >= trusted_from or record_crc_holds(block, start, stop))
+                    ):
                         end = stop
                         next_offset += 1
                         count += 1

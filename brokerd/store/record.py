@@ -16,6 +16,7 @@ from mqwire.message import (
     CRC32_PROPERTY_PREFIX,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
+    crc32_property,
     tags_code,
 )
 from mqwire.names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS, RMQ_SYS_SCHEDULE_TOPIC
@@ -112,6 +113,13 @@ def parse_record(
         _INT64.unpack_from(buffer, store_timestamp)[0],
         bytes(buffer[properties_start:end]),
     )
+
+
+def record_crc_holds(buffer: bytes, start: int, end: int) -> bool:
+    """Whether the bytes from `start` to `end` close with a CRC of themselves, as a whole record of ours does."""
+    crc_start = end - CRC32_PROPERTY_BYTES
+    crc = crc32(memoryview(buffer)[start:crc_start]) & 0x7FFFFFFF
+    return buffer[crc_start:end] == crc32_property(crc)
 
 
 def store_timestamp_ms(head: bytes) -> int:

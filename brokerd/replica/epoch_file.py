@@ -38,6 +38,12 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[int, str] = {}
     # Up to where readers could be shown the log when this was saved: what lies behind may still be cut.
     confirm_offset: int = 0
+    # Of a quorum-led group: whom this replica voted for in `epoch`, for ever (the Raft paper, section 5.2).
+    voted_for: int | None = None
+    # Whether it has held all that the group had confirmed, once: an empty disk in a replica's place has no vote.
+    joined: bool = False
+    # (offset of the record that says so, voters, preferred leader): a cache as the epoch map is.
+    members: tuple[tuple[int, tuple[int, ...], int | None], ...] = ()
 
 
 class EpochStorage(Protocol):

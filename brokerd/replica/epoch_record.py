@@ -1,4 +1,7 @@
-"""The epoch record: the message that begins an epoch, on RMQ_SYS_EPOCH, queue 0 (replication.md, "Words")."""
+"""The epoch record: the message that begins an epoch, on RMQ_SYS_EPOCH, queue 0 (replication.md, "Words").
+
+A record of type "voters" stands inside an epoch and only changes who counts (voters.py).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ from collections.abc import Iterator
 import msgspec
 
 from brokerd.replica.epoch_map import EpochMap
+from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import GetMessageStatus, MessageStore, MessageToStore
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record
 from mqwire.names import RMQ_SYS_EPOCH
+
+EPOCH = "epoch"
+VOTERS = "voters"
+DLEDGER = "dledger"  # the mode of a quorum-led group
 
 _TOPIC = RMQ_SYS_EPOCH.encode()
 _READ_MESSAGES = 64
@@ -29,6 +37,16 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     # Where its leader's log ended before: the epoch begins there. In front of the record there may be a BLANK, which is of
     # this epoch too: another log may have messages of the epoch before in its place.
     start_offset: int | None = None
+    preferred: int | None = None
+
+    @property
+    def begins_epoch(self) -> bool:
+        return self.type == EPOCH
+
+    @property
+    def members(self) -> Members | None:
+        """Who counts from here on; None where an operator's decree decides that."""
+        return Members(tuple(sorted(self.voters)), self.preferred) if self.mode == DLEDGER else None
 
 
 def epoch_message(record: EpochRecord, store_host: bytes) -> MessageToStore:
@@ -53,7 +71,7 @@ def read_epoch_map(store: MessageStore, remembered: tuple[tuple[int, int], ...])
 
     Raises RemoteProtocolError when an epoch record cannot be read: the log is not ours then, or damaged.
     """
-    found = [_start(message, record) for message, record in _epoch_records(store)]
+    found = [_start(message, record) for message, record in _epoch_records(store) if record.begins_epoch]
     first = found[0][1] if found else store.end_offset
     older = [entry for entry in remembered if entry[1] < min(first, store.end_offset)]
     if found:
@@ -61,11 +79,32 @@ def read_epoch_map(store: MessageStore, remembered: tuple[tuple[int, int], ...])
     return EpochMap([*older, *found])
 
 
+def read_members(
+    store: MessageStore, configured: Members, remembered: tuple[tuple[int, tuple[int, ...], int | None], ...]
+) -> MemberHistory:
+    """Who counts by an opened store's log; in front of its first record that says so, what the epoch file remembers."""
+    found = [(message.physical_offset, record.members) for message, record in _epoch_records(store)]
+    named = [(offset, members) for offset, members in found if members is not None]
+    first = named[0][0] if named else store.end_offset
+    older = [(offset, Members(voters, preferred)) for offset, voters, preferred in remembered if offset < first]
+    return MemberHistory(configured, [*older, *named])
+
+
 def epochs_in(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) of the epoch records among whole records as a leader sent them."""
+    """(epoch, start offset) of the records among `data`, whole ones as a leader sent them, that begin an epoch."""
+    return [_start(message, record) for message, record in _records_in(data) if record.begins_epoch]
+
+
+def members_in(data: bytes) -> list[tuple[int, Members]]:
+    """(offset of the record, who counts) of the records among `data` that say so."""
+    found = [(message.physical_offset, record.members) for message, record in _records_in(data)]
+    return [(offset, members) for offset, members in found if members is not None]
+
+
+def _records_in(data: bytes) -> list[tuple[StoredMessage, EpochRecord]]:
     if _TOPIC not in data:
         return []
-    found: list[tuple[int, int]] = []
+    found: list[tuple[StoredMessage, EpochRecord]] = []
     position = 0
     while position < len(data):
         size = int.from_bytes(data[position : position + 4], "big")
@@ -75,7 +114,7 @@ def epochs_in(data: bytes) -> list[tuple[int, int]]:
         if _TOPIC in data[position : position + size]:
             message = decode_record(data, position)
             if message.topic == RMQ_SYS_EPOCH:
-                found.append(_start(message, _decode(message)))
+                found.append((message, _decode(message)))
         if size <= 0:
             raise RemoteProtocolError("a record without a size")
         position += size

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from brokerd.replica.voters import Members, majority_offset
+
 
 class AckMode(enum.Enum):
-    """When a send is acknowledged; see architecture.md section 1. DLedger's majority comes with its own core."""
+    """When a send is acknowledged; see architecture.md section 1."""
 
     LOCAL = "local"  # single, multi master, asynchronous replication: held here
     SYNC = "sync"  # held by all in-sync replicas, of which there must be inSyncReplicas
+    QUORUM = "quorum"  # DLedger: held by a majority of the voters, once that covers the epoch's own first record
 
 
 class SendVerdict(enum.Enum):
@@ -63,8 +66,14 @@ class InSyncSet:
         follower_timeout_s: float,
         confirm_offset: int,
         max_gap_bytes: int = 256 * 1024 * 1024,
+        own_id: int = 0,
+        members: Members | None = None,
+        epoch_record_end: int = 0,
     ) -> None:
-        """`own_durable_counts` says that held means durable (SYNC_FLUSH); otherwise it means appended."""
+        """`own_durable_counts` says that held means durable (SYNC_FLUSH); otherwise it means appended.
+
+        The last three count in mode QUORUM: who counts, and where the record ends that began this epoch.
+        """
         self._mode = mode
         self._durable_counts = own_durable_counts
         self._in_sync_replicas = in_sync_replicas
@@ -75,6 +84,9 @@ class InSyncSet:
         self._followers: dict[int, FollowerState] = {}
         self._confirm_offset = confirm_offset
         self._own_held = confirm_offset
+        self._own_id = own_id
+        self._members = members or Members((own_id,))
+        self._epoch_record_end = epoch_record_end
 
     @property
     def followers(self) -> Mapping[int, FollowerState]:
@@ -138,6 +150,11 @@ class InSyncSet:
         self._followers.pop(replica_id, None)
         return self._advance(now_s)
 
+    def count(self, members: Members, now_s: float) -> bool:
+        """Others count from now on (mode QUORUM); tells whether confirm_offset moved."""
+        self._members = members
+        return self._advance(now_s)
+
     def tick(self, now_s: float) -> bool:
         """Time passed; tells whether confirm_offset moved because a laggard left the set."""
         return self._advance(now_s)
@@ -146,7 +163,7 @@ class InSyncSet:
         """What may be answered to the sender of a record that ends there."""
         if self._mode is AckMode.LOCAL:
             return SendVerdict.SEND_OK if record_end_offset <= self._own_held else SendVerdict.WAIT
-        if self.size < self._in_sync_replicas:
+        if self._mode is AckMode.SYNC and self.size < self._in_sync_replicas:
             return SendVerdict.SLAVE_NOT_AVAILABLE
         return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
 
@@ -165,7 +182,16 @@ class InSyncSet:
             # One that keeps up and is not in sync yet is waited for: else what it must reach would run away from it.
             if keeps_up and self._mode is AckMode.SYNC:
                 confirmed = min(confirmed, self.held_by(follower))
+        if self._mode is AckMode.QUORUM:
+            confirmed = self._held_by_majority()
         if confirmed <= self._confirm_offset:
             return False
         self._confirm_offset = confirmed
         return True
+
+    def _held_by_majority(self) -> int:
+        """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch behind them only."""
+        held = {follower.replica_id: self.held_by(follower) for follower in self._followers.values()}
+        held[self._own_id] = self._own_held
+        confirmed = min(majority_offset(self._members, held), self._own_held)
+        return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset

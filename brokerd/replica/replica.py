@@ -1,4 +1,6 @@
-"""One replica of a broker group under leadership by decree: its role, its epoch, and what may be promised.
+"""One replica of a broker group: its log, its epoch, its role, and what may be promised.
+
+Who leads is decided by decree, or, in mode QUORUM (DLedger), by `elections`; all else is the same.
 
 Pure but for the store and the epoch file that it is given: no sockets, no clock, no tasks; the broker's shell and the
 simulator drive the same object. Source: replication.md, "Leadership by decree" and "confirmOffset and the answer to a
@@ -8,11 +10,23 @@ send". The order in each method is the point: what must be durable is saved befo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
+from random import Random
 
+import msgspec
+
+from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_file import EpochState, EpochStorage, Role
 from brokerd.replica.epoch_map import Divergence, EpochMap
-from brokerd.replica.epoch_record import EpochRecord, epoch_message, epochs_in, read_epoch_map
+from brokerd.replica.epoch_record import (
+    EPOCH,
+    EpochRecord,
+    epoch_message,
+    epochs_in,
+    members_in,
+    read_epoch_map,
+    read_members,
+)
 from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
 from brokerd.replica.pull_protocol import (
     Cut,
@@ -25,31 +39,11 @@ from brokerd.replica.pull_protocol import (
     decide_cut,
     decide_pull,
 )
+from brokerd.replica.quorum_state import Vote
+from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
+from brokerd.replica.role_refused import RoleRefused as RoleRefused
+from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore
-
-
-class RoleRefused(Exception):
-    """A promotion, demotion or claim that this replica does not take; the text says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaSettings:
-    """What the configuration says of this replica."""
-
-    group: str
-    replica_id: int
-    address: str
-    store_host: bytes
-    mode: AckMode
-    mode_name: str  # single, async or sync: for records and status
-    durable_counts: bool  # flushDiskType is SYNC_FLUSH: held means durable
-    starts_as_leader: bool  # brokerRole at the very first start
-    total_replicas: int = 1  # of the group, as configured: a claim needs the agreement of all others
-    in_sync_replicas: int = 1
-    min_in_sync_replicas: int = 1
-    max_time_not_level_s: float = 15.0
-    follower_timeout_s: float = 15.0
-    max_gap_bytes: int = 256 * 1024 * 1024
 
 
 class Replica:
@@ -59,8 +53,14 @@ class Replica:
     record; a replica that is not a confirmed leader takes no sends.
     """
 
-    def __init__(self, settings: ReplicaSettings, store: MessageStore, storage: EpochStorage) -> None:
+    def __init__(
+        self, settings: ReplicaSettings, store: MessageStore, storage: EpochStorage, random: Random | None = None
+    ) -> None:
+        """`random` draws the waits of elections; a simulation passes its own."""
         self._settings = settings
+        self._random = random or Random()
+        self.elections: Elections | None = None  # of a quorum-led group, from start() on
+        self._members = MemberHistory(settings.members)
         self._store = store
         self._storage = storage
         self._state = EpochState()
@@ -93,12 +93,14 @@ class Replica:
     @property
     def must_claim(self) -> bool:
         """Whether it led when it stopped: it may lead again once every other replica has agreed (`claimed`)."""
-        return self._in_sync is None and self._state.role is Role.LEADER
+        return self._in_sync is None and self._state.role is Role.LEADER and self.elections is None
 
     @property
     def leader_address(self) -> str | None:
         """Where the group's leader serves, as far as known; its own address while it leads."""
-        return self._settings.address if self.leads else self._state.leader_address
+        if self.leads:
+            return self._settings.address
+        return self._state.leader_address if self.elections is None else self.elections.leader_address
 
     @property
     def known_replicas(self) -> dict[int, str]:
@@ -116,6 +118,16 @@ class Replica:
         return self._in_sync
 
     @property
+    def members(self) -> Members:
+        """Who counts in a quorum-led group, by the log."""
+        return self._members.current
+
+    @property
+    def saved(self) -> EpochState:
+        """What the epoch file says."""
+        return self._state
+
+    @property
     def held_offset(self) -> int:
         """Up to where this replica holds the log as its flush type promises."""
         return self._store.durable_offset if self._settings.durable_counts else self._store.end_offset
@@ -129,6 +141,8 @@ class Replica:
 
     def refuses_sends(self, now_s: float) -> str | None:
         """Why no send is taken, as a remark; None when they are."""
+        if self.elections is not None:
+            return self.elections.refuses_sends(now_s)
         if self._in_sync is None:
             if self.must_claim:
                 return "this replica was the master and waits for the other replicas' agreement to lead again"
@@ -158,6 +172,13 @@ class Replica:
             self._save(epoch=self._epochs.last_epoch)
         # What lies behind may be cut yet, and readers shall not have seen it then.
         self._leader_confirm_offset = min(self._state.confirm_offset, self._store.end_offset)
+        if self._settings.mode is AckMode.QUORUM:
+            self._members = read_members(self._store, self._settings.members, self._state.members)
+            if self._state.role is Role.LEADER:
+                self._save(role=Role.FOLLOWER, leader_address=None)
+            vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
+            self.elections = Elections(self, self._store, vote, self._random, now_s)
+            return
         if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
             self._lead(self._state.epoch + 1, now_s, now_ms)
 
@@ -177,6 +198,7 @@ class Replica:
 
     def promote(self, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> None:
         """Lead in `new_epoch` by decree; raises RoleRefused. Done when the epoch record is appended; flush it."""
+        self._refuse_decrees()
         if self.leads and self.epoch == new_epoch:
             return  # the same decree, repeated
         if new_epoch <= expected_epoch:
@@ -218,6 +240,7 @@ class Replica:
         claimant that cannot lead for that reason would wait for ever, and the group with it: whose log is longer claims in
         its place, and needs everybody's agreement like it.
         """
+        self._refuse_decrees()
         if self.leads:
             led = self.epoch
             self.saw_epoch(epoch)
@@ -245,9 +268,10 @@ class Replica:
 
     def step_down(self, epoch: int, leader_address: str | None) -> None:
         """Stop leading: somebody leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused."""
+        self._refuse_decrees()
         if epoch < self.epoch:
             raise RoleRefused(f"epoch {epoch} is below {self.epoch}, which this replica has seen")
-        self._stop_leading()
+        self.stop_leading()
         if leader_address == self._settings.address:
             leader_address = None
         if epoch > self.epoch or self._state.role is Role.LEADER or leader_address is not None:
@@ -260,6 +284,8 @@ class Replica:
         claim, whose last answers were lost. So a leader that no other is named to waits to lead again (`must_claim`), and
         learns who leads, if anybody does, when it asks.
         """
+        if self.elections is not None:
+            return self.elections.saw_epoch(epoch, leader_address)
         if epoch < self.epoch or (epoch == self._claiming and self.must_claim):
             return False
         if epoch == self.epoch:
@@ -271,60 +297,75 @@ class Replica:
         if leader_address not in (None, self._settings.address):
             self.step_down(epoch, leader_address)
         else:
-            self._stop_leading()
+            self.stop_leading()
             self._save(epoch=epoch)
         return led
 
-    def _stop_leading(self) -> None:
+    def stop_leading(self) -> None:
+        """Acknowledge nothing more."""
         if self._in_sync is not None:  # what readers have seen they go on seeing
             self._leader_confirm_offset = self._in_sync.confirm_offset
             self._in_sync = None
 
     def freeze_sends(self, epoch: int, until_s: float) -> None:
         """Refuse sends until then: the drain of a planned switchover, which thaws by itself if nobody goes on."""
+        self._refuse_decrees()
         if not self.leads or epoch != self.epoch:
             raise RoleRefused(f"this replica does not lead in epoch {epoch}")
         self._frozen_until_s = until_s
 
-    def _lead(self, epoch: int, now_s: float, now_ms: int) -> None:
-        self._stop_leading()  # a new epoch is not led before its record is there: the append may fail
-        self._save(epoch=epoch, role=Role.LEADER, leader_address=None)
+    def _refuse_decrees(self) -> None:
+        if self.elections is not None:
+            raise RoleRefused("this group elects its leader: ask for a transfer of the leadership instead")
+
+    def remember_vote(self, vote: Vote, *, joined: bool = False) -> None:
+        """Of an election: durable on return; raises OSError. `joined` says that it has a voice from now on."""
+        self._save(role=Role.FOLLOWER, joined=joined or self._state.joined, **asdict(vote))
+
+    def lead_elected(self, now_s: float, now_ms: int) -> None:
+        """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written."""
+        self._lead(self.epoch, now_s, now_ms)
+
+    def append_record(self, kind: str, epoch: int, members: Members, now_ms: int) -> int:
+        """As the leader, write who counts, in force at once; returns where the record ends. Raises StoreError."""
         settings = self._settings
-        start_offset = self._store.end_offset
+        elected = settings.mode is AckMode.QUORUM
         record = EpochRecord(
+            type=kind,
             epoch=epoch,
             leader=settings.replica_id,
-            voters=sorted({settings.replica_id, *self._state.replicas}),
+            voters=list(members.voters) if elected else sorted({settings.replica_id, *self._state.replicas}),
             mode=settings.mode_name,
             timestamp_ms=now_ms,
-            start_offset=start_offset,
+            start_offset=self._store.end_offset if kind == EPOCH else None,
+            preferred=members.preferred,
         )
-        self._store.append([epoch_message(record, settings.store_host)])
+        (result,) = self._store.append([epoch_message(record, settings.store_host)])
+        if elected:
+            self._members.note(result.physical_offset, members)
+        return result.physical_offset + result.size_bytes
+
+    def _lead(self, epoch: int, now_s: float, now_ms: int) -> None:
+        self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
+        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True)
+        start_offset = self._store.end_offset
+        record_end = self.append_record(EPOCH, epoch, self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
-        self._in_sync = InSyncSet(
-            mode=settings.mode,
-            own_durable_counts=settings.durable_counts,
-            in_sync_replicas=settings.in_sync_replicas,
-            min_in_sync_replicas=settings.min_in_sync_replicas,
-            max_time_not_level_s=settings.max_time_not_level_s,
-            follower_timeout_s=settings.follower_timeout_s,
-            max_gap_bytes=settings.max_gap_bytes,
-            confirm_offset=min(self._leader_confirm_offset, start_offset),
-        )
+        confirmed = min(self._leader_confirm_offset, start_offset)
+        self._in_sync = self._settings.in_sync_set(confirmed, self.members, record_end)
         self._in_sync.own_held(self.held_offset, now_s)
 
     def _save(self, **changes: object) -> None:
-        values: dict[str, object] = {
-            "epoch": self._state.epoch,
-            "role": self._state.role,
-            "leader_address": self._state.leader_address,
-            "replicas": self._state.replicas,
+        if changes.get("epoch", self.epoch) != self.epoch:
+            changes.setdefault("voted_for", None)  # a vote is of one epoch
+        state = msgspec.structs.replace(
+            self._state,
             **changes,
-            "confirm_offset": self.confirm_offset,
-            "epoch_map": tuple((entry.epoch, entry.start_offset) for entry in self._epochs.entries),
-        }
-        state = EpochState(**values)  # type: ignore[arg-type] # the fields above, changed
+            confirm_offset=self.confirm_offset,
+            epoch_map=tuple((entry.epoch, entry.start_offset) for entry in self._epochs.entries),
+            members=tuple((offset, one.voters, one.preferred) for offset, one in self._members.entries),
+        )
         self._storage.save(state)
         self._state = state
 
@@ -364,6 +405,8 @@ class Replica:
             )
         # Durable before its report counts: from now on this replica does not lead again without asking it.
         self.add_known_replica(request.replica_id, address)
+        if self.elections is not None:
+            self.elections.pulled(request.replica_id, request.end_offset, now_s)
         if isinstance(decision, SendBytes):
             self._in_sync.report(
                 request.replica_id,
@@ -405,12 +448,19 @@ class Replica:
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
             self._store.append_raw(data, at_offset)
-            if begun:
+            named = members_in(data)
+            for offset, members in named:
+                self._members.note(offset, members)
+            if begun or named:
                 self._epochs = epochs
                 self._save()
         # Only of what is held: the offset is this leader's, and what another one sends there later is not confirmed by it.
         confirmed = min(leader_confirm_offset, self._store.end_offset)
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
+        # What was confirmed before this epoch lies in front of what is confirmed in it.
+        in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
+        if in_epoch and not self._state.joined and self.held_offset >= leader_confirm_offset:
+            self._save(joined=True)
 
     def diverged(self, divergence: Divergence) -> Cut | Halt:
         """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""
@@ -419,7 +469,8 @@ class Replica:
             own=self._epochs,
             own_end_offset=self._store.end_offset,
             own_confirm_offset=self._leader_confirm_offset,
-            may_cut_confirmed=True,  # under decree the operator has decided, and was told what is lost
+            # Under decree the operator has decided, and was told what is lost. An elected leader has it all.
+            may_cut_confirmed=self.elections is None,
         )
 
     def start_over(self, min_offset: int, epoch: int, empty: Callable[[], object]) -> None:
@@ -441,5 +492,6 @@ class Replica:
             raise RoleRefused("a leader's log is never cut")
         truncate(to_offset)
         self._epochs.truncate(to_offset)
+        self._members.truncate(to_offset)
         self._leader_confirm_offset = min(self._leader_confirm_offset, to_offset)
         self._save()

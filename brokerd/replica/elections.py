@@ -1,0 +1,234 @@
+"""Elections joined to one replica: its log, its epoch file and its in-sync set. How to drive it: see quorum.py.
+
+The order is the point: stop acknowledging, make the vote durable, append the epoch's record, and only then speak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from brokerd.replica.epoch_record import VOTERS
+from brokerd.replica.quorum import Quorum
+from brokerd.replica.quorum_messages import Answer, Message, Request
+from brokerd.replica.quorum_state import Ready, State, Vote
+from brokerd.replica.role_refused import RoleRefused
+from brokerd.replica.voters import Members
+from brokerd.store import MessageStore, StoreError
+
+if TYPE_CHECKING:
+    from brokerd.replica.replica import Replica
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is left to do: all that had to be durable is."""
+
+    role_changed: bool = False  # it began or ceased to lead
+    leader_changed: bool = False  # it follows another one, or nobody
+    why: str | None = None  # it ceased to lead
+    reply: Answer | None = None  # for the sender of the request
+    messages: list[tuple[int, Request]] = field(default_factory=list)
+
+
+class Elections:
+    """Of one replica of a quorum-led group. Times are seconds of one monotonic clock."""
+
+    def __init__(self, replica: Replica, store: MessageStore, vote: Vote, random: Random, now_s: float) -> None:
+        self._replica = replica
+        self._store = store
+        self._now_s = now_s
+        self._followed: tuple[int, str | None] = (vote.epoch, vote.leader_address)
+        self._change_end = 0  # where the last record ends that changed who counts
+        settings = replica.settings
+        self._quorum = Quorum(
+            group=settings.group,
+            replica_id=settings.replica_id,
+            address=settings.address,
+            vote=vote,
+            log=_ReplicaLog(replica, store),
+            random=random,
+            now_s=now_s,
+            times=settings.quorum_times,
+        )
+
+    # --- what it is
+
+    @property
+    def state(self) -> State:
+        return self._quorum.state
+
+    @property
+    def is_voter(self) -> bool:
+        return self._quorum.is_voter
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads, as far as that is known; None does not mean that nobody does."""
+        return self._quorum.leader
+
+    @property
+    def leader_address(self) -> str | None:
+        return self._quorum.leader_address
+
+    def why_not_electable(self) -> str | None:
+        """Why it neither campaigns nor votes; None when it does."""
+        return self._quorum.why_not_electable()
+
+    def refuses_sends(self, now_s: float) -> str | None:
+        """Why no send is taken, as a remark; None when they are."""
+        quorum = self._quorum
+        if not self._replica.leads:
+            where = self._replica.leader_address
+            if where is None:
+                return "this replica does not lead, and no leader is known here: an election may be under way"
+            return f"this replica is a slave; the master is {where}"
+        if quorum.transferring_to is not None:
+            return "the master role is moving to another replica; send again in a moment"
+        if not quorum.recent_majority(now_s):
+            return (
+                f"fewer than {self._replica.members.majority} of {len(self._replica.members.voters)} replicas are"
+                " reachable: nothing can be confirmed; sends are taken again when a majority is there"
+            )
+        return None
+
+    # --- inputs
+
+    def tick(self, now_s: float, now_ms: int) -> Outcome:
+        """Time passed; each 50 ms or so."""
+        self._now_s = now_s
+        return self._do(self._quorum.tick(now_s), now_ms)
+
+    def step(self, message: Message, now_s: float, now_ms: int) -> Outcome:
+        """A request or an answer of quorum_messages.py arrived; its signature was checked."""
+        self._now_s = now_s
+        return self._do(self._quorum.step(message, now_s), now_ms)
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> bool:
+        """Somebody named an epoch; tells whether this replica led until now."""
+        return self._do(self._quorum.saw_epoch(epoch, leader_address, self._now_s), 0).role_changed
+
+    def heard_leader(self, epoch: int, now_s: float) -> None:
+        """The leader of `epoch` answered a pull of this replica with anything but "fenced"."""
+        self._quorum.heard_leader(epoch, now_s)
+
+    def leader_lost(self, now_s: float) -> None:
+        """The connection to the leader broke, was refused, or it says that it does not lead."""
+        self._quorum.leader_lost(now_s)
+
+    def pulled(self, replica_id: int, end_offset: int, now_s: float) -> None:
+        """A follower of this leader pulled."""
+        self._quorum.pulled(replica_id, end_offset, now_s)
+
+    def resign(self, why: str, now_s: float) -> Outcome:
+        """Stop leading, and name who should be next: before a stop."""
+        self._now_s = now_s
+        return self._do(self._quorum.resign(why, now_s), 0)
+
+    # --- what an operator may ask the leader for; each raises RoleRefused
+
+    def transfer(self, target: int, now_s: float) -> None:
+        """Hand the leadership to `target` once it is level. Begun when this returns; its epoch is above this one."""
+        refusal = self._quorum.transfer(target, now_s)
+        if refusal is not None:
+            raise RoleRefused(refusal)
+
+    def add_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
+        """Make an observer count, one that keeps up: a group that waits for it confirms nothing meanwhile."""
+        in_sync = self._replica.in_sync
+        follower = None if in_sync is None else in_sync.followers.get(replica_id)
+        if in_sync is not None and (follower is None or not follower.in_sync):
+            raise RoleRefused(
+                f"replica {replica_id} has not caught up; it can become a voter when haStatus calls it in sync"
+            )
+        self._change(self._replica.members.with_voter(replica_id), now_s, now_ms)
+
+    def remove_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
+        """Make a voter an observer; it need not be alive."""
+        if replica_id == self._replica.settings.replica_id:
+            raise RoleRefused(f"replica {replica_id} leads: transfer the leadership first")
+        if replica_id not in self._replica.members.voters:
+            raise RoleRefused(f"replica {replica_id} is not a voter")
+        self._change(self._replica.members.without(replica_id), now_s, now_ms)
+
+    def prefer(self, replica_id: int | None, now_s: float, now_ms: int) -> None:
+        """Whom the group wants as leader; None for nobody in particular."""
+        if replica_id is not None and replica_id not in self._replica.members.voters:
+            raise RoleRefused(f"replica {replica_id} is not a voter")
+        self._change(self._replica.members.preferring(replica_id), now_s, now_ms)
+
+    def _change(self, members: Members, now_s: float, now_ms: int) -> None:
+        replica = self._replica
+        in_sync = replica.in_sync
+        if in_sync is None:
+            raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")
+        if members == replica.members:
+            return
+        # The second needs the first, and the first needs a record of this epoch (Ongaro on raft-dev, 2015).
+        if replica.confirm_offset < self._change_end:
+            raise RoleRefused("the change before this one is not confirmed yet; ask again in a moment")
+        try:
+            self._change_end = replica.append_record(VOTERS, replica.epoch, members, now_ms)
+        except StoreError as error:
+            raise RoleRefused(f"the change cannot be written: {error}") from error
+        in_sync.count(members, now_s)
+
+    # --- doing
+
+    def _do(self, ready: Ready, now_ms: int) -> Outcome:
+        replica = self._replica
+        outcome = Outcome(why=ready.stopped)
+        if ready.stopped is not None:
+            replica.stop_leading()
+            outcome.role_changed = True
+        if ready.vote is not None:
+            try:
+                replica.remember_vote(ready.vote, joined=ready.vote.voted_for is not None)
+            except OSError as error:
+                # It may be on the disk or not: what is not sure to be remembered must not be said.
+                self._quorum.halt(f"the epoch file cannot be written: {error.strerror or error}")
+                outcome.leader_changed = True
+                return outcome
+        if ready.lead:
+            try:
+                replica.lead_elected(self._now_s, now_ms)
+            except (StoreError, OSError) as error:
+                ready = self._quorum.resign(f"the epoch record cannot be written: {error}", self._now_s)
+                replica.stop_leading()
+            else:
+                self._change_end = self._store.end_offset
+                outcome.role_changed = True
+        outcome.reply, outcome.messages = ready.reply, ready.messages
+        followed, self._followed = self._followed, (replica.epoch, replica.leader_address)
+        outcome.leader_changed = self._followed != followed
+        return outcome
+
+
+class _ReplicaLog:
+    """quorum.Log of a replica."""
+
+    def __init__(self, replica: Replica, store: MessageStore) -> None:
+        self._replica = replica
+        self._store = store
+
+    @property
+    def last_epoch(self) -> int:
+        return self._replica.epochs.last_epoch
+
+    @property
+    def end_offset(self) -> int:
+        return self._store.end_offset
+
+    @property
+    def members(self) -> Members:
+        return self._replica.members
+
+    @property
+    def joined(self) -> bool:
+        return self._replica.saved.joined
+
+    @property
+    def unfit(self) -> str | None:
+        refusal = self._store.refusal
+        return None if refusal is None else str(refusal)

@@ -1,0 +1,450 @@
+"""The election core of a quorum-led (DLedger) group: Raft in pull form, without sockets, disks, clocks or tasks.
+
+    unattached ──no leader in time──► pre-candidate ──a majority would──► candidate ──a majority did──► leader
+        ▲  ▲                            │   ▲                               │                             │
+        │  └──────── a leader ◄─────────┘   └── no leader in time ── follower ◄── "epoch begun" ──────────┘
+        └────────────── a higher epoch, lost, or resigned: from everywhere ───────────────────────────────┘
+
+How to drive it. Every call takes the time and returns a `Ready`, whose parts are to be done in the order of its fields:
+persist `vote`, become or cease to be leader, answer, send. `brokerd.replica.elections.Elections` does the first two with
+a real log and epoch file, and is what a shell or a simulator drives:
+
+    outcome = replica.elections.tick(now_s, now_ms)            # each 50 ms or so
+    outcome = replica.elections.step(message, now_s, now_ms)   # each request and each answer of quorum_messages.py
+    outcome.reply       the answer to a request, for its sender
+    outcome.messages    [(replica id, request)], each to be sent once; its answer comes back through step()
+    outcome.role_changed   this replica began or ceased to lead
+
+Records travel by the pull protocol: `replica.pulled()` on the leader counts pulls (they are the heartbeat), and
+`replica.heard_leader(epoch, now_s)` on a follower tells that a pull of its was answered. `leader_lost(now_s)` tells that
+the connection to the leader broke, which is no proof, but a reason to ask around at once. What the log holds is told by
+`replica.held_changed(now_s)` after an append (`appended`) or a flush (`flushed`); the commit rule is in in_sync.py.
+
+Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 transfer, 4.1 single changes, 6.2 CheckQuorum,
+9.6 PreVote), KIP-595 and KIP-996 for the pull form; replication.md, "Leadership by quorum".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import assert_never
+
+from brokerd.replica.quorum_messages import (
+    BeginEpoch,
+    Campaign,
+    EndEpoch,
+    Message,
+    Noted,
+    VoteAnswer,
+    VoteRequest,
+)
+from brokerd.replica.quorum_state import NEVER, Log, QuorumTimes, Ready, State, Vote
+
+
+@dataclass(slots=True)
+class _Puller:
+    seen_s: float
+    end_offset: int
+    pulled: bool = True  # in this epoch; else it only voted
+
+
+class Quorum:
+    """See the module. Times are seconds of one monotonic clock, offsets bytes of the CommitLog.
+
+    Invariants: `epoch` never falls; at most one vote per epoch; no voice without `joined`, but for the founding of a
+    group, which needs all its voters; `state` LEADER only after a majority's votes in this epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        replica_id: int,
+        address: str,
+        vote: Vote,
+        log: Log,
+        random: Random,
+        now_s: float,
+        times: QuorumTimes | None = None,
+    ) -> None:
+        """Begins unattached, or as the follower of the leader that was known last."""
+        self._group = group
+        self._id = replica_id
+        self._address = address
+        self._log = log
+        self._random = random
+        self.times = times or QuorumTimes()
+        self.epoch = vote.epoch
+        self.voted_for = vote.voted_for
+        self.leader: int | None = None
+        self.leader_address = vote.leader_address
+        self.state = State.UNATTACHED if vote.leader_address is None else State.FOLLOWER
+        self._heard_s = NEVER
+        self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+        self._granted: set[int] = set()
+        self._pullers: dict[int, _Puller] = {}
+        self._led_from_s = NEVER
+        self._announced_s: dict[int, float] = {}
+        self._target: int | None = None  # whom the role is being handed to, until when
+        self._target_until_s = NEVER
+        self._offered_s = NEVER
+        self._halted: str | None = None
+
+    # --- what it is
+
+    @property
+    def is_voter(self) -> bool:
+        return self._id in self._log.members.voters
+
+    @property
+    def transferring_to(self) -> int | None:
+        """While it is set no sends are taken."""
+        return self._target
+
+    def recent_majority(self, now_s: float) -> bool:
+        """Whether a majority pulled, or voted for this leader, a moment ago."""
+        return self._in_touch(now_s, self.times.recent) >= self._log.members.majority
+
+    def why_not_electable(self) -> str | None:
+        """Why this replica neither campaigns nor votes; None when it does."""
+        if self._halted is not None:
+            return self._halted
+        if self._log.unfit is not None:
+            return self._log.unfit
+        if not self._log.joined and self._log.last_epoch:
+            return "it has not caught up with the group yet"
+        return None
+
+    # --- inputs
+
+    def tick(self, now_s: float) -> Ready:
+        """Time passed."""
+        ready = Ready()
+        if self.state is State.LEADER:
+            self._lead_on(now_s, ready)
+        elif now_s >= self._deadline_s:
+            self._no_leader_in_time(now_s, ready)
+        return ready
+
+    def step(self, message: Message, now_s: float) -> Ready:
+        """A request or an answer arrived; its signature was checked by the caller."""
+        ready = Ready()
+        if self._halted is not None:
+            return ready
+        match message:
+            case VoteAnswer():
+                self._answered(message, now_s, ready)
+            case Noted():
+                if message.epoch > self.epoch:
+                    self._unattached(message.epoch, now_s, ready)
+            case VoteRequest():
+                self._asked(message, now_s, ready)
+            case BeginEpoch() | EndEpoch() | Campaign():
+                if message.group == self._group:
+                    self._told(message, now_s, ready)
+                ready.reply = Noted(replica=self._id, epoch=self.epoch)
+            case _:
+                assert_never(message)
+        return ready
+
+    def saw_epoch(self, epoch: int, leader_address: str | None, now_s: float) -> Ready:
+        """Somebody named an epoch, and perhaps who leads in it: a pull, its answer, or a name server's refusal."""
+        ready = Ready()
+        if epoch > self.epoch:
+            self._unattached(epoch, now_s, ready)
+        known = leader_address not in (None, self._address)
+        if epoch == self.epoch and known and self.leader_address is None and self.state is not State.LEADER:
+            self._follow(None, leader_address, now_s, ready)
+        return ready
+
+    def heard_leader(self, epoch: int, now_s: float) -> None:
+        """The leader of `epoch` answered a pull of this replica."""
+        if epoch == self.epoch and self.leader_address is not None and self.state is not State.LEADER:
+            self.state = State.FOLLOWER
+            self._heard_s = now_s
+            self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+
+    def leader_lost(self, now_s: float) -> None:
+        """The connection to the leader was refused or broke: ask the others soon, and let them campaign."""
+        if self.state is State.FOLLOWER:
+            self._heard_s = NEVER
+            self._deadline_s = min(self._deadline_s, now_s + self._draw(self.times.leader_lost))
+
+    def pulled(self, replica_id: int, end_offset: int, now_s: float) -> None:
+        """A follower pulled in this leader's epoch: the heartbeat."""
+        if self.state is State.LEADER:
+            self._pullers[replica_id] = _Puller(now_s, end_offset)
+
+    def transfer(self, target: int, now_s: float) -> str | None:
+        """Hand the role to `target` once it is level; why not, or None. Until then, or for a while, no sends are taken."""
+        if self.state is not State.LEADER:
+            return "this replica does not lead"
+        if target == self._id:
+            return f"replica {target} leads already"
+        if target not in self._log.members.voters:
+            return f"replica {target} is not a voter"
+        puller = self._pullers.get(target)
+        if puller is None or now_s - puller.seen_s > self.times.recent:
+            return f"replica {target} does not pull"
+        if self._target is not None:
+            return f"the role is being handed to replica {self._target}"
+        self._target, self._target_until_s = target, now_s + self.times.transfer
+        self._announced_s.pop(target, None)
+        return None
+
+    def resign(self, why: str, now_s: float) -> Ready:
+        """Stop leading: it is told to stop, or cannot lead any more. Names who should be next."""
+        ready = Ready()
+        if self.state is State.LEADER:
+            self._resign(why, now_s, ready)
+        return ready
+
+    def halt(self, why: str) -> None:
+        """The epoch file cannot be written: from now on this replica promises nothing to anybody."""
+        self._halted = why
+        self.state = State.UNATTACHED
+        self.leader = self.leader_address = None
+        self._deadline_s = float("inf")
+
+    # --- campaigns
+
+    def _no_leader_in_time(self, now_s: float, ready: Ready) -> None:
+        if not self.is_voter or self.why_not_electable() is not None:
+            self.state = State.UNATTACHED
+            self.leader = self.leader_address = None  # ask around who leads
+            self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+            return
+        self.state = State.PRE_CANDIDATE
+        self._ask(now_s, ready, self.epoch + 1, pre=True)
+
+    def _campaign(self, now_s: float, ready: Ready) -> None:
+        self.state = State.CANDIDATE
+        self.epoch += 1
+        self.voted_for, self.leader, self.leader_address = self._id, None, None
+        ready.vote = self._vote()
+        self._ask(now_s, ready, self.epoch, pre=False)
+
+    def _ask(self, now_s: float, ready: Ready, epoch: int, *, pre: bool) -> None:
+        self._granted = {self._id}
+        self._deadline_s = now_s + self._draw(self.times.vote_round)
+        log = self._log
+        request = VoteRequest(
+            group=self._group,
+            candidate=self._id,
+            epoch=epoch,
+            last_epoch=log.last_epoch,
+            end_offset=log.end_offset,
+            pre=pre,
+        )
+        ready.messages = [(voter, request) for voter in log.members.voters if voter != self._id]
+        self._count(now_s, ready)
+
+    def _answered(self, answer: VoteAnswer, now_s: float, ready: Ready) -> None:
+        if answer.epoch > self.epoch:
+            self._unattached(answer.epoch, now_s, ready)
+        if not answer.granted:
+            known = answer.epoch == self.epoch and answer.leader_address not in (None, self._address)
+            if known and self.leader_address is None and self.state is not State.LEADER:
+                self._follow(answer.leader, answer.leader_address, now_s, ready)
+            return
+        asked = {State.PRE_CANDIDATE: self.epoch + 1, State.CANDIDATE: self.epoch}.get(self.state)
+        if answer.asked_epoch != asked or answer.pre is not (self.state is State.PRE_CANDIDATE):
+            return  # of a round that is over
+        self._granted.add(answer.voter)
+        self._count(now_s, ready)
+
+    def _count(self, now_s: float, ready: Ready) -> None:
+        members = self._log.members
+        # Founding: nobody has led this log. All must agree then, lest some empty disks found the group anew without it.
+        needed = members.majority if self._log.last_epoch else len(members.voters)
+        if len(self._granted.intersection(members.voters)) < needed:
+            return
+        if self.state is State.PRE_CANDIDATE:
+            self._campaign(now_s, ready)
+        else:
+            self._begin_to_lead(now_s, ready)
+
+    # --- voting
+
+    def _asked(self, request: VoteRequest, now_s: float, ready: Ready) -> None:
+        if request.group == self._group and not request.pre and request.epoch > self.epoch:
+            self._unattached(request.epoch, now_s, ready)
+        reason = self._why_not_vote(request, now_s)
+        if reason is None and not request.pre and self.voted_for is None:
+            self.voted_for = request.candidate
+            ready.vote = self._vote()
+            self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+        ready.reply = VoteAnswer(
+            voter=self._id,
+            asked_epoch=request.epoch,
+            pre=request.pre,
+            granted=reason is None,
+            epoch=self.epoch,
+            leader=self.leader,
+            leader_address=self.leader_address,
+            reason=reason or "",
+        )
+
+    def _why_not_vote(self, request: VoteRequest, now_s: float) -> str | None:
+        log = self._log
+        if request.group != self._group:
+            return f"this replica belongs to group {self._group}"
+        if self.why_not_electable() is not None:
+            return self.why_not_electable()
+        if not log.joined and request.last_epoch:
+            return "this replica is new and has not caught up with the group yet"
+        if request.pre:
+            if request.epoch <= self.epoch:
+                return f"this replica is in epoch {self.epoch} already"
+            if self.state is State.LEADER:
+                return f"this replica leads in epoch {self.epoch}"
+            if now_s - self._heard_s < self.times.pull_timeout[0]:
+                return f"the leader of epoch {self.epoch} answers here"
+        elif request.epoch < self.epoch:
+            return f"this replica is in epoch {self.epoch} already"
+        elif self.voted_for not in (None, request.candidate):
+            return f"this replica voted for replica {self.voted_for} in epoch {self.epoch}"
+        elif self.leader_address is not None:
+            return f"epoch {self.epoch} has its leader"
+        if (request.last_epoch, request.end_offset) < (log.last_epoch, log.end_offset):
+            return f"this replica's log goes on to {log.end_offset} in epoch {log.last_epoch}"
+        return None
+
+    # --- following
+
+    def _told(self, message: BeginEpoch | EndEpoch | Campaign, now_s: float, ready: Ready) -> None:
+        if message.epoch < self.epoch:
+            return
+        if message.epoch > self.epoch:
+            self._unattached(message.epoch, now_s, ready)
+        if self.state is State.LEADER or self.leader not in (None, message.leader):
+            return  # of this epoch the leader is known, and it is another one: not believed
+        match message:
+            case BeginEpoch():
+                self._follow(message.leader, message.address, now_s, ready)
+            case EndEpoch():
+                self._leader_ended(message.successors, now_s, ready)
+            case Campaign():
+                if self.is_voter and self.why_not_electable() is None:
+                    self._campaign(now_s, ready)
+            case _:
+                assert_never(message)
+
+    def _leader_ended(self, successors: tuple[int, ...], now_s: float, ready: Ready) -> None:
+        self.state = State.UNATTACHED
+        self.leader = self.leader_address = None
+        self._heard_s = NEVER
+        if not self.is_voter or self.why_not_electable() is not None:
+            return
+        if successors[:1] == (self._id,):
+            self._campaign(now_s, ready)
+            return
+        # The best one tries first; the others in their order, should it fail.
+        rank = successors.index(self._id) if self._id in successors else len(successors)
+        self._deadline_s = now_s + rank * self.times.vote_round[1] + self._draw(self.times.vote_round)
+
+    def _follow(self, leader: int | None, address: str | None, now_s: float, ready: Ready) -> None:
+        if self.leader_address != address:
+            self.leader_address = address
+            ready.vote = self._vote()
+        self.leader = leader if leader is not None else self.leader
+        self.state = State.FOLLOWER
+        self._heard_s = now_s
+        self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+
+    def _unattached(self, epoch: int, now_s: float, ready: Ready) -> None:
+        """A higher epoch: whatever this was before, it is nothing in that one yet."""
+        if self.state is State.LEADER:
+            self._stop_leading(f"epoch {epoch} has begun elsewhere", now_s, ready)
+        self.state = State.UNATTACHED
+        self.epoch = epoch
+        self.voted_for = self.leader = self.leader_address = None
+        self._heard_s = NEVER
+        ready.vote = self._vote()
+
+    # --- leading
+
+    def _begin_to_lead(self, now_s: float, ready: Ready) -> None:
+        self.state = State.LEADER
+        self.leader, self.leader_address = self._id, self._address
+        self._led_from_s, self._offered_s = now_s, NEVER
+        # Who voted was there a moment ago; what each holds is known with its first pull only.
+        self._pullers = {voter: _Puller(now_s, 0, pulled=False) for voter in self._granted}
+        self._announced_s = {}
+        self._target = None
+        ready.lead = True
+        self._announce(self._log.members.voters, now_s, ready, silent_s=0.0)
+
+    def _lead_on(self, now_s: float, ready: Ready) -> None:
+        unfit = self._log.unfit
+        if unfit is not None:
+            self._resign(unfit, now_s, ready)
+            return
+        members = self._log.members
+        if self._in_touch(now_s, self.times.check_quorum) < members.majority:
+            self._resign("a majority of the voters does not pull", now_s, ready)
+            return
+        self._announce({*members.voters, *self._pullers}, now_s, ready, silent_s=self.times.announce)
+        self._hand_over(now_s, ready)
+        due = max(self._led_from_s + self.times.preferred_after, self._offered_s + self.times.preferred_again)
+        if members.preferred not in (None, self._id) and self._target is None and now_s >= due:
+            assert members.preferred is not None, "just checked"
+            puller = self._pullers.get(members.preferred)
+            if puller is not None and puller.end_offset >= self._log.end_offset:
+                self._offered_s = now_s
+                self.transfer(members.preferred, now_s)
+
+    def _hand_over(self, now_s: float, ready: Ready) -> None:
+        target = self._target
+        if target is None:
+            return
+        if now_s >= self._target_until_s or target not in self._log.members.voters:
+            self._target = None
+            return
+        puller = self._pullers[target]
+        due = now_s - self._announced_s.get(target, NEVER) >= self.times.announce
+        if puller.end_offset >= self._log.end_offset and due:
+            self._announced_s[target] = now_s
+            ready.messages.append((target, Campaign(group=self._group, leader=self._id, epoch=self.epoch)))
+
+    def _announce(self, replicas: Iterable[int], now_s: float, ready: Ready, *, silent_s: float) -> None:
+        begin = BeginEpoch(group=self._group, leader=self._id, epoch=self.epoch, address=self._address)
+        for replica_id in sorted(replicas):
+            puller = self._pullers.get(replica_id)
+            silent = puller is None or not puller.pulled or now_s - puller.seen_s > 2 * silent_s
+            due = now_s - self._announced_s.get(replica_id, NEVER) >= silent_s
+            if replica_id != self._id and silent and due and replica_id != self._target:
+                self._announced_s[replica_id] = now_s
+                ready.messages.append((replica_id, begin))
+
+    def _resign(self, why: str, now_s: float, ready: Ready) -> None:
+        voters = self._log.members.voters
+        held = {voter: puller.end_offset for voter, puller in self._pullers.items() if voter in voters}
+        held.pop(self._id, None)
+        successors = tuple(sorted(held, key=lambda voter: (-held[voter], voter)))
+        self._stop_leading(why, now_s, ready)
+        end = EndEpoch(group=self._group, leader=self._id, epoch=self.epoch, successors=successors)
+        ready.messages = [(voter, end) for voter in voters if voter != self._id]
+
+    def _stop_leading(self, why: str, now_s: float, ready: Ready) -> None:
+        ready.stopped = why
+        self.state = State.UNATTACHED
+        self.leader = self.leader_address = None
+        self._pullers = {}
+        self._target = None
+        # Those that it has named go first.
+        self._deadline_s = now_s + self.times.pull_timeout[1] + self._draw(self.times.vote_round)
+
+    def _in_touch(self, now_s: float, within_s: float) -> int:
+        members = self._log.members
+        others = (self._pullers.get(voter) for voter in members.voters if voter != self._id)
+        pulled = sum(puller is not None and now_s - puller.seen_s <= within_s for puller in others)
+        return pulled + (self._id in members.voters)
+
+    def _vote(self) -> Vote:
+        return Vote(self.epoch, self.voted_for, self.leader_address)
+
+    def _draw(self, limits: tuple[float, float]) -> float:
+        return self._random.uniform(*limits)

@@ -1,0 +1,86 @@
+"""What the election core is made of: its states, its times, what it persists and sends, and what it asks of the log."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from brokerd.replica.quorum_messages import Answer, Request
+from brokerd.replica.voters import Members
+
+NEVER: Final = float("-inf")
+
+
+class State(enum.Enum):
+    """What a replica is in its epoch. Whoever is no voter is an observer beside it: it follows, and never campaigns."""
+
+    UNATTACHED = "unattached"  # no leader known
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumTimes:
+    """All in seconds. Pairs are ranges, drawn from anew for each wait, so that replicas do not campaign in step."""
+
+    pull_timeout: tuple[float, float] = (1.5, 3.0)  # without a leader's answer
+    vote_round: tuple[float, float] = (0.3, 0.7)  # for the answers to one round of questions
+    leader_lost: tuple[float, float] = (0.02, 0.25)  # after the connection to the leader broke
+    announce: float = 0.4  # between two "epoch begun" to a replica that does not pull
+    transfer: float = 1.5  # until a transfer that did not happen is given up
+    preferred_after: float = 5.0  # how long another one leads before the preferred leader is offered the role
+    preferred_again: float = 30.0
+
+    @property
+    def check_quorum(self) -> float:
+        """A leader not pulled by a majority for so long resigns: by then they may have another one."""
+        return self.pull_timeout[1]
+
+    @property
+    def recent(self) -> float:
+        """A leader not pulled by a majority for so long takes no sends: they would only time out."""
+        return self.pull_timeout[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What must be durable before any answer leaves. `leader_address` is not needed for safety, only to begin with."""
+
+    epoch: int
+    voted_for: int | None
+    leader_address: str | None = None
+
+
+@dataclass(slots=True)
+class Ready:
+    """What is to be done, in the order of the fields."""
+
+    stopped: str | None = None  # it led until now: acknowledge nothing more; and why
+    vote: Vote | None = None  # fsync it; when that fails, nothing below may happen
+    lead: bool = False  # append this epoch's record, and lead
+    reply: Answer | None = None
+    messages: list[tuple[int, Request]] = field(default_factory=list)
+
+
+class Log(Protocol):
+    """What the core must know of its replica, as it is at that moment."""
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def members(self) -> Members: ...
+
+    @property
+    def joined(self) -> bool:
+        """Whether it has held all that was committed once: an empty disk in a voter's place has no voice yet."""
+
+    @property
+    def unfit(self) -> str | None:
+        """Why it must neither vote nor lead (a disk error, a damaged log); None when it may."""

@@ -1,0 +1,50 @@
+"""What the configuration says of one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from brokerd.replica.in_sync import AckMode, InSyncSet
+from brokerd.replica.quorum_state import QuorumTimes
+from brokerd.replica.voters import Members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """What the configuration says of this replica."""
+
+    group: str
+    replica_id: int
+    address: str
+    store_host: bytes
+    mode: AckMode
+    mode_name: str  # single, async or sync: for records and status
+    durable_counts: bool  # flushDiskType is SYNC_FLUSH: held means durable
+    starts_as_leader: bool  # brokerRole at the very first start
+    total_replicas: int = 1  # of the group, as configured: a claim needs the agreement of all others
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    max_time_not_level_s: float = 15.0
+    follower_timeout_s: float = 15.0
+    max_gap_bytes: int = 256 * 1024 * 1024
+    # Of a quorum-led group, as configured: in force until the log says otherwise.
+    members: Members = field(default_factory=lambda: Members(()))
+    peers: Mapping[int, str] = field(default_factory=dict)  # replica id -> where it is asked for its vote
+    quorum_times: QuorumTimes = field(default_factory=QuorumTimes)
+
+    def in_sync_set(self, confirm_offset: int, members: Members, epoch_record_end: int) -> InSyncSet:
+        """For a leader that begins: what is confirmed already, who counts, and where its epoch's record ends."""
+        return InSyncSet(
+            mode=self.mode,
+            own_durable_counts=self.durable_counts,
+            in_sync_replicas=self.in_sync_replicas,
+            min_in_sync_replicas=self.min_in_sync_replicas,
+            max_time_not_level_s=self.max_time_not_level_s,
+            follower_timeout_s=self.follower_timeout_s,
+            max_gap_bytes=self.max_gap_bytes,
+            confirm_offset=confirm_offset,
+            own_id=self.replica_id,
+            members=members,
+            epoch_record_end=epoch_record_end,
+        )

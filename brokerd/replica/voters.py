@@ -1,0 +1,78 @@
+"""Who counts in a quorum-led group: the voters, by the latest record in the log that names them.
+
+A record that changes them is in force from its append, committed or not (the Raft paper, section 6; one at a time, as in
+Ongaro's dissertation, section 4.1): two majorities of neighbouring sets always meet. Cutting such a record brings the
+set before it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_KEPT = 16  # older sets than the last few are never needed: what is committed is not cut
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The voters' replica ids, rising, and whom the group wants as leader when that one is level."""
+
+    voters: tuple[int, ...]
+    preferred: int | None = None
+
+    @property
+    def majority(self) -> int:
+        """How many voters decide."""
+        return len(self.voters) // 2 + 1
+
+    def with_voter(self, replica_id: int) -> Members:
+        return Members(tuple(sorted({*self.voters, replica_id})), self.preferred)
+
+    def without(self, replica_id: int) -> Members:
+        preferred = None if self.preferred == replica_id else self.preferred
+        return Members(tuple(voter for voter in self.voters if voter != replica_id), preferred)
+
+    def preferring(self, replica_id: int | None) -> Members:
+        return Members(self.voters, replica_id)
+
+
+def majority_offset(members: Members, held: Mapping[int, int]) -> int:
+    """Up to where a majority of the voters holds the log; whoever is not in `held` holds nothing."""
+    offsets = sorted((held.get(voter, 0) for voter in members.voters), reverse=True)
+    return offsets[members.majority - 1] if offsets else 0
+
+
+class MemberHistory:
+    """The sets that the log names, with the offsets of the records that do.
+
+    Invariant: offsets rise strictly; the configured set stands in front of all of them.
+    """
+
+    __slots__ = ("_configured", "_entries")
+
+    def __init__(self, configured: Members, entries: Iterable[tuple[int, Members]] = ()) -> None:
+        self._configured = configured
+        self._entries: list[tuple[int, Members]] = []
+        for offset, members in entries:
+            self.note(offset, members)
+
+    @property
+    def current(self) -> Members:
+        """In force now."""
+        return self._entries[-1][1] if self._entries else self._configured
+
+    @property
+    def entries(self) -> tuple[tuple[int, Members], ...]:
+        """(offset of the record, what it says), oldest first."""
+        return tuple(self._entries)
+
+    def note(self, offset: int, members: Members) -> None:
+        """A record at `offset` names the members; only what changes them is kept."""
+        if self._entries and (offset <= self._entries[-1][0] or members == self._entries[-1][1]):
+            return
+        self._entries.append((offset, members))
+        del self._entries[:-_KEPT]
+
+    def truncate(self, end_offset: int) -> None:
+        """The log was cut to `end_offset`."""
+        self._entries = [entry for entry in self._entries if entry[0] < end_offset]

@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     command("powercut", "cut the power of replicas under load, as root; --cuts 50", Dev.powercut)
     setup = command("setup", "only make the environment .venv/", Dev.setup)
     setup.add_argument("--runtime", action="store_true", help="without what only tests and checks need")
-    command("lock", "write both requirements files anew from pyproject.toml", Dev.lock)
+    command("lock", "write the requirements files anew from pyproject.toml", Dev.lock)
     return parser
 
 

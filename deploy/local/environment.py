@@ -22,6 +22,8 @@ from deploy.local.terminal import DevError, Terminal, tail
 
 RUNTIME = "requirements.txt"
 DEVELOPMENT = "requirements-dev.txt"
+# Beside RUNTIME, on the machines that run Spark jobs: see deploy/local/etl.py.
+ETL = "requirements-etl.txt"
 _COMPILE = (
     "--universal",
     "--generate-hashes",
@@ -98,6 +100,18 @@ class Environment:
         with terminal.step("Installing the project's own commands (brokerd, namesrvd, highwater)"):
             self._install_project()
         self._stamp.write_text(json.dumps(_wanted_stamp(requirements)))
+
+    def add(self, requirements: str, terminal: Terminal) -> None:
+        """Installs what a requirements file names into this environment, and takes nothing away.
+
+        Raises:
+            DevError: the installation failed.
+        """
+        file = REPOSITORY / requirements
+        uv = self.bin / "uv"
+        pip = [str(uv), "pip", "install", "--python", str(self.python)] if uv.exists() else None
+        with terminal.step(f"Installing {_count(file)} packages ({requirements})"):
+            _run([*(pip or [str(self.python), "-m", "pip", "install"]), "--quiet", "--require-hashes", "-r", str(file)])
 
     def _was_made_for_development(self) -> bool:
         try:
@@ -181,7 +195,7 @@ class Environment:
 
 
 def lock(environment: Environment, terminal: Terminal) -> None:
-    """Writes both requirements files anew from pyproject.toml: hashed, for every platform, naming no registry."""
+    """Writes the requirements files anew from pyproject.toml: hashed, for every platform, naming no registry."""
     uv = environment.bin / "uv"
     with terminal.step(f"Resolving {DEVELOPMENT}"):
         _run([str(uv), "pip", "compile", "pyproject.toml", "--group", "dev", *_COMPILE, "-o", DEVELOPMENT])
@@ -189,6 +203,8 @@ def lock(environment: Environment, terminal: Terminal) -> None:
         # Constrained, so that a test never sees another version than the one that runs.
         constraint = ("--constraint", DEVELOPMENT, "--no-annotate")
         _run([str(uv), "pip", "compile", "pyproject.toml", "--group", "local", *constraint, *_COMPILE, "-o", RUNTIME])
+    with terminal.step(f"Resolving {ETL}"):
+        _run([str(uv), "pip", "compile", "--group", "pyproject.toml:etl", *constraint, *_COMPILE, "-o", ETL])
 
 
 def _wanted_stamp(requirements: str) -> dict[str, str]:

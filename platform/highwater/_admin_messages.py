@@ -41,17 +41,19 @@ class MessageAdmin(AdminBase):
         """When the queue's oldest message was stored; None if it holds none."""
         return await earliest_store_time_ms(self._client, queue)
 
-    async def pull(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
+    async def pull(
+        self, queue: MessageQueue, offset: int, max_messages: int = 32, *, group: str | None = None
+    ) -> list[ReceivedMessage]:
         """Messages from `offset` on, at most 32 or as many as the broker hands out at once; none at the queue's end.
 
         An offset that the queue no longer has, or not yet, gives the messages from the nearest one that it has. No
-        group's progress is touched.
+        group's progress is touched; `group` is for access control alone, RocketMQ's TOOLS_CONSUMER by default.
         """
         address = await self._client.read_address(queue.topic, queue.broker_name)
         for _ in range(2):
             request = pull_request(
                 self._client,
-                TOOLS_CONSUMER_GROUP,
+                group or TOOLS_CONSUMER_GROUP,
                 queue,
                 offset,
                 subscription=Subscription(queue.topic),

@@ -249,13 +249,15 @@ class Admin(SyncClient[AsyncAdmin]):
         """When the queue's oldest message was stored; None if it holds none."""
         return self._run(self._twin.earliest_store_time_ms, queue)
 
-    def pull(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
+    def pull(
+        self, queue: MessageQueue, offset: int, max_messages: int = 32, *, group: str | None = None
+    ) -> list[ReceivedMessage]:
         """Messages from `offset` on, at most 32 or as many as the broker hands out at once; none at the queue's end.
 
         An offset that the queue no longer has, or not yet, gives the messages from the nearest one that it has. No
-        group's progress is touched.
+        group's progress is touched; `group` is for access control alone, RocketMQ's TOOLS_CONSUMER by default.
         """
-        return self._run(self._twin.pull, queue, offset, max_messages)
+        return self._run(self._twin.pull, queue, offset, max_messages, group=group)
 
     def newest_messages(self, topic: str, limit: int = 32) -> list[ReceivedMessage]:
         """The topic's newest messages over all its queues, newest first."""

@@ -1,0 +1,141 @@
+"""The data source: Spark's half. What is read, and how far, is in offsets.py and topic_reader.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_etl.datasource.offsets import Offsets, QueueRange, limited, ranges
+from spark_etl.datasource.options import Options, parse_options
+from spark_etl.datasource.schema import MESSAGE, row_of
+from spark_etl.datasource.topic_reader import TopicReader
+from spark_etl.errors import LostMessagesError
+
+FORMAT: Final = "highwater"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("highwater")` and `spark.readStream.format("highwater")` work in this session."""
+    spark.dataSource.register(HighwaterDataSource)
+
+
+class HighwaterDataSource(DataSource):
+    """A topic of a Highwater or RocketMQ cluster. Options: see options.py."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return MESSAGE
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TopicBatchReader(parse_options(self._given, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return TopicStreamReader(parse_options(self._given, streaming=True))
+
+
+class TopicBatchReader(DataSourceReader):
+    """`spark.read`: from one position to another, both settled when the query begins."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with TopicReader(options) as reader:
+            start = reader.offsets_at(options.starting)
+            end = reader.offsets_at(options.ending)
+        end = {key: max(offset, start[key]) for key, offset in end.items() if key in start}
+        return ranges(options.topic, start, end, max_messages=options.max_messages_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        yield from _rows(self._options, partition)
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream`: Spark keeps the offsets in its checkpoint."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target: Offsets | None = None
+        self._open: TopicReader | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors need the options only; a connection can't travel.
+        return {"_options": self._options, "_target": None, "_open": None}
+
+    def initialOffset(self) -> Offsets:
+        return self._reader().offsets_at(self._options.starting)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        count = self._options.max_messages_per_trigger
+        return ReadAllAvailable() if count is None else ReadMaxRows(count)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._reader().next_offsets()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
+        latest = self._reader().next_offsets() if self._target is None else self._target
+        # A queue that is not in the route for a moment (its broker restarts) keeps its place.
+        latest = {**{key: offset for key, offset in start.items() if key not in latest}, **latest}
+        went_back = sorted(key for key, offset in latest.items() if offset < start.get(key, 0))
+        if went_back and self._options.fail_on_data_loss:
+            key = went_back[0]
+            raise LostMessagesError(
+                f"Queue {key} of {self._options.topic} ends at {latest[key]}, before the checkpoint, {start[key]}:"
+                " messages were lost by an unclean promotion, or the topic was made anew.",
+                "go on with failOnDataLoss=false (and overlapMessages, for a reader that deduplicates), or take a new checkpoint.",
+            )
+        return limited(start, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def reportLatestOffset(self) -> Offsets:
+        return self._reader().next_offsets()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return ranges(
+            self._options.topic,
+            start,
+            end,
+            overlap_messages=self._options.overlap_messages,
+            max_messages=self._options.max_messages_per_partition,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        yield from _rows(self._options, partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: the checkpoint is Spark's, and no consumer group's progress is touched."""
+
+    def stop(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _reader(self) -> TopicReader:
+        if self._open is None:
+            self._open = TopicReader(self._options).__enter__()
+        return self._open
+
+
+def _rows(options: Options, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
+    if not isinstance(partition, QueueRange):
+        return  # an empty topic: Spark asks once, for nothing
+    with TopicReader(options) as reader:
+        for message in reader.read(partition):
+            yield row_of(message)

@@ -1,0 +1,69 @@
+"""The Spark session of a job: one way for local[*], standalone, YARN and Kubernetes masters."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from spark_etl.errors import EtlError
+from spark_etl.jobs.jdbc_driver import driver_jar
+
+# Where `import spark_etl` and `import highwater` are found.
+IMPORT_ROOTS: Final = tuple(str(Path(__file__).resolve().parents[2] / folder) for folder in ("", "platform"))
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Hours, days and months are UTC ones.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+    # Overflow and bad casts are errors, never nulls.
+    "spark.sql.ansi.enabled": "true",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "8",
+}
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def build_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session, or the one that this process has already. `settings` win over ours.
+
+    Raises EtlError when there is no Java.
+    """
+    if os.environ.get("JAVA_HOME") is None and shutil.which("java") is None:
+        raise EtlError("Spark needs Java 17 or newer, which isn't on this machine.", "install it, or set JAVA_HOME.")
+    # Driver and executors must run the same Python.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    roots = os.pathsep.join(IMPORT_ROOTS)
+    # Spark's Python workers on this machine inherit it; those of a cluster are told.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [roots, os.environ.get("PYTHONPATH")]))
+    jar = str(driver_jar())
+    given = {
+        **SETTINGS,
+        **(LOCAL_SETTINGS if master.startswith(("local", "spark://127.")) else {}),
+        "spark.jars": jar,
+        "spark.executorEnv.PYTHONPATH": roots,
+        **settings,
+    }
+    if settings.get("spark.jars"):
+        given["spark.jars"] = f"{jar},{settings['spark.jars']}"
+    builder = SparkSession.builder.appName(f"highwater-{name}").master(master)
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    # It tells of each connection that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    return session

@@ -1,0 +1,1 @@
+"""Pure functions DataFrame -> DataFrame: no reading, no writing, no clock."""

@@ -1,0 +1,71 @@
+"""Do the usage rows say what the metering records say?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_etl.transforms.usage import USAGE_COUNTS, USAGE_KEY
+
+COMPARED: Final = (*USAGE_COUNTS, "billed_units", "amount")
+
+
+def usage_differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
+    """Keys whose rows differ, or that only one side has: USAGE_KEY, `difference` in words.
+
+    `expected` is counted from the lake, `actual` read from the database; both have USAGE_KEY and COMPARED.
+    """
+    theirs = [F.col(name).alias(f"actual_{name}") for name in COMPARED]
+    joined = expected.select(*USAGE_KEY, *COMPARED).join(
+        actual.select(*USAGE_KEY, *theirs), on=list(USAGE_KEY), how="full_outer"
+    )
+    only_expected = F.col("actual_messages").isNull()
+    only_actual = F.col("messages").isNull()
+    words = F.concat_ws(", ", *(_difference(name) for name in COMPARED))
+    return (
+        joined.withColumn(
+            "difference",
+            F.when(only_expected, F.lit("missing in the database"))
+            .when(only_actual, F.lit("in the database without a metering record"))
+            .otherwise(words),
+        )
+        .where(F.col("difference") != "")
+        .select(*USAGE_KEY, "difference")
+    )
+
+
+def _difference(name: str) -> Column:
+    ours, theirs = F.col(name), F.col(f"actual_{name}")
+    return F.when(
+        ours != theirs,
+        F.concat(F.lit(f"{name} is "), theirs.cast("string"), F.lit(", counted "), ours.cast("string")),
+    )
+
+
+def log_gaps(records: DataFrame) -> DataFrame:
+    """Stretches of the brokers' logs that no record counted: cluster, broker, epoch, sequence, from_offset, to_offset.
+
+    Each record starts where the one before ended, across restarts and epochs; `epoch` and `sequence` are those of the record
+    behind the gap. Where it says that retention had deleted the stretch, that is no gap.
+    """
+    in_order = Window.partitionBy("cluster", "broker").orderBy("epoch", "sequence")
+    previous_end = F.lag("end_offset").over(in_order)
+    deleted = F.coalesce(F.col("deleted_to") >= F.col("start_offset"), F.lit(False))
+    return (
+        records.withColumn("from_offset", previous_end)
+        .where((F.col("start_offset") > F.col("from_offset")) & ~deleted)
+        .select("cluster", "broker", "epoch", "sequence", "from_offset", F.col("start_offset").alias("to_offset"))
+    )
+
+
+def missing_sequences(records: DataFrame) -> DataFrame:
+    """Numbers left out within an epoch: cluster, broker, epoch, sequence (the record behind), missing (how many)."""
+    in_order = Window.partitionBy("cluster", "broker", "epoch").orderBy("sequence")
+    missing = F.col("sequence") - F.lag("sequence").over(in_order) - 1
+    return (
+        records.withColumn("missing", missing)
+        .where(F.col("missing") > 0)
+        .select("cluster", "broker", "epoch", "sequence", "missing")
+    )

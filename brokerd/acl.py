@@ -212,6 +212,11 @@ class AccessControl:
         self._put_in_force(file)
 
 
+def credential_of(acl: AccessControl | None, request: RemotingCommand) -> str:
+    """Whose a checked request is, by access key; "" without access control, where anybody may claim anything."""
+    return "" if acl is None else request.ext_fields.get(ACCESS_KEY, "")
+
+
 def _refused(account: Account, need: Need) -> str | None:
     """The remark when `account` lacks `need`."""
     kind, name = need.kind, need.name

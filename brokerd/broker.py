@@ -34,6 +34,7 @@ from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
 from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
 from brokerd.services.long_polling import PullRequestHoldService
+from brokerd.services.metering import MeteringService
 from brokerd.services.registration import RegistrationService
 from brokerd.services.replica_follower import FollowerService
 from brokerd.services.replica_server import ReplicaServer
@@ -112,6 +113,7 @@ class Broker:
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
         self.schedule = ScheduleMessageService(self)
+        self.metering = MeteringService(self)
         self.dispatcher = Dispatcher(self, HANDLERS)
         self._waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._arrived: set[tuple[str, int]] = set()
@@ -119,11 +121,14 @@ class Broker:
 
     # --- the log ---
 
-    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]:
-        """Store messages, all or none, and wake who waits for them; raises StoreError, also on a replica that follows."""
+    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
+        """Store messages, all or none, and wake who waits for them; raises StoreError, also on a replica that follows.
+
+        `counted_for` is the access key that sends them ("" without access control); None for what is no client's send.
+        """
         if not self.replica.leads:
             raise NotLeadingError(self.replica.refuses_sends(self.clock.monotonic()) or _STEPPED_DOWN)
-        results = self.store.append(messages)
+        results = self.store.append(messages, None if counted_for is None else self.metering.sends_of(counted_for))
         self._arrived.update(map(_QUEUE_OF_MESSAGE, messages))
         first, last = results[0], results[-1]
         self.stats.put(
@@ -222,6 +227,7 @@ class Broker:
     def role_changed(self) -> None:
         """This replica began or stopped to lead: what waited is told, the name servers and the follower loop look anew."""
         replica = self.replica
+        self.metering.role_changed()
         if replica.leads:
             logger.info("group %s: leading in epoch %d", replica.settings.group, replica.epoch)
             self.held_changed()
@@ -327,6 +333,7 @@ class Broker:
         self.consumer_offsets.load()
         self.schedule.load()
         self.replica.start(self.clock.monotonic(), self.clock.time_ms())
+        self.metering.role_changed()
         self.held_changed()
 
     def persist(self) -> None:

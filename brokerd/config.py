@@ -108,6 +108,7 @@ class BrokerConfig:
     max_transfer_bytes_on_message_in_disk: int = integer("maxTransferBytesOnMessageInDisk", 64 * 1024, hot=True)
     max_transfer_count_on_message_in_disk: int = integer("maxTransferCountOnMessageInDisk", 8, hot=True)
     access_message_in_memory_max_ratio: int = integer("accessMessageInMemoryMaxRatio", 40, at_most=100, hot=True)
+    metering_interval_ms: int = integer("meteringIntervalMs", 60_000, at_most=3_600_000)  # ours; 0: off
 
     # The store.
     store_path_root_dir: str = path("storePathRootDir", os.path.join(os.path.expanduser("~"), "store"))

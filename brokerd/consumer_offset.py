@@ -182,6 +182,14 @@ class ConsumerOffsetManager:
 
     # --- who consumes what ---
 
+    def all_offsets(self) -> list[tuple[str, str, int, int]]:
+        """(topic, group, queue, offset) of the whole table, pending resets included."""
+        found = []
+        for key, offsets in self._offsets.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            found += [(topic, group, queue_id, offset) for queue_id, offset in offsets.items()]
+        return found
+
     def topics_of(self, group: str) -> list[str]:
         """The topics in which the group has offsets."""
         suffix = _SEPARATOR + group

@@ -62,6 +62,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
             nursery.start_soon(broker.flush_service.run_expiry)
             nursery.start_soon(broker.registration.run)
             nursery.start_soon(broker.schedule.run)
+            nursery.start_soon(broker.metering.run)
             if broker.acl is not None:
                 nursery.start_soon(broker.acl.watch)
             nursery.start_soon(_persist, broker)
@@ -80,6 +81,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
 
 async def _stop(broker: Broker, server: Server) -> None:
     """Refuse new sends, leave the name servers, make everything durable; each step bounded."""
+    await broker.metering.finish()
     broker.stopping = True
     server.stop_listening()
     with trio.move_on_after(_STOP_STEP_TIMEOUT_S) as leaving:

@@ -266,6 +266,7 @@ def _system_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(f"{names.SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker}", 1, inherited),
         topic(names.RMQ_SYS_TRANS_HALF_TOPIC, 1),
         topic(names.RMQ_SYS_TRANS_OP_HALF_TOPIC, 1),
+        topic(names.RMQ_SYS_METERING, 1, PermName.READ),
     ]
     if config.auto_create_topic_enable:
         topics.append(topic(names.AUTO_CREATE_TOPIC_KEY_TOPIC, config.default_topic_queue_nums, inherited | READ_WRITE))

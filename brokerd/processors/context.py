@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from brokerd.replica.diverged import DivergedMessages
     from brokerd.replica.replica import Replica
     from brokerd.services.delay_level import ScheduleMessageService
+    from brokerd.services.metering import MeteringService
     from brokerd.services.replica_follower import FollowerService
     from brokerd.stats import BrokerStats
     from brokerd.store import AppendResult, MessageStore, MessageToStore
@@ -47,6 +48,7 @@ class Broker(Protocol):
     producers: ProducerManager
     rebalance_locks: RebalanceLockManager
     schedule: ScheduleMessageService
+    metering: MeteringService
     acl: AccessControl | None
     stats: BrokerStats
     store_host: bytes
@@ -55,8 +57,8 @@ class Broker(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]:
-        """Stores messages, all or none, and wakes who waits for them; raises StoreError."""
+    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
+        """Stores messages, all or none, and wakes who waits for them; raises StoreError. See brokerd/broker.py."""
 
     replica: Replica
     follower: FollowerService

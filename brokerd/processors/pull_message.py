@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from brokerd.acl import credential_of
 from brokerd.processors.refusal import Refusal
 from brokerd.services.long_polling import HeldPull
 from brokerd.store import GetMessageStatus, GetResult, StoreError
@@ -224,6 +225,9 @@ class PullMessageProcessor:
         if code is None:  # nothing in the queue, or no such queue
             at_start = header.queue_offset == result.next_begin_offset
             code = ResponseCode.PULL_NOT_FOUND if at_start else ResponseCode.PULL_OFFSET_MOVED
+        if result.count and not peer.closed:
+            credential = credential_of(self._broker.acl, request)
+            self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
         self._write(
             peer, request, code, result.status.name, result.next_begin_offset, result.min_offset, result.max_offset,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 
+from brokerd.acl import credential_of
 from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
 from brokerd.dispatch_types import AfterDurable, Handler, Reply
@@ -66,7 +67,8 @@ def consumer_send_msg_back(broker: Broker, peer: Peer, request: RemotingCommand)
     _ensure_topic(broker, topic, queue_nums, _HAS_UNIT_SUB if header.unit_mode and not is_dead else 0)
     again = _copy(message, header, topic, random.randrange(queue_nums), is_dead=is_dead)
     try:
-        result = broker.append([broker.schedule.transform_on_send(again)])[0]
+        stored = broker.schedule.transform_on_send(again)
+        result = broker.append([stored], counted_for=credential_of(broker.acl, request))[0]
     except MessageIllegalError as error:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, error.reason) from error
     except DiskFullError as error:

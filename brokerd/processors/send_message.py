@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from brokerd.acl import credential_of
 from brokerd.processors.refusal import Refusal
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
 from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
@@ -56,6 +57,7 @@ class SendMessageProcessor:
         refusal = broker.refuses_sends()
         messages: list[MessageToStore] = []
         taken: list[_Taken] = []
+        credential = ""
         for request in requests:
             first = len(messages)
             try:
@@ -69,14 +71,20 @@ class SendMessageProcessor:
                 del messages[first:]
                 self._refuse(peer, request, ResponseCode.MESSAGE_ILLEGAL, str(error))
             else:
+                if broker.acl is not None and (access_key := credential_of(broker.acl, request)) != credential:
+                    if first:  # rare: clients of several accounts over one connection, in one wake-up
+                        others, messages = messages[:first], messages[first:]
+                        self._append(peer, taken, others, credential)
+                        taken = []
+                    credential = access_key
                 taken.append((request, queue_id, len(messages), unique_key))
         if messages:
-            self._append(peer, taken, messages)
+            self._append(peer, taken, messages, credential)
 
-    def _append(self, peer: Peer, taken: list[_Taken], messages: list[MessageToStore]) -> None:
+    def _append(self, peer: Peer, taken: list[_Taken], messages: list[MessageToStore], credential: str) -> None:
         while messages:
             try:
-                results = self._broker.append(messages)
+                results = self._broker.append(messages, counted_for=credential)
             except MessageIllegalError as error:
                 # One message breaks a limit that only the store knows: refuse its request, store the others.
                 self._leave_out(peer, taken, messages, error)

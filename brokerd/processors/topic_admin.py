@@ -117,6 +117,7 @@ def delete_topic_in_broker(broker: Broker, peer: Peer, request: RemotingCommand)
     except OSError as error:
         raise _not_persisted("the deletion", error) from error
     broker.stats.forget_topic(topic)
+    broker.metering.stored_bytes.forget_topic(topic)
     if deleted:
         logger.warning("%s deletes topic %s", peer.remote_address[0], topic)
         broker.register_soon()

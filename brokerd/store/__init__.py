@@ -10,6 +10,7 @@ Read in this order:
     block_cache.py file_cache.py status.py    what reads share; open files, bounded; the latch that refuses appends
     consume_queue.py consume_queue_store.py    the index of each queue: memory tails and files
     record.py log_scanner.py    what a whole record is; walking the log
+    send_counts.py          what of it counts as sends
     recovery.py store_checkpoint.py    what happens at open; where it may begin
     retention.py topic_tombstones.py append_raw.py    what is deleted; what stays deleted; bytes between replicas
 
@@ -37,6 +38,7 @@ from brokerd.store.errors import (
     StoreReadOnlyError,
 )
 from brokerd.store.message_store import MessageStore
+from brokerd.store.record import DispatchRequest
 from brokerd.store.results import (
     AppendResult,
     BoundaryType,
@@ -48,6 +50,7 @@ from brokerd.store.results import (
     RetentionReport,
     StoreState,
 )
+from brokerd.store.send_counts import SendCounts
 
 __all__ = [
     "AppendFailedError",
@@ -57,6 +60,7 @@ __all__ = [
     "Disk",
     "DiskFullError",
     "DiskUsage",
+    "DispatchRequest",
     "FlushFailedError",
     "GetMessageStatus",
     "GetResult",
@@ -68,6 +72,7 @@ __all__ = [
     "RecordDamagedError",
     "RecoveryReport",
     "RetentionReport",
+    "SendCounts",
     "StoreClosedError",
     "StoreConfig",
     "StoreDamagedError",

@@ -18,6 +18,7 @@ from brokerd.store.disk import Buffer
 from brokerd.store.errors import MessageIllegalError
 from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, ENTRY, NOT_CONSUMABLE, DispatchTagsCode
 from brokerd.store.results import AppendResult, MessageToStore
+from brokerd.store.send_counts import SHARDING_KEY_PREFIX, TRANSACTION_BITS, SendCounts, extra_units_of
 from brokerd.store.status import StoreStatus
 from mqwire.codes import MessageSysFlag
 from mqwire.message import (
@@ -29,6 +30,7 @@ from mqwire.message import (
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
 )
+from mqwire.metering import UNIT_BYTES
 from mqwire.names import PROPERTY_CRC32
 
 _CRC32_NAME = PROPERTY_CRC32.encode()
@@ -64,7 +66,9 @@ class MessageAppender:
         self._head_v6 = struct.Struct(f">IIIiiqqiq20sq{len(store_host)}siqi")
         self._store_host_flag = MessageSysFlag.STOREHOSTADDRESS_V6 if len(store_host) == 20 else 0
 
-    def append(self, messages: Sequence[MessageToStore], now_ms: int) -> list[AppendResult]:
+    def append(
+        self, messages: Sequence[MessageToStore], now_ms: int, counts: SendCounts | None = None
+    ) -> list[AppendResult]:
         """Store all messages in order, or none; see MessageStore.append."""
         if self._status.refusal is not None:
             self._status.check()
@@ -95,8 +99,13 @@ class MessageAppender:
         results: list[AppendResult] = []
         indexed: list[ConsumeQueue] = []
         index = 0
-        last_topic: str | None = None  # a batch's messages share their queue: what follows from it is looked up once
+        last_topic = ""  # a batch's messages share their queue: what follows from it is looked up once
         last_queue_id = -1
+        # What is counted: of the messages of one topic in a row, and those of another kind than "normal" apart.
+        runs: list[tuple[str, int, int, int]] = []
+        specials: list[tuple[str, int, bytes, int]] = []
+        run_start = run_specials = run_bytes = run_extra_units = 0
+        is_scheduled = False
         try:
             for (
                 topic,
@@ -112,8 +121,14 @@ class MessageAppender:
                 tags_code,
             ) in messages:
                 if topic is not last_topic or queue_id != last_queue_id:
+                    if topic is not last_topic and index:
+                        runs.append(
+                            (last_topic, index - run_start - len(specials) + run_specials, run_bytes, run_extra_units)
+                        )
+                        run_start, run_specials, run_bytes, run_extra_units = index, len(specials), 0, 0
                     queue = queues.get((topic, queue_id)) or self._create_queue(topic, queue_id)
                     last_topic, last_queue_id = topic, queue_id
+                    is_scheduled = queue.is_schedule_topic
                     middle = queue.record_middle
                     middle_bytes = len(middle)
                     magic = MESSAGE_MAGIC if middle_bytes <= MAX_TOPIC_BYTES_V1 + 1 else MESSAGE_MAGIC_V2
@@ -155,7 +170,7 @@ class MessageAppender:
                     queue_offset = queue.next_offset
                     queue.next_offset = queue_offset + 1
                     indexed.append(queue)
-                    if queue.is_schedule_topic:
+                    if is_scheduled:
                         tags_code = self._tags_code.of(queue.topic_bytes, properties, now_ms)
                     queue.tail += _PACK_ENTRY(position, size, tags_code)
                 fixed = pack_head(
@@ -182,6 +197,12 @@ class MessageAppender:
                 else:
                     rest = middle + _PACK_UINT16(properties_bytes) + properties
                 buffers += (fixed, body, rest)
+                if is_scheduled or sys_flag & TRANSACTION_BITS or SHARDING_KEY_PREFIX in properties:
+                    specials.append((topic, sys_flag, properties, body_bytes))
+                else:
+                    run_bytes += body_bytes
+                    if body_bytes > UNIT_BYTES:
+                        run_extra_units += extra_units_of(body_bytes)
                 results.append(new_tuple(AppendResult, (position, size, queue_offset, now_ms)))
                 position += size
                 index += 1
@@ -199,6 +220,18 @@ class MessageAppender:
             log.last_record_offset = results[-1].physical_offset
         self.last_store_timestamp_ms = now_ms
         self._consume_queues.unwritten_entries += len(indexed)
+        if counts is not None and index:
+            runs.append((last_topic, index - run_start - len(specials) + run_specials, run_bytes, run_extra_units))
+            normal = counts.normal
+            for topic, run_messages, run_bytes, run_extra_units in runs:
+                count = normal.get(topic)
+                if count is None:
+                    count = normal[topic] = [0, 0, 0]
+                count[0] += run_messages
+                count[1] += run_bytes
+                count[2] += run_messages + run_extra_units
+            for special in specials:
+                counts.add_special(*special)
         return results
 
     def _create_queue(self, topic: str, queue_id: int) -> ConsumeQueue:

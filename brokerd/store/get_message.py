@@ -29,12 +29,16 @@ from brokerd.store.record import (
     store_timestamp_ms,
 )
 from brokerd.store.results import BoundaryType, GetMessageStatus, GetResult
+from brokerd.store.send_counts import extra_units_of
 from brokerd.store.store_checkpoint import NO_RECORD_CRC
 from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from mqwire.metering import UNIT_BYTES
 
 AcceptTagsCode = Callable[[int], bool]
 
-_CHECKED = struct.Struct(">I16xqq")  # size, queue offset, physical offset
+# Size, queue offset, physical offset, sysFlag, and the body's length where both hosts have IPv4 addresses.
+_CHECKED = struct.Struct(">I16xqqi44xi")
+_HOSTS_V6 = 0x30  # of sysFlag
 _BYTES_APART_MAX = BLOCK_BYTES // 2 // ENTRY.size
 _LIKELY_CACHED_BYTES = 1024 * 1024 * 1024
 
@@ -121,7 +125,7 @@ class MessageReader:
         unpack = _CHECKED.unpack_from
         chunks: list[bytes] = []
         count = 0
-        total = 0
+        total = body_bytes = extra_units = 0
         next_offset = offset
         current = -1
         block = b""
@@ -152,13 +156,18 @@ class MessageReader:
                         begin = start
                     block = cache.load(number)
                 if size >= MIN_RECORD_BYTES and stop <= len(block):
-                    own_size, own_queue_offset, own_position = unpack(block, start)
+                    own_size, own_queue_offset, own_position, sys_flag, body_length = unpack(block, start)
                     if (
                         own_position == position
                         and own_size == size
                         and own_queue_offset == next_offset
                         and (position >= trusted_from or record_crc_holds(block, start, stop))
                     ):
+                        if sys_flag & _HOSTS_V6:
+                            body_length = _body_length(block, start, sys_flag)
+                        body_bytes += body_length
+                        if body_length > UNIT_BYTES:
+                            extra_units += extra_units_of(body_length)
                         end = stop
                         next_offset += 1
                         count += 1
@@ -169,13 +178,20 @@ class MessageReader:
                 begin = end = -1
             record = self._read_checked(queue, position, size, next_offset)
             chunks.append(record)
+            body_length = _body_length(record, 0, int.from_bytes(record[36:40], "big"))
+            body_bytes += body_length
+            if body_length > UNIT_BYTES:
+                extra_units += extra_units_of(body_length)
             next_offset += 1
             count += 1
             total += len(record)
         if end > begin:
             chunks.append(block[begin:end])
         if count:
-            return GetResult(GetMessageStatus.FOUND, next_offset, min_offset, max_offset, chunks, count, total)
+            return GetResult(
+                *(GetMessageStatus.FOUND, next_offset, min_offset, max_offset, chunks),
+                *(count, total, body_bytes, count + extra_units),
+            )
         return GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, next_offset, min_offset, max_offset, [], 0, 0)
 
     @property
@@ -188,7 +204,7 @@ class MessageReader:
         if MIN_RECORD_BYTES <= size <= self._log.file_bytes:
             data = self._log.read(position, size)
             if len(data) == size:
-                own_size, own_offset, own_position = _CHECKED.unpack_from(data)
+                own_size, own_offset, own_position, _, _ = _CHECKED.unpack_from(data)
                 if own_position == position and own_size == size and own_offset == queue_offset:
                     if position < self._trusted_from and not isinstance(
                         parse_record(data, 0, position, self._log.file_bytes, position >= self.record_crc_from),
@@ -294,3 +310,9 @@ class MessageReader:
             else:
                 high = middle
         return max(low - 1, first) if upper else low
+
+
+def _body_length(record: bytes, position: int, sys_flag: int) -> int:
+    """The length of the body of the record at `position`."""
+    at = position + 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    return int.from_bytes(record[at : at + 4], "big")

@@ -16,8 +16,11 @@ _MAGIC_START = b"\xda\xa3\x20"  # of both record magics
 class LogScanner:
     """Iterate to get the records from `offset` on. It stops in front of the first byte that is none: `offset` then."""
 
-    def __init__(self, commit_log: CommitLog, offset: int, record_crc_from: int) -> None:
+    def __init__(
+        self, commit_log: CommitLog, offset: int, record_crc_from: int, window_bytes: int = WINDOW_BYTES
+    ) -> None:
         self.offset = offset
+        self._window_bytes = window_bytes
         self._log = commit_log
         self._record_crc_from = record_crc_from
 
@@ -37,7 +40,7 @@ class LogScanner:
                 self.offset = offset
                 yield record
             elif record is None:
-                wanted = min(max(WINDOW_BYTES, self._claimed_size(buffer, position, offset)), file_end - offset)
+                wanted = min(max(self._window_bytes, self._claimed_size(buffer, position, offset)), file_end - offset)
                 if len(buffer) - position >= wanted or wanted < BLANK_HEAD_BYTES:
                     return
                 buffer = log.read(offset, wanted)

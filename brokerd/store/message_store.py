@@ -27,6 +27,7 @@ from brokerd.store.errors import (
     StoreReadOnlyError,
 )
 from brokerd.store.get_message import AcceptTagsCode, MessageReader
+from brokerd.store.log_scanner import LogScanner
 from brokerd.store.recovery import Recovery
 from brokerd.store.results import (
     AppendResult,
@@ -39,6 +40,7 @@ from brokerd.store.results import (
     StoreState,
 )
 from brokerd.store.retention import LogFile, expired_files
+from brokerd.store.send_counts import SendCounts
 from brokerd.store.status import StoreStatus
 from brokerd.store.store_checkpoint import NO_RECORD_CRC, StoreCheckpoint
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
@@ -232,8 +234,8 @@ class MessageStore:
 
     # -- appending
 
-    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]:
-        """Store all messages in order, with one write, or none of them; give them their offsets.
+    def append(self, messages: Sequence[MessageToStore], counts: SendCounts | None = None) -> list[AppendResult]:
+        """Store all messages in order, with one write, or none of them; give them their offsets, and add them to `counts`.
 
         They are readable at once (up to confirm_offset) and durable after a flush(). Raises MessageIllegalError (names
         the one message; append the others without it), DiskFullError, StoreReadOnlyError.
@@ -245,7 +247,7 @@ class MessageStore:
             self._status.check()
             raise DiskFullError(self._disk_full_text())
         try:
-            return self._appender.append(messages, now_ms)
+            return self._appender.append(messages, now_ms, counts)
         except DiskFullError:
             self._disk_full = True  # until the next look
             raise
@@ -349,6 +351,15 @@ class MessageStore:
             return self._reader.get_messages(queue, offset, max_count, max_bytes, accept)
         except OSError as error:
             raise StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}") from error
+
+    def scan(self, offset: int, *, window_bytes: int) -> LogScanner:
+        """The records from `offset` on, where one begins, read in windows; up to what is appended by then."""
+        return LogScanner(self._log, offset, self._checkpoint.record_crc_from, window_bytes)
+
+    def index_entries(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
+        """Up to `count` ConsumeQueue entries from queue offset `first` on; consume_queue.py draws one."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return b"" if queue is None else self._queues.read(queue, first, count)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the queue's next visible message gets; 0 when there is no such queue."""

@@ -49,6 +49,7 @@ class DispatchRequest(NamedTuple):
     sys_flag: int
     store_timestamp_ms: int
     properties: bytes
+    body_bytes: int
 
 
 def parse_record(
@@ -112,6 +113,7 @@ def parse_record(
         sys_flag,
         _INT64.unpack_from(buffer, store_timestamp)[0],
         bytes(buffer[properties_start:end]),
+        body_length,
     )
 
 
@@ -143,11 +145,11 @@ class DispatchTagsCode:
 
     def of(self, topic: bytes, properties: bytes, store_timestamp: int) -> int:
         if topic == _SCHEDULE_TOPIC:
-            level = self._delay_level(properties)
+            level = delay_level_of(properties)
             if level > 0:
                 delays = self._delay_levels_ms
                 return store_timestamp + delays[min(level, len(delays)) - 1]
-        value = _property(properties, _TAGS_PREFIX)
+        value = property_of(properties, _TAGS_PREFIX)
         code = self._codes.get(value)
         if code is None:
             code = tags_code(value.decode("utf-8", "replace"))
@@ -155,16 +157,17 @@ class DispatchTagsCode:
                 self._codes[value] = code
         return code
 
-    @staticmethod
-    def _delay_level(properties: bytes) -> int:
-        value = _property(properties, _DELAY_PREFIX)
-        return int(value) if value.isdigit() and len(value) < 10 else 0
-
 
 _SCHEDULE_TOPIC: Final = RMQ_SYS_SCHEDULE_TOPIC.encode()
 
 
-def _property(properties: bytes, prefix: bytes) -> bytes:
+def delay_level_of(properties: bytes) -> int:
+    """The DELAY property as the broker writes it; 0 without one."""
+    value = property_of(properties, _DELAY_PREFIX)
+    return int(value) if value.isdigit() and len(value) < 10 else 0
+
+
+def property_of(properties: bytes, prefix: bytes) -> bytes:
     """The value of a property, b"" without one; of several with one name the last counts, as in Java's map."""
     if prefix not in properties:
         return b""

@@ -57,6 +57,8 @@ class GetResult:
     chunks: list[bytes]
     count: int
     size_bytes: int
+    body_bytes: int = 0  # of the records' bodies alone
+    units: int = 0  # mqwire.metering.units_of() of each body, added up
 
 
 class BoundaryType(enum.Enum):

@@ -164,7 +164,7 @@ def test_a_full_disk_loses_nothing(broker, clock, monkeypatch):
     send(broker, b"later", 1)
     clock.advance(1)
 
-    def full(_messages):
+    def full(_messages, _counts):
         raise DiskFullError("the disk is full")
 
     with monkeypatch.context() as patched:

@@ -1,0 +1,83 @@
+"""What is being counted: sends and pulls of the open interval, and the intervals that are waiting to be recorded.
+
+Pure: time and offsets are passed in. How the counts of sends are made is in store/send_counts.py, how they become records in
+metering_records.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brokerd.store import GetResult, SendCounts
+from mqwire.metering import InRow, OutRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """What was counted of [start_offset, end_offset) of the log, or of the time from start_ms to end_ms (UTC)."""
+
+    start_ms: int
+    end_ms: int
+    start_offset: int
+    end_offset: int
+    messages_in: tuple[InRow, ...]
+    messages_out: tuple[OutRow, ...] = ()
+    recounted: bool = False
+    deleted_to: int | None = None
+
+
+class Meter:
+    """The counts of the open interval. Counting is on the hot path: a look-up for each batch of sends, and for each pull."""
+
+    def __init__(self) -> None:
+        self._sends: dict[str, SendCounts] = {}
+        self._pulls: dict[tuple[str, str, str], list[int]] = {}
+
+    def sends_of(self, credential: str) -> SendCounts:
+        """Where the sends of an access key are counted; good for one append, not to be kept."""
+        counts = self._sends.get(credential)
+        if counts is None:
+            counts = self._sends[credential] = SendCounts()
+        return counts
+
+    def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None:
+        """The messages of `result` were handed to a consumer."""
+        count = self._pulls.get((topic, group, credential))
+        if count is None:
+            count = self._pulls[topic, group, credential] = [0, 0, 0]
+        count[0] += result.count
+        count[1] += result.body_bytes
+        count[2] += result.units
+
+    def take(self, *, start_ms: int, end_ms: int, start_offset: int, end_offset: int) -> Interval:
+        """Close the interval: its counts leave the meter."""
+        interval = Interval(
+            start_ms=start_ms,
+            end_ms=max(start_ms, end_ms),
+            start_offset=start_offset,
+            end_offset=end_offset,
+            messages_in=in_rows(self._sends.items()),
+            messages_out=tuple(
+                OutRow(
+                    topic=topic, group=group, credential=credential, messages=count[0], bytes=count[1], units=count[2]
+                )
+                for (topic, group, credential), count in sorted(self._pulls.items())
+            ),
+        )
+        self.clear()
+        return interval
+
+    def clear(self) -> None:
+        """Forget the counts: they will be made again from the log."""
+        self._sends.clear()
+        self._pulls.clear()
+
+
+def in_rows(counts: Iterable[tuple[str, SendCounts]]) -> tuple[InRow, ...]:
+    """The rows of (credential, counts), in a fixed order."""
+    return tuple(
+        InRow(topic=topic, credential=credential, kind=kind, messages=messages, bytes=body_bytes, units=units)
+        for credential, sends in sorted(counts, key=lambda entry: entry[0])
+        for topic, kind, messages, body_bytes, units in sorted(sends.rows())
+    )

@@ -1,0 +1,283 @@
+"""MeteringService: the leader writes down what its group did, each meteringIntervalMs, on RMQ_SYS_METERING in its own log.
+
+What is sent is counted while it is appended (store/append_message.py), into the open interval. At each multiple of the
+interval the open one is sealed, with the log's end as its end; it is recorded once confirmOffset has reached that. So each
+record says exactly what the log holds between its two offsets, and the next begins where it ends.
+
+Whoever begins to lead looks up the last record in its log and counts what lies behind it again, up to where it began to lead:
+neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
+not in it either: a crash or a change of the leader loses the counts of the open interval.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.metering import Interval, Meter
+from brokerd.metering_records import Recorded, Samples, last_recorded, message_of, records_of
+from brokerd.metering_recount import Recount, RecountError
+from brokerd.metering_storage import StoredBytes
+from brokerd.services.metering_samples import connections, take_samples
+from brokerd.store import GetResult, SendCounts, StoreError
+from mqwire.metering import MeteringRecordError
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_LOOK_PERIOD_S: Final = 0.1
+_AFTER_FAILURE_S: Final = 10.0
+_RECORDS_AT_A_TIME: Final = 200  # of a recount: less than a millisecond of the event loop
+_SEALED_MAX: Final = 1000  # intervals that wait; behind these the open one goes on
+_STOP_TIMEOUT_S: Final = 1.5
+_RECORD_BYTES_MAX: Final = 1024 * 1024
+
+
+class MeteringService:
+    """Counts while this replica leads. All but `run` and `finish` are called from the hot path and never wait."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._interval_ms = broker.config.metering_interval_ms
+        self._meter: Meter | None = None  # None: not leading, or switched off
+        self._epoch = -1
+        self._lead_offset = (
+            0  # where this leadership's counting began; what lies in front of it is counted from the log
+        )
+        self._open_offset = 0
+        self._open_ms = 0
+        self._next_seal_ms = 0
+        self._sealed: deque[Interval] = deque()
+        self._caught_up = False
+        self._sequence = 0
+        self._wake = trio.Event()
+        self._running: trio.CancelScope | None = None
+        self.stored_bytes = StoredBytes(broker.store)
+
+    # --- counting
+
+    def sends_of(self, credential: str) -> SendCounts | None:
+        """Where the sends of an access key are to be counted, in this one append; None when nowhere."""
+        meter = self._meter
+        return None if meter is None else meter.sends_of(credential)
+
+    def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None:
+        """Messages were handed to a consumer."""
+        if self._meter is not None:
+            self._meter.pulled(topic, group, credential, result)
+
+    # --- roles
+
+    def role_changed(self) -> None:
+        """This replica began or stopped to lead; call it before anything is appended."""
+        if not self._interval_ms:
+            return
+        if not self._broker.replica.leads:
+            self._meter = None
+            self._epoch = -1
+            self._sealed.clear()
+        elif self._broker.replica.epoch != self._epoch:
+            self._begin()
+        self._wake.set()
+
+    def _begin(self) -> None:
+        broker = self._broker
+        self._meter = Meter()
+        self._epoch = broker.replica.epoch
+        self._lead_offset = self._open_offset = broker.store.end_offset
+        self._open_ms = broker.clock.time_ms()
+        self._next_seal_ms = self._after(self._open_ms)
+        self._sealed.clear()
+        self._caught_up = False
+
+    def _after(self, now_ms: int) -> int:
+        # Multiples of the interval by the wall clock, so that none begins in one hour and ends in the next.
+        return (now_ms // self._interval_ms + 1) * self._interval_ms
+
+    @property
+    def _leads(self) -> bool:
+        replica = self._broker.replica
+        return replica.leads and replica.epoch == self._epoch
+
+    # --- recording
+
+    async def run(self) -> None:
+        """Record until cancelled, or until `finish`. Nothing that goes wrong here may end the broker."""
+        if not self._interval_ms:
+            return
+        with trio.CancelScope() as self._running:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_stored_bytes)
+                while True:
+                    pause_s = _LOOK_PERIOD_S
+                    try:
+                        await self.look()
+                    except (StoreError, MeteringRecordError, RecountError) as error:
+                        logger.error("metering waits, trying again in %g s: %s", _AFTER_FAILURE_S, error)
+                        pause_s = _AFTER_FAILURE_S
+                    except Exception:
+                        logger.exception("metering failed; it counts again from the log in %g s", _AFTER_FAILURE_S)
+                        self._epoch = -1
+                        pause_s = _AFTER_FAILURE_S
+                    await self._pause(pause_s)
+
+    async def _pause(self, pause_s: float) -> None:
+        idle = self._meter is None or (self._leads and self._caught_up and not self._sealed)
+        if idle and pause_s == _LOOK_PERIOD_S:
+            left_ms = self._next_seal_ms - self._broker.clock.time_ms()
+            pause_s = 1.0 if self._meter is None else min(max(left_ms / 1000, 0.001), self._interval_ms / 1000)
+        self._wake = trio.Event()
+        with trio.move_on_after(pause_s):
+            await self._wake.wait()
+
+    async def look(self) -> None:
+        """One look: count again what is not recorded, seal the interval when it is over, record what is confirmed."""
+        if not self._broker.replica.leads:
+            return
+        if not self._leads:
+            self._begin()  # nobody said so; what was counted may be incomplete
+        if not self._caught_up:
+            await self._catch_up()
+        if self._broker.clock.time_ms() >= self._next_seal_ms:
+            self._seal()
+        await self._record_sealed()
+
+    def _seal(self) -> None:
+        now_ms = self._broker.clock.time_ms()
+        self._next_seal_ms = self._after(now_ms)
+        if self._meter is None or len(self._sealed) >= _SEALED_MAX:
+            return
+        end_offset = self._broker.store.end_offset
+        self._sealed.append(
+            self._meter.take(
+                start_ms=self._open_ms, end_ms=now_ms, start_offset=self._open_offset, end_offset=end_offset
+            )
+        )
+        self._open_offset = end_offset
+        self._open_ms = max(self._open_ms, now_ms)
+
+    def _may_record(self, end_offset: int) -> bool:
+        # While sends are refused, for a role that is moving, nothing else may lengthen the log either.
+        broker = self._broker
+        return self._leads and broker.store.confirm_offset >= end_offset and broker.refuses_sends() is None
+
+    async def _record_sealed(self) -> None:
+        while self._sealed and self._may_record(self._sealed[0].end_offset):
+            interval = self._sealed[0]
+            if len(self._sealed) > 1:
+                samples = Samples(connections=connections(self._broker))
+            else:
+                samples = await take_samples(self._broker, self.stored_bytes.by_topic())
+            if not self._sealed or self._sealed[0] is not interval or not self._may_record(interval.end_offset):
+                return
+            self._record(interval, samples)
+            self._sealed.popleft()
+
+    def _record(self, interval: Interval, samples: Samples) -> None:
+        broker = self._broker
+        config = broker.config
+        records = records_of(
+            interval,
+            samples,
+            cluster=config.broker_cluster_name,
+            broker=config.broker_name,
+            epoch=self._epoch,
+            first_sequence=self._sequence + 1,
+            max_bytes=min(config.max_message_size_bytes, _RECORD_BYTES_MAX),
+        )
+        broker.append([message_of(record, broker.store_host) for record in records])
+        self._sequence += len(records)
+
+    # --- beginning to lead
+
+    async def _catch_up(self) -> None:
+        """Record what lies between the last record and the begin of this leadership."""
+        if not self._may_record(self._lead_offset):
+            return
+        broker = self._broker
+        last = last_recorded(broker.store) or Recorded(end_offset=0, epoch=-1, sequence=0, end_ms=0)
+        self._sequence = last.sequence if last.epoch == self._epoch else 0
+        if last.end_offset >= self._lead_offset:
+            self._caught_up = True
+            return
+        recount = Recount(broker.store, last.end_offset, self._lead_offset, last.rows, last.rows_to)
+        while not recount.done:
+            piece = recount.advance(_RECORDS_AT_A_TIME)
+            if piece is not None:
+                while not self._may_record(piece.end_offset):
+                    if not self._leads:
+                        return
+                    await trio.sleep(_LOOK_PERIOD_S)
+                self._record_recounted(piece)
+            await trio.lowlevel.checkpoint()
+            if not self._leads:
+                return
+            if broker.clock.time_ms() >= self._next_seal_ms:
+                self._seal()
+        self._caught_up = True
+
+    def _record_recounted(self, piece: Interval) -> None:
+        alone = piece.end_offset == self._lead_offset and not self._sealed
+        if alone and not piece.messages_in and piece.deleted_to is None:
+            self._open_offset = piece.start_offset  # nothing was sent there: the open interval tells that as well
+            return
+        if piece.deleted_to is not None:
+            logger.warning(
+                "retention has deleted the log from %d to %d before it was counted",
+                piece.start_offset,
+                piece.deleted_to,
+            )
+        logger.info(
+            "metering: counted the log again from %d to %d (%d messages)",
+            *(piece.start_offset, piece.end_offset, sum(row.messages for row in piece.messages_in)),
+        )
+        self._record(piece, Samples(connections=connections(self._broker)))
+
+    # --- stopping
+
+    async def finish(self) -> None:
+        """Record the open interval, before the broker refuses sends; waits for the slaves a moment. Bounded."""
+        if self._running is not None:
+            self._running.cancel()
+        if self._meter is None or not self._leads or not self._caught_up:
+            return
+        with trio.move_on_after(_STOP_TIMEOUT_S):
+            try:
+                self._seal()
+                await self._record_sealed()
+                while self._sealed and self._leads and self._broker.refuses_sends() is None:
+                    await trio.sleep(_LOOK_PERIOD_S / 5)
+                    await self._record_sealed()
+                # A slave that had all shall have this too: else its promotion would part the logs.
+                end_offset = self._broker.store.end_offset
+                while True:
+                    if not self._slaves_lack(end_offset):
+                        break
+                    await trio.sleep(_LOOK_PERIOD_S / 5)
+            except StoreError as error:
+                logger.warning("the last interval is not recorded, the next start counts it again: %s", error)
+
+    def _slaves_lack(self, end_offset: int) -> bool:
+        in_sync = self._broker.replica.in_sync
+        return in_sync is not None and any(
+            follower.in_sync and follower.end_offset < end_offset for follower in in_sync.followers.values()
+        )
+
+    # --- storage
+
+    async def _keep_stored_bytes(self) -> None:
+        while True:
+            if self._broker.replica.leads:
+                try:
+                    for _ in self.stored_bytes.update():
+                        await trio.lowlevel.checkpoint()
+                        if not self._broker.replica.leads:
+                            break
+                except (StoreError, OSError) as error:
+                    logger.error("the stored bytes cannot be counted, trying again: %s", error)
+            await trio.sleep(self._interval_ms / 1000 / 2)

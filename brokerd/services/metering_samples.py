@@ -1,0 +1,77 @@
+"""What is looked up for a metering record: how far groups lag, what is stored, who is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.metering_records import Samples
+from mqwire.metering import ConnectionCounts, LagRow, StorageRow
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+# Looking up the age of a queue's oldest unread message may read the disk: let others run after so many.
+_ROWS_AT_A_TIME: Final = 32
+
+
+async def take_samples(broker: Broker, stored_bytes: dict[str, int]) -> Samples:
+    """As of now, or a moment later where there are many queues."""
+    lag: list[LagRow] = []
+    for topic, group, queue_id, offset in _offsets(broker):
+        row = _lag_row(broker, topic, group, queue_id, offset)
+        if row is not None:
+            lag.append(row)
+        if len(lag) % _ROWS_AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
+    return Samples(
+        lag=tuple(lag),
+        storage=tuple(StorageRow(topic=topic, bytes=size) for topic, size in stored_bytes.items()),
+        connections=connections(broker),
+    )
+
+
+def connections(broker: Broker) -> ConnectionCounts:
+    """Open connections that producers and consumers use; one that both use is counted for both."""
+    producers = {channel.peer.id for group in broker.producers.groups() for channel in broker.producers.channels(group)}
+    consumers = {channel.peer.id for info in broker.consumers.groups.values() for channel in info.channels}
+    return ConnectionCounts(producers=len(producers), consumers=len(consumers))
+
+
+def _offsets(broker: Broker) -> Iterator[tuple[str, str, int, int]]:
+    """(topic, group, queue, offset): what is committed, and 0 where a group that is online has committed nothing yet."""
+    seen: set[tuple[str, str, int]] = set()
+    for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
+        seen.add((topic, group, queue_id))
+        yield topic, group, queue_id, offset
+    for group, info in list(broker.consumers.groups.items()):
+        for topic in list(info.subscriptions):
+            config = broker.topic_configs.select(topic)
+            for queue_id in range(0 if config is None else config.read_queue_nums):
+                if (topic, group, queue_id) not in seen:
+                    yield topic, group, queue_id, 0
+
+
+def _lag_row(broker: Broker, topic: str, group: str, queue_id: int, offset: int) -> LagRow | None:
+    store = broker.store
+    max_offset = store.max_offset(topic, queue_id)
+    if max_offset == 0 and offset == 0 and store.queue_end_offset(topic, queue_id) is None:
+        return None  # nothing was ever stored there
+    # What retention has deleted cannot be consumed any more: it is no lag.
+    oldest = max(offset, store.min_offset(topic, queue_id))
+    lag_messages = max(max_offset - oldest, 0)
+    lag_ms = 0
+    if lag_messages:
+        stored_ms = store.store_timestamp_of(topic, queue_id, oldest)
+        lag_ms = -1 if stored_ms < 0 else max(broker.clock.time_ms() - stored_ms, 0)
+    return LagRow(
+        topic=topic,
+        group=group,
+        queue_id=queue_id,
+        consumer_offset=offset,
+        max_offset=max_offset,
+        lag_messages=lag_messages,
+        lag_ms=lag_ms,
+    )

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import trio
 
+from brokerd.replica.in_sync import AckMode
 from brokerd.replica.pull_protocol import Diverged, Fenced, ReplicaPull, SendBytes, TooOld
 from brokerd.store import StoreError
 from mqwire.codes import ResponseCode
@@ -27,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _MAX_WAIT_MS: Final = 5_000
 _MAX_BYTES: Final = 4 * 1024 * 1024
+# Where no sender waits for a follower, few large answers cost both sides a fraction of what many small ones do.
+_LINGER_S: Final = 0.005
+_WORTH_AN_ANSWER_BYTES: Final = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -47,6 +52,7 @@ class ReplicaServer:
         self._held: dict[int, _HeldPull] = {}
         self._told_confirm_offset: dict[int, int] = {}
         self._told_tables: dict[int, str] = {}
+        self._lingering = False
 
     def pull(self, peer: Peer, request: RemotingCommand) -> None:
         """Answer one pull, or hold it."""
@@ -83,13 +89,41 @@ class ReplicaServer:
             self._told_confirm_offset.get(header.replica_id, -1),
             now_s + min(max(header.max_wait_millis, 0), _MAX_WAIT_MS) / 1000,
         )
-        if self._has_news(held):
-            self._answer(header.replica_id, held)
-        else:
+        if not self._has_news(held):
             self._held[header.replica_id] = held
+        elif self._may_linger and broker.store.end_offset - held.from_offset < _WORTH_AN_ANSWER_BYTES:
+            self._held[header.replica_id] = held
+            self._wake_later()
+        else:
+            self._answer(header.replica_id, held)
 
     def wake(self) -> None:
-        """The log grew or confirmOffset moved: answer who waits for that."""
+        """The log grew or confirmOffset moved: answer who waits for that, soon."""
+        if self._held:
+            if self._may_linger:
+                self._wake_later()
+            else:
+                self._wake_now()
+
+    @property
+    def _may_linger(self) -> bool:
+        broker = self._broker
+        return broker.replica.settings.mode is AckMode.LOCAL and broker.nursery is not None
+
+    def _wake_later(self) -> None:
+        nursery = self._broker.nursery
+        if not self._lingering and nursery is not None:
+            self._lingering = True
+            nursery.start_soon(self._linger)
+
+    async def _linger(self) -> None:
+        try:
+            await trio.sleep(_LINGER_S)
+        finally:
+            self._lingering = False
+        self._wake_now()
+
+    def _wake_now(self) -> None:
         if self._held:
             for replica_id, held in list(self._held.items()):
                 if self._has_news(held) or self._told_tables.get(replica_id) != self._broker.tables_version():

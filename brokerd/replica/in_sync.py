@@ -193,5 +193,5 @@ class InSyncSet:
         """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch behind them only."""
         held = {follower.replica_id: self.held_by(follower) for follower in self._followers.values()}
         held[self._own_id] = self._own_held
-        confirmed = min(majority_offset(self._members, held), self._own_held)
+        confirmed = majority_offset(self._members, held)
         return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset

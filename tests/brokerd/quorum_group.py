@@ -5,8 +5,9 @@ Nothing happens by itself: a test moves clocks, delivers letters and lets follow
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from brokerd.replica.elections import Elections, Outcome
@@ -21,7 +22,7 @@ from brokerd.replica.voters import Members
 from brokerd.store import MessageStore
 from mqwire.message import pack_host
 from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import ROOT, message, open_store
+from tests.sim.store_harness import COMMIT_LOG, ROOT, message, open_store
 
 FIRST_MS = 1_700_000_000_000
 STORE_HOST = pack_host("192.0.2.1", 10911)
@@ -100,6 +101,18 @@ class Node:
         self.disk = MemoryDisk()
         self.open()
 
+    def fail_log_writes(self, *, once: bool) -> None:
+        """Its disk takes nothing for the CommitLog: not the next time, or never again."""
+
+        def fail(number: int, name: str) -> int | None:
+            if name != "pwrite" or COMMIT_LOG not in self.disk.log[-1]:
+                return None
+            if once:
+                self.disk.fail = lambda number, name: None
+            return errno.EIO
+
+        self.disk.fail = fail
+
     def write_log(self, epochs: Iterable[int], *, epoch: int | None = None) -> None:
         """Give it a log whose entries are of these epochs, as in the Raft paper's figures, and restart it."""
         self.disk = MemoryDisk()
@@ -151,6 +164,7 @@ class Node:
 
     def held_changed(self) -> None:
         self.replica.held_changed(self.now_s)
+        self.store.confirm_offset = self.replica.confirm_offset
 
     def pull(self, *, flush: bool = True) -> PullDecision | None:
         """One pull from the leader that it knows, and what the answer brings; None when there is none to ask."""
@@ -293,9 +307,3 @@ def words(letter: Message) -> str:
             return f"campaign now, after epoch {letter.epoch}"
         case Noted():
             return f"noted, in epoch {letter.epoch}"
-
-
-def with_voters(node: Node, voters: Sequence[int]) -> None:
-    """Another configuration, before its first start."""
-    node.settings = replace(node.settings, members=Members(tuple(voters)))
-    node.open()

@@ -1,0 +1,320 @@
+"""Who counts, and how that changes: the Raft paper's section 6, by single changes (Ongaro's dissertation, 4.1 and 4.2).
+
+Also the founding of a group, and a voter whose disk was lost: who has no voice yet.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerd.replica.in_sync import SendVerdict
+from brokerd.replica.quorum_messages import Campaign, VoteAnswer, VoteRequest
+from brokerd.replica.quorum_state import State
+from brokerd.replica.role_refused import RoleRefused
+from brokerd.replica.voters import MemberHistory, Members, majority_offset
+from brokerd.store import AppendFailedError
+from tests.brokerd.quorum_group import FIRST_MS, LONG_S, QuorumGroup
+from tests.sim.store_harness import message
+
+
+def change(group: QuorumGroup, verb: str, replica_id: int | None) -> None:
+    leader = group[0]
+    getattr(leader.elections, verb)(replica_id, leader.now_s, FIRST_MS)
+    leader.flush()
+
+
+@pytest.mark.parametrize(
+    ("held", "confirmed"),
+    [({0: 9, 1: 5, 2: 7}, 7), ({0: 9, 1: 5}, 5), ({0: 9}, 0), ({0: 9, 1: 9, 2: 9, 7: 99}, 9), ({0: 1, 1: 9, 2: 9}, 9)],
+)
+def test_a_majority_of_three_is_two(held: dict[int, int], confirmed: int) -> None:
+    assert majority_offset(Members((0, 1, 2)), held) == confirmed
+
+
+def test_four_voters_need_three() -> None:
+    assert majority_offset(Members((0, 1, 2, 3)), {0: 9, 1: 8, 2: 7}) == 7
+
+
+def test_an_observer_that_is_level_becomes_a_voter_and_counts_from_the_records_append() -> None:
+    group = QuorumGroup.led(3, observers=1)
+    change(group, "add_voter", 3)
+    assert group[0].replica.members.voters == (0, 1, 2, 3)
+    end = group[0].store.end_offset
+    for _ in range(2):
+        group[1].pull()
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT  # two of four are no majority
+    for _ in range(2):
+        group[3].pull()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    assert (group[3].elections.is_voter, group[2].replica.members.voters) == (True, (0, 1, 2))
+
+
+def test_an_observer_that_has_not_caught_up_does_not_become_a_voter() -> None:
+    group = QuorumGroup.led(3, observers=1)
+    group[0].append(*[b"." * 400] * 30)
+    group[0].flush()
+    group.wait(60)
+    group[3].now_s += 60
+    group[0].replica.pulled(group[3].replica.next_pull(max_bytes=1, max_wait_ms=0), "r3", group[0].now_s)
+    with pytest.raises(RoleRefused, match="caught up"):
+        change(group, "add_voter", 3)
+
+
+def test_a_second_change_waits_for_the_first() -> None:
+    group = QuorumGroup.led(3, observers=2)
+    change(group, "add_voter", 3)
+    with pytest.raises(RoleRefused, match="not confirmed yet"):
+        change(group, "add_voter", 4)
+    group.level()
+    change(group, "add_voter", 4)
+    assert group[0].replica.members.voters == (0, 1, 2, 3, 4)
+
+
+def test_a_new_leader_changes_nothing_before_its_own_record_is_confirmed() -> None:
+    """The bug of single changes that Ongaro told raft-dev of in 2015."""
+    group = QuorumGroup.led()
+    group[0].up = False
+    group.elect(1)
+    with pytest.raises(RoleRefused, match="not confirmed yet"):
+        group[1].elections.remove_voter(0, group[1].now_s, FIRST_MS)
+    group.level()
+    group[1].elections.remove_voter(0, group[1].now_s, FIRST_MS)
+    assert group[1].replica.members.voters == (1, 2)
+
+
+def test_only_the_leader_changes_who_counts() -> None:
+    group = QuorumGroup.led()
+    with pytest.raises(RoleRefused, match="does not lead; the leader is r0"):
+        group[1].elections.remove_voter(2, 0.0, FIRST_MS)
+
+
+def test_a_leader_is_not_removed_before_it_handed_its_role_over() -> None:
+    group = QuorumGroup.led()
+    with pytest.raises(RoleRefused, match="transfer the leadership first"):
+        change(group, "remove_voter", 0)
+
+
+def test_a_removed_voter_does_not_count_and_does_not_campaign() -> None:
+    group = QuorumGroup.led(5)
+    for gone in (4, 3):
+        change(group, "remove_voter", gone)
+        group.level()
+    assert not group[4].time_out().messages
+    assert group[4].state is State.UNATTACHED
+    end = group[0].append(b"one")
+    group[0].flush()
+    group[4].replica.saw_epoch(1, "r0")
+    for other in (3, 4):
+        group[other].pull()
+        group[other].pull()
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT
+
+
+def test_a_removed_voter_that_does_not_know_it_disturbs_nobody() -> None:
+    """Section 6 of the paper, the third problem; solved by pre-votes."""
+    group = QuorumGroup.led(4)
+    group.isolate(3)
+    change(group, "remove_voter", 3)
+    group.level()
+    group.rejoin(3)
+    group.wait(0.5)
+    group.level()
+    group[3].time_out()
+    group.deliver()
+    assert group.leaders == [0]
+    assert {node.replica.epoch for node in group.nodes.values()} == {1}
+
+
+def test_cutting_an_uncommitted_change_brings_the_voters_before_it_back() -> None:
+    group = QuorumGroup.led(3, observers=1)
+    group.isolate(0)
+    change(group, "add_voter", 3)
+    assert group[0].replica.members.voters == (0, 1, 2, 3)
+    group.elect(1)
+    group.lose_letters()
+    group.rejoin(0)
+    group[0].replica.saw_epoch(2, "r1")
+    group.level()
+    assert group[0].replica.members.voters == (0, 1, 2)
+    assert group[0].log == group[1].log
+
+
+def test_who_counts_outlives_a_restart_and_comes_before_the_configuration() -> None:
+    group = QuorumGroup.led(3, observers=1)
+    change(group, "add_voter", 3)
+    change_known = group[0].replica.members
+    group[0].restart()
+    assert group[0].replica.members == change_known == Members((0, 1, 2, 3))
+
+
+def test_the_history_keeps_changes_only() -> None:
+    history = MemberHistory(Members((0,)))
+    for offset in range(0, 10_000, 100):
+        history.note(offset, Members((0, 1, 2)))
+    history.note(20_000, Members((0, 1)))
+    history.truncate(15_000)
+    assert history.current == Members((0, 1, 2))
+    history.truncate(0)
+    assert history.current == Members((0,))
+
+
+# --- transfer
+
+
+def test_3_10_the_role_goes_to_a_level_voter_without_a_pre_vote() -> None:
+    group = QuorumGroup.led()
+    group[0].elections.transfer(2, group[0].now_s)
+    group[0].tick()
+    group.deliver()
+    assert group.leaders == [2]
+    assert group[2].replica.epoch == 2
+
+
+def test_3_10_a_target_that_lags_is_waited_for_while_no_sends_are_taken() -> None:
+    group = QuorumGroup.led()
+    group[0].append(b"one")
+    group[0].elections.transfer(2, group[0].now_s)
+    assert "moving" in (group[0].replica.refuses_sends(group[0].now_s) or "")
+    assert not any(isinstance(message, Campaign) for _, message in group[0].tick().messages)
+    group[2].pull()
+    group[2].pull()
+    assert any(isinstance(message, Campaign) for _, message in group[0].tick().messages)
+
+
+def test_3_10_a_transfer_that_does_not_happen_is_given_up() -> None:
+    group = QuorumGroup.led()
+    group[0].elections.transfer(2, group[0].now_s)
+    group[2].up = False
+    for _ in range(20):
+        group.wait(0.1)
+        group[1].pull()
+        group[0].tick()
+        group.deliver()
+    assert group.leaders == [0]
+    assert group[0].replica.refuses_sends(group[0].now_s) is None
+
+
+@pytest.mark.parametrize(("target", "reason"), [(0, "leads already"), (3, "not a voter"), (9, "not a voter")])
+def test_3_10_the_role_goes_to_voters_only(target: int, reason: str) -> None:
+    group = QuorumGroup.led(3, observers=1)
+    with pytest.raises(RoleRefused, match=reason):
+        group[0].elections.transfer(target, group[0].now_s)
+
+
+def test_3_10_the_role_does_not_go_to_one_that_is_silent() -> None:
+    group = QuorumGroup.led()
+    group.wait(2.0)
+    group[1].pull()
+    with pytest.raises(RoleRefused, match="does not pull"):
+        group[0].elections.transfer(2, group[0].now_s)
+
+
+def test_the_preferred_leader_gets_the_role_once_it_is_level() -> None:
+    group = QuorumGroup.led()
+    change(group, "prefer", 2)
+    group.level()
+    for _ in range(80):
+        group.wait(0.1)
+        group[1].pull()
+        group[2].pull()
+        for node in group.nodes.values():
+            node.tick()
+        group.deliver()
+    assert group.leaders == [2]
+    assert group[2].replica.epoch == 2
+
+
+def test_only_a_voter_is_preferred() -> None:
+    group = QuorumGroup.led(3, observers=1)
+    with pytest.raises(RoleRefused, match="not a voter"):
+        change(group, "prefer", 3)
+
+
+# --- who has a voice
+
+
+def test_a_group_is_founded_by_all_its_voters() -> None:
+    group = QuorumGroup.of(3)
+    group[2].up = False
+    group[0].time_out()
+    group.deliver()
+    assert group.leaders == []
+    group[2].restart()
+    group[0].time_out()
+    group.deliver()
+    assert group.leaders == [0]
+
+
+def test_two_lost_disks_do_not_found_the_group_anew() -> None:
+    group = QuorumGroup.led()
+    group[0].append(b"acknowledged")
+    group.level()
+    for lost in (1, 2):
+        group[lost].replace_disk()
+    group.wait(LONG_S)
+    group[0].up = False
+    for number in (1, 2, 1, 2):
+        group[number].time_out()
+        group.deliver()
+    assert group.leaders == []
+
+
+def test_a_lost_disk_has_no_vote_until_it_has_caught_up() -> None:
+    """Else a record on the dead leader and the lost disk would be gone, though a majority had it."""
+    group = QuorumGroup.led()
+    group[0].append(b"on 0 and 2")
+    group[0].flush()
+    group[2].pull()
+    group[2].pull()
+    group[2].replace_disk()
+    group[0].up = False
+    group.wait(LONG_S)
+    for number in (1, 2, 1, 2):
+        group[number].time_out()
+        group.deliver()
+    assert group.leaders == []
+    group[0].restart()
+    group[0].time_out()
+    group.deliver()
+    assert group.leaders == [0]  # 1 votes
+    group.level()
+    assert group[2].replica.saved.joined
+    group[0].up = False
+    group.elect(2)
+
+
+def test_a_lost_disk_that_pulls_counts_for_what_it_holds() -> None:
+    group = QuorumGroup.led()
+    group[2].replace_disk()
+    group[1].up = False
+    group[2].replica.saw_epoch(1, "r0")
+    end = group[0].append(b"one")
+    group.level()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+
+
+def test_an_imported_log_wins_the_founding() -> None:
+    group = QuorumGroup.of(3)
+    group[1].store.append([message(b"of a single master")])
+    group[1].store.flush()
+    group[0].time_out()
+    group.deliver()
+    assert group.leaders == []
+    group.elect(1)
+    group.level()
+    assert group[0].log == group[1].log
+
+
+def test_a_replica_that_cannot_write_neither_votes_nor_campaigns_nor_leads() -> None:
+    group = QuorumGroup.led()
+    group[0].fail_log_writes(once=True)
+    with pytest.raises(AppendFailedError):
+        group[0].append(b"does not arrive")
+    outcome = group[0].tick()
+    assert outcome.role_changed
+    group[0].now_s += LONG_S
+    assert not group[0].tick().messages
+    request = VoteRequest(group="group-a", candidate=1, epoch=5, last_epoch=9, end_offset=1 << 30, pre=False)
+    reply = group[0].step(request).reply
+    assert isinstance(reply, VoteAnswer)
+    assert not reply.granted

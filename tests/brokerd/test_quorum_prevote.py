@@ -179,7 +179,7 @@ def test_a_follower_that_hears_an_old_leader_resign_goes_on() -> None:
 
 
 def test_a_leader_whose_epoch_record_cannot_be_written_resigns() -> None:
-    group = QuorumGroup.led()
+    group = QuorumGroup.led(5)
     group[0].up = False
     group[1].fail_log_writes(once=False)
     group.wait(LONG_S)

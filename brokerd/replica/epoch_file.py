@@ -11,12 +11,12 @@ from __future__ import annotations
 import enum
 import os
 from typing import Protocol
-from zlib import crc32
 
 import msgspec
 
 from brokerd.store import Disk, StoreFormatError
 from brokerd.store.store_checkpoint import replace_file
+from mqwire.checksum import crc32
 
 
 class Role(enum.Enum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from zlib import crc32
 
 from brokerd.store.commit_log import CommitLog, Segment
 from brokerd.store.config import END_FILE_MIN_BLANK_BYTES, StoreConfig
@@ -20,6 +19,7 @@ from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, ENTRY, NOT_CONSUMABLE,
 from brokerd.store.results import AppendResult, MessageToStore
 from brokerd.store.send_counts import SHARDING_KEY_PREFIX, TRANSACTION_BITS, SendCounts, extra_units_of
 from brokerd.store.status import StoreStatus
+from mqwire.checksum import crc32
 from mqwire.codes import MessageSysFlag
 from mqwire.message import (
     BLANK_MAGIC,

@@ -9,7 +9,6 @@ import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zlib import crc32
 
 from brokerd.store.commit_log import NO_ROOM
 from brokerd.store.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
@@ -20,6 +19,7 @@ from brokerd.store.errors import DiskFullError, StoreError, StoreFormatError
 from brokerd.store.file_cache import FileCache
 from brokerd.store.record import ENTRY
 from brokerd.store.topic_tombstones import TopicTombstones
+from mqwire.checksum import crc32
 from mqwire.names import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 
 _PAGE_BYTES = 4096

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
+from mqwire.checksum import crc32
 from mqwire.message import (
     BLANK_MAGIC,
     CRC32_PROPERTY_BYTES,

@@ -17,9 +17,9 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from zlib import crc32
 
 from brokerd.store.disk import Disk
+from mqwire.checksum import crc32
 
 FILE_BYTES = 4096
 _ROCKETMQ = struct.Struct(">qqqqq")

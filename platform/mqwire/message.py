@@ -18,8 +18,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from zlib import crc32
 
+from mqwire.checksum import crc32
 from mqwire.codes import MessageSysFlag
 from mqwire.errors import LocalProtocolError, RemoteProtocolError
 from mqwire.names import PROPERTY_CRC32

@@ -12,7 +12,7 @@ from highwater._admin_replica import GroupMember, PromotionPlan, plan_promotion
 from highwater._cli_format import time_text
 from highwater._cli_session import EXIT_REFUSED, Session, verb
 from highwater._sync_admin import Admin
-from highwater.errors import NoRouteError
+from highwater.errors import HighwaterError, NoRouteError
 from mqwire.bodies import ReplicaStatus
 
 app = typer.Typer()
@@ -88,8 +88,12 @@ def promote(
             _drain_and_fence(admin, plan, plan.master, yes=yes)
         done = admin.promote(plan.candidate.address, group, broker_id, expected_epoch=expected, new_epoch=new)
         if plan.master is not None:
-            # It finds the new master through the name servers too, a moment later.
-            admin.demote(plan.master.address, group, epoch=new, leader_address=done.address)
+            # So that it follows at once. The new master tells it too, a moment later: nothing depends on this answer.
+            try:
+                admin.demote(plan.master.address, group, epoch=new, leader_address=done.address)
+            except HighwaterError as error:
+                if not session.as_json:
+                    print(f"replica {plan.master.replica_id} was not told yet who leads: {error}")
     took_ms = round((time.monotonic() - began_s) * 1000)
     session.done(
         f"replica {broker_id} at {done.address} is the master of {group} in epoch {done.epoch}, after {took_ms} ms",

@@ -3,10 +3,11 @@
 Each replica's store is on an ext4 of its own, in a file mounted over a loop device. A cut shuts that file system down
 without flushing its journal (EXT4_IOC_SHUTDOWN, NOLOGFLUSH): what was not synced is gone after the next mount, and what
 the process still writes fails, as when the power goes. Then the process is killed, the file system mounted again, and
-the replica started.
+the replica started, with the boot id of a machine that was started anew: by that a store tells what a power cut may have
+left of unsynced writes, which it cuts, from damage, which it does not.
 
 Under synchronous flush and replication every acknowledged message must be there afterwards, whichever replica was cut, or
-both at once.
+both at once; and the group must take sends again by itself, with both replicas in sync.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,7 +35,7 @@ from mqwire.codes import ResponseCode
 from tests.daemons import BrokerDaemon, ReplicaGroup
 from tests.processes import wait_until
 from tests.remoting import create_topic
-from tests.replication.replicas import promote, read_all, send_raw, status, wait_level
+from tests.replication.replicas import WAIT_S, promote, read_all, send_raw, status, wait_in_sync
 
 TOPIC = "power"
 IMAGE_BYTES = 1024 * 1024 * 1024
@@ -49,14 +51,15 @@ CONF = {
     "slaveTimeout": "1000",
     "mappedFileSizeCommitLog": str(8 * 1024 * 1024),
 }
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def why_not() -> str | None:
     """Why the power cannot be cut here; None when it can."""
     if os.geteuid() != 0:
         return "cutting a file system's power needs root"
-    if not all(shutil.which(tool) for tool in ("mkfs.ext4", "mount", "umount")):
-        return "cutting a file system's power needs mkfs.ext4, mount and umount"
+    if not all(shutil.which(tool) for tool in ("mkfs.ext4", "mount", "umount", "unshare")):
+        return "cutting a file system's power needs mkfs.ext4, mount, umount and unshare"
     with tempfile.TemporaryDirectory() as folder:
         disk = Disk(Path(folder) / "probe.img", Path(folder) / "probe", size_bytes=16 * 1024 * 1024)
         try:
@@ -64,7 +67,28 @@ def why_not() -> str | None:
         except subprocess.CalledProcessError as error:
             return f"no loop mounts here: {error.stderr.strip()[:100]}"
         disk.unmount()
+        machine = Machine(Path(folder) / "boot_id")
+        machine.boot()
+        told = subprocess.run([*machine.prefix, "cat", BOOT_ID], capture_output=True, text=True, check=False)
+        if told.stdout != machine.boot_file.read_text("ascii"):
+            return f"no boot id of one's own here: {told.stderr.strip()[:100]}"
     return None
+
+
+@dataclass
+class Machine:
+    """What a replica takes for the machine that it runs on: each boot has its id."""
+
+    boot_file: Path
+
+    def boot(self) -> None:
+        self.boot_file.write_text(f"{uuid.uuid4()}\n", "ascii")
+
+    @property
+    def prefix(self) -> list[str]:
+        """In front of a command, to run it on this machine. What is mounted outside later is seen in there too."""
+        there = f'mount --bind {self.boot_file} {BOOT_ID} && exec "$@"'
+        return ["unshare", "--mount", "--propagation", "slave", "sh", "-c", there, "sh"]
 
 
 @dataclass
@@ -126,7 +150,7 @@ class Load:
 
     def wait_for(self, count: int) -> None:
         """Returns once so many messages are acknowledged."""
-        wait_until(lambda: len(self.acknowledged) >= count, timeout_s=60, what=f"{count} messages are acknowledged")
+        wait_until(lambda: len(self.acknowledged) >= count, timeout_s=WAIT_S, what=f"{count} messages are acknowledged")
 
     def _send(self) -> None:
         while not self._over.is_set():
@@ -145,15 +169,16 @@ class Load:
                 time.sleep(0.02)
 
 
-def revive(replica: BrokerDaemon, disk: Disk) -> None:
+def revive(replica: BrokerDaemon, disk: Disk, machine: Machine) -> None:
     """What happens when the power is back."""
     replica.kill()
     disk.unmount()
     disk.mount()
+    machine.boot()
     replica.start()
 
 
-def one_cut(load: Load, disks: list[Disk], kind: Kind) -> None:
+def one_cut(load: Load, disks: list[Disk], machines: list[Machine], kind: Kind) -> None:
     """Cuts, brings everything back, and waits until the group acknowledges again with both replicas."""
     group, master = load.group, load.master
     slave = 1 - master
@@ -165,29 +190,24 @@ def one_cut(load: Load, disks: list[Disk], kind: Kind) -> None:
         promote(group, slave)
         load.master = slave
     for number in cut:
-        revive(group[number], disks[number])
-    load.master = _leader(group, load.master)
-    wait_level(group, load.master)
+        revive(group[number], disks[number], machines[number])
+    load.master = _leader(group)
+    wait_in_sync(group, load.master)
 
 
-def _leader(group: ReplicaGroup, master: int) -> int:
-    """Who leads when all are back: the master of before, or, by decree, the slave where that has the longer log.
+def _leader(group: ReplicaGroup) -> int:
+    """Who leads when all are back: the master of before, or the slave where that has the longer log.
 
     It has when its disk was the quicker one: the master lost its own last records, which nobody was told are safe.
     """
-    longest = master
+    leaders: list[int] = []
 
     def found() -> bool:
-        nonlocal longest
-        told = [status(group[number]) for number in (0, 1)]
-        longest = max((0, 1), key=lambda number: (told[number].log_epoch, told[number].end_offset, number == master))
-        return told[master].accepts_sends or longest != master
+        leaders[:] = [number for number in (0, 1) if status(group[number]).accepts_sends]
+        return bool(leaders)
 
-    wait_until(found, timeout_s=60, what="a master leads again")
-    if longest != master and not status(group[master]).accepts_sends:
-        promote(group, longest)
-        return longest
-    return master
+    wait_until(found, timeout_s=WAIT_S, what="a master leads again")
+    return leaders[0]
 
 
 def check(load: Load) -> tuple[int, int]:
@@ -212,8 +232,20 @@ def campaign(folder: Path, cuts: int, seed: int, *, say: bool = False) -> tuple[
             disk.make()
             stack.callback(disk.unmount)
         own = {number: {"storePathRootDir": str(disk.folder / "store")} for number, disk in enumerate(disks)}
-        group = stack.enter_context(ReplicaGroup.start(folder, CONF, synchronous=True, own_conf=own))
-        wait_level(group)
+        machines = [Machine(folder / f"boot_id-{number}") for number in (0, 1)]
+        for machine in machines:
+            machine.boot()
+        group = stack.enter_context(
+            ReplicaGroup.start(
+                folder,
+                CONF,
+                synchronous=True,
+                own_conf=own,
+                hosts=["127.0.0.1"] * 2,
+                command_prefixes=[machine.prefix for machine in machines],
+            )
+        )
+        wait_in_sync(group)
         create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
         load = Load(group)
         lost = twice = 0
@@ -223,7 +255,7 @@ def campaign(folder: Path, cuts: int, seed: int, *, say: bool = False) -> tuple[
                 time.sleep(choose.uniform(0.0, 0.5))
                 kind = choose.choice(KINDS)
                 try:
-                    one_cut(load, disks, kind)
+                    one_cut(load, disks, machines, kind)
                 except AssertionError as error:
                     logs = "\n".join(replica.process.log_tail(15) for replica in group.replicas if replica.process)
                     raise AssertionError(f"cut {number + 1} ({kind}): {error}\n{logs}") from error

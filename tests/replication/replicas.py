@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 from highwater import Admin, HighwaterError, Message, Producer, ReplicaStatus, SendStatus
 from mqwire.bodies import ReplicaStatus as Status
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.header import CustomHeader
 from mqwire.headers_replica import ReplicaDemoteRequestHeader, ReplicaPromoteRequestHeader
 from mqwire.message import StoredMessage, decode_records
 from tests.daemons import BrokerDaemon, ReplicaGroup
 from tests.processes import wait_until
-from tests.remoting import call, cluster_info, connect, exchange
+from tests.remoting import Refused, call, cluster_info, connect, exchange
 
-WAIT_S = 20.0
+WAIT_S = 60.0  # nothing is measured by it: a machine may be busy, and each wait is for a condition
+# For groups of which each send shall be answered with what is so in the end, however slow the machine is.
+PATIENT = {"slaveTimeout": "12000", "syncFlushTimeout": "12000", "haMaxTimeSlaveNotCatchup": "60000"}
+
+
+def ask(replica: BrokerDaemon, code: HighwaterRequestCode, header: CustomHeader | None = None) -> bytes:
+    """The body of an answer; asks again while the replica cuts its log. Raises tests.remoting.Refused."""
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return bytes(call(replica.address, RemotingCommand.request(code, header)).body)
+        except Refused as refused:
+            if refused.code != ResponseCode.SYSTEM_BUSY or time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.05)
 
 
 def status(replica: BrokerDaemon) -> ReplicaStatus:
     """What the replica tells of itself."""
-    return Status.from_json(call(replica.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).body)
+    return Status.from_json(ask(replica, HighwaterRequestCode.REPLICA_STATUS))
 
 
 def registered(group: ReplicaGroup) -> dict[int, str]:
@@ -41,6 +57,31 @@ def wait_level(group: ReplicaGroup, master: int = 0, *slaves: int) -> None:
     wait_until(level, timeout_s=WAIT_S, what=f"replicas {sorted(wanted)} are level with replica {master}")
 
 
+def wait_in_sync(group: ReplicaGroup, master: int = 0) -> None:
+    """Returns once all others are in sync, also under a load that never lets them be level."""
+    others = len(group.replicas) - 1
+    wait_until(
+        lambda: sum(one.in_sync for one in status(group[master]).followers) == others,
+        timeout_s=WAIT_S,
+        what=f"{others} replicas are in sync with replica {master}",
+    )
+
+
+def wait_leads(group: ReplicaGroup, number: int) -> None:
+    """Returns once this replica takes sends."""
+    wait_until(lambda: status(group[number]).accepts_sends, timeout_s=WAIT_S, what=f"replica {number} leads")
+
+
+def same_logs(group: ReplicaGroup) -> bool:
+    """Whether both logs are the same, byte for byte, as far as both go: the master may append by itself at any time."""
+    end_offset = min(status(group[number]).end_offset for number in (0, 1))
+    first, second = (
+        b"".join(path.read_bytes() for path in sorted((group[number].folder / "store" / "commitlog").iterdir()))
+        for number in (0, 1)
+    )
+    return end_offset > 0 and first[:end_offset] == second[:end_offset]
+
+
 def wait_registered(group: ReplicaGroup, expected: dict[int, int]) -> None:
     """Returns once the name server says brokerId -> replica as expected."""
     addresses = {broker_id: group[number].address for broker_id, number in expected.items()}
@@ -53,15 +94,13 @@ def promote(group: ReplicaGroup, number: int, epoch: int | None = None) -> Repli
     header = ReplicaPromoteRequestHeader(
         group=group.name, replica_id=number, expected_epoch=expected, new_epoch=epoch or expected + 1
     )
-    reply = call(group[number].address, RemotingCommand.request(HighwaterRequestCode.REPLICA_PROMOTE, header))
-    return Status.from_json(reply.body)
+    return Status.from_json(ask(group[number], HighwaterRequestCode.REPLICA_PROMOTE, header))
 
 
 def demote(group: ReplicaGroup, number: int) -> ReplicaStatus:
     """Ends a replica's leadership in its epoch."""
     header = ReplicaDemoteRequestHeader(group=group.name, epoch=status(group[number]).epoch)
-    reply = call(group[number].address, RemotingCommand.request(HighwaterRequestCode.REPLICA_DEMOTE, header))
-    return Status.from_json(reply.body)
+    return Status.from_json(ask(group[number], HighwaterRequestCode.REPLICA_DEMOTE, header))
 
 
 def send_raw(replica: BrokerDaemon, topic: str, body: bytes = b"x", *, queue: int = 0, properties: str = "") -> int:

@@ -15,13 +15,13 @@ from tests.interop.clients import Cluster, DriverProcess
 from tests.interop.content import plans
 from tests.processes import wait_until
 from tests.remoting import call, connect, create_topic, exchange
-from tests.replication.replicas import admin, demote, promote, read_all, send_raw, status, wait_level
+from tests.replication.replicas import WAIT_S, admin, demote, promote, read_all, send_raw, wait_leads, wait_level
 
 TOPIC = "split"
 COUNT = 300
 CONF = {"haSendHeartbeatInterval": "1000", "messageDelayLevel": "3s 1s 1s"}
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -95,17 +95,19 @@ def test_a_java_consumer_follows_the_suggestion_and_with_the_master_dead_reads_o
         cluster, TOPIC, plans("more", COUNT, sizes=[200], first_index=COUNT), mode="async", group="split"
     )
     wait_level(group)
-    wait_until(lambda: committed(group, 1, "readers") == COUNT, timeout_s=20, what="the slave knows the group's offset")
+    wait_until(
+        lambda: committed(group, 1, "readers") == COUNT, timeout_s=WAIT_S, what="the slave knows the group's offset"
+    )
     group[0].kill()
     with java_client.consumer(cluster, TOPIC, group="readers") as consumer:
         second = consumer.receive(COUNT)
     assert len(second) == COUNT
     assert not {message["msg_id"] for message in first} & {message["msg_id"] for message in second}
     wait_until(
-        lambda: committed(group, 1, "readers") == 2 * COUNT, timeout_s=20, what="offsets are committed on the slave"
+        lambda: committed(group, 1, "readers") == 2 * COUNT, timeout_s=WAIT_S, what="offsets are committed on the slave"
     )
     group[0].start()
-    wait_until(lambda: status(group[0]).accepts_sends, timeout_s=20, what="the master is back")
+    wait_leads(group, 0)
     assert committed(group, 0, "readers") == 2 * COUNT, "nothing is consumed twice"
 
 
@@ -115,9 +117,11 @@ def test_the_slaves_synchronisation_raises_offsets_and_never_lowers_them(group: 
     wait_level(group)
     suggestion(group, 0, 0)  # its first pull makes the group
     commit(group, 0, 5)
-    wait_until(lambda: committed(group, 1) == 5, timeout_s=20, what="the slave has the offset")
+    wait_until(lambda: committed(group, 1) == 5, timeout_s=WAIT_S, what="the slave has the offset")
     commit(group, 1, 12)
-    wait_until(lambda: committed(group, 0) == 12, timeout_s=20, what="the master has what was committed on the slave")
+    wait_until(
+        lambda: committed(group, 0) == 12, timeout_s=WAIT_S, what="the master has what was committed on the slave"
+    )
     assert committed(group, 1) == 12
 
 
@@ -127,10 +131,10 @@ def test_a_reset_reaches_the_slave_and_is_not_undone_by_it(group: ReplicaGroup) 
     wait_level(group)
     suggestion(group, 0, 0)  # its first pull makes the group
     commit(group, 0, 15)
-    wait_until(lambda: committed(group, 1) == 15, timeout_s=20, what="the slave has the offset")
+    wait_until(lambda: committed(group, 1) == 15, timeout_s=WAIT_S, what="the slave has the offset")
     fields = {"topic": TOPIC, "group": "suggested", "queueId": "0", "offset": "3", "timestamp": "-1", "isForce": "true"}
     call(group[0].address, RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields))
-    wait_until(lambda: committed(group, 1) == 3, timeout_s=20, what="the reset reaches the slave")
+    wait_until(lambda: committed(group, 1) == 3, timeout_s=WAIT_S, what="the reset reaches the slave")
     assert committed(group, 0) == 3
 
 
@@ -141,5 +145,5 @@ def test_a_promoted_slave_delivers_the_delayed_messages_of_its_master(group: Rep
     demote(group, 0)
     promote(group, 1)
     wait_until(
-        lambda: [one.body for one in read_all(group[1], TOPIC)] == [b"later"], timeout_s=20, what="it is delivered"
+        lambda: [one.body for one in read_all(group[1], TOPIC)] == [b"later"], timeout_s=WAIT_S, what="it is delivered"
     )

@@ -15,15 +15,19 @@ from tests.daemons import ReplicaGroup
 from tests.processes import wait_until
 from tests.remoting import create_topic
 from tests.replication.replicas import (
+    PATIENT,
+    WAIT_S,
     admin,
     demote,
     producer,
     promote,
     read_all,
     registered,
+    same_logs,
     send_raw,
     send_until_ok,
     status,
+    wait_leads,
     wait_level,
     wait_registered,
 )
@@ -34,7 +38,7 @@ TOPIC = "orders"
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[ReplicaGroup]:
     """Two replicas under synchronous replication and flush."""
-    with ReplicaGroup.start(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, synchronous=True) as running:
+    with ReplicaGroup.start(tmp_path, {**PATIENT, "flushDiskType": "SYNC_FLUSH"}, synchronous=True) as running:
         wait_level(running)
         create_topic(running[0].address, TOPIC, queues=1, namesrv=running.namesrv)
         yield running
@@ -56,10 +60,9 @@ def test_a_slave_holds_what_was_acknowledged_byte_for_byte(group: ReplicaGroup) 
     assert [send_raw(group[0], TOPIC, b"%d" % number) for number in range(20)] == [ResponseCode.SUCCESS] * 20
     assert status(group[1]).held_offset == status(group[0]).end_offset
     wait_until(
-        lambda: bodies(group, 1) == [b"%d" % number for number in range(20)], timeout_s=10, what="readers see it"
+        lambda: bodies(group, 1) == [b"%d" % number for number in range(20)], timeout_s=WAIT_S, what="readers see it"
     )
-    logs = [next((group[number].folder / "store" / "commitlog").iterdir()).read_bytes() for number in (0, 1)]
-    assert logs[0] == logs[1]
+    assert same_logs(group)
 
 
 def test_a_promotion_moves_the_role_without_a_restart_and_the_old_master_follows(group: ReplicaGroup) -> None:
@@ -75,7 +78,9 @@ def test_a_promotion_moves_the_role_without_a_restart_and_the_old_master_follows
     wait_registered(group, {0: 1, 1: 0})
     assert send_raw(group[1], TOPIC, b"after") == ResponseCode.SUCCESS
     assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
-    wait_until(lambda: bodies(group, 0) == [b"before", b"after"], timeout_s=10, what="the old master serves as a slave")
+    wait_until(
+        lambda: bodies(group, 0) == [b"before", b"after"], timeout_s=WAIT_S, what="the old master serves as a slave"
+    )
 
 
 def test_of_two_promotions_from_one_epoch_one_wins(group: ReplicaGroup) -> None:
@@ -97,7 +102,7 @@ def test_a_killed_master_comes_back_as_a_slave_of_the_promoted_one(group: Replic
     wait_registered(group, {0: 1, 1: 0})
     assert send_raw(group[1], TOPIC, b"together") == ResponseCode.SUCCESS
     assert bodies(group, 1) == [b"acknowledged", b"alone", b"together"]
-    wait_until(lambda: bodies(group, 0) == bodies(group, 1), timeout_s=10, what="both show the same")
+    wait_until(lambda: bodies(group, 0) == bodies(group, 1), timeout_s=WAIT_S, what="both show the same")
 
 
 def test_a_promoted_replica_leads_again_after_a_restart_of_itself(group: ReplicaGroup) -> None:
@@ -106,7 +111,7 @@ def test_a_promoted_replica_leads_again_after_a_restart_of_itself(group: Replica
     wait_level(group, 1)
     group[1].kill()
     group[1].start()
-    wait_until(lambda: status(group[1]).accepts_sends, timeout_s=20, what="replica 1 leads again")
+    wait_leads(group, 1)
     assert status(group[1]).epoch > epoch
     wait_level(group, 1)
     assert send_raw(group[1], TOPIC) == ResponseCode.SUCCESS
@@ -120,7 +125,7 @@ def test_a_master_without_its_slave_waits_for_it_before_it_leads_again(group: Re
     assert (told.accepts_sends, told.role) == (False, "slave")
     assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
     group[1].start()
-    wait_until(lambda: status(group[0]).accepts_sends, timeout_s=20, what="replica 0 leads again")
+    wait_leads(group, 0)
 
 
 def test_a_former_master_cuts_what_the_new_one_never_had_and_keeps_it_aside(asynchronous: ReplicaGroup) -> None:
@@ -136,7 +141,9 @@ def test_a_former_master_cuts_what_the_new_one_never_had_and_keeps_it_aside(asyn
     assert send_raw(group[1], TOPIC, b"new") == ResponseCode.SUCCESS
     group[0].start()
     wait_level(group, 1)
-    wait_until(lambda: bodies(group, 0) == [b"both", b"new"], timeout_s=10, what="replica 0 shows the new master's log")
+    wait_until(
+        lambda: bodies(group, 0) == [b"both", b"new"], timeout_s=WAIT_S, what="replica 0 shows the new master's log"
+    )
     with admin(group) as client:
         (cut,) = client.diverged_list(group[0].address)
         kept = client.diverged_read(group[0].address, cut.name)
@@ -153,14 +160,14 @@ def test_a_slave_survives_its_masters_restart_and_an_empty_one_fetches_from_the_
     wait_level(group)
     group[0].kill()
     group[0].start()
-    wait_until(lambda: status(group[0]).accepts_sends, timeout_s=20, what="the master leads again")
+    wait_leads(group, 0)
     group[1].kill()
     for path in sorted((group[1].folder / "store").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     assert send_raw(group[0], TOPIC, b"50") == ResponseCode.SUCCESS
     group[1].start()
     wait_level(group)
-    wait_until(lambda: len(bodies(group, 1)) == 51, timeout_s=10, what="the empty slave has everything")
+    wait_until(lambda: len(bodies(group, 1)) == 51, timeout_s=WAIT_S, what="the empty slave has everything")
 
 
 def test_our_producer_writes_again_after_a_promotion(group: ReplicaGroup) -> None:
@@ -182,7 +189,7 @@ def test_a_slave_catches_up_while_messages_keep_coming(asynchronous: ReplicaGrou
     load = threading.Thread(target=run_sends, args=(group[0].address, frames), kwargs={"in_flight": 16, "seconds": 3.0})
     load.start()
     group[1].start()
-    wait_until(lambda: status(group[1]).end_offset > behind, timeout_s=20, what="the slave has caught up meanwhile")
+    wait_until(lambda: status(group[1]).end_offset > behind, timeout_s=WAIT_S, what="the slave has caught up meanwhile")
     load.join()
     wait_level(group)
     assert status(group[1]).epoch_map == status(group[0]).epoch_map

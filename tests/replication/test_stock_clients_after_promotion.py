@@ -19,10 +19,10 @@ from tests.replication.replicas import demote, promote, wait_level
 
 TOPIC = "switched"
 ROUTE_POLL_S = 30.0
-SLACK_S = 30.0
+SLACK_S = 90.0  # for a busy machine; what is usual is in README.md
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_java_and_go_producers_write_again_after_a_promotion(
     java_client: DriverProcess, go_client: DriverProcess, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from deploy.local import environment as environments
 from deploy.local import tools
 from deploy.local.environment import Environment
+from deploy.local.lanes import run_lanes
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.leftovers import describe, find_leftovers
 from deploy.local.stack import Stack
@@ -148,6 +149,8 @@ class Dev:
     def test(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.DEVELOPMENT, self.terminal)
         tools.ensure_test_tools(self.terminal)
+        if not options.arguments:
+            return run_lanes(self.environment.python, REPOSITORY, self.layout.logs / "tests", self.terminal)
         return self._run(["-m", "pytest", *options.arguments])
 
     def bench(self, options: argparse.Namespace) -> int:

@@ -1,0 +1,57 @@
+"""`./dev test` without arguments: two pytest runs side by side, one outcome."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.local.lanes import run_lanes
+from deploy.local.terminal import Terminal
+
+
+def _repository(root: Path, **rooms: str) -> Path:
+    for room, test in rooms.items():
+        folder = root / "tests" / room
+        folder.mkdir(parents=True)
+        (folder / f"test_{room}.py").write_text(test)
+    (root / "pytest.ini").write_text("[pytest]\ntestpaths = tests\naddopts = -ra\n")
+    return root
+
+
+def _run(root: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    status = run_lanes(Path(sys.executable), root, root / "logs", Terminal())
+    return status, capfd.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # these small runs start in a tenth of the time
+
+
+PASSES = "def test_passes():\n    pass\n"
+FAILS = "def test_fails():\n    assert 1 == 2\n"
+
+
+def test_all_is_well_when_both_lanes_pass(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, output = _run(_repository(tmp_path, brokerd=PASSES, console=PASSES), capfd)
+    assert (status, output.count("1 passed")) == (0, 4), "each lane's own report, and once more at the end"
+
+
+@pytest.mark.parametrize("failing", ["brokerd", "console"])
+def test_a_failure_in_either_lane_is_the_outcome_and_stands_at_the_end(
+    failing: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rooms = {"brokerd": PASSES, "console": PASSES} | {failing: FAILS}
+    status, output = _run(_repository(tmp_path, **rooms), capfd)
+    assert status == 1
+    assert f"FAILED tests/{failing}/test_{failing}.py::test_fails" in output.split("== all tests")[1]
+
+
+def test_each_lane_remembers_what_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _run(_repository(tmp_path, brokerd=FAILS, console=FAILS), capfd)
+    records = (tmp_path / ".pytest_cache").glob("*/v/cache/lastfailed")
+    failed = sorted(name for record in records for name in json.loads(record.read_text()))
+    assert failed == ["tests/brokerd/test_brokerd.py::test_fails", "tests/console/test_console.py::test_fails"]

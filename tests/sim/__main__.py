@@ -24,6 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--flush", choices=FLUSHES, default="sync", help="flushDiskType")
     parser.add_argument("--seeds", type=int, help="how many (100)")
     parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument(
+        "--no-decrees", dest="decrees", action="store_false", help="nobody promotes: who led must lead again by itself"
+    )
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
     parser.add_argument(
         "--planted-bugs", action="store_true", help="look for each planted bug instead, for at most --seeds seeds (200)"
@@ -32,7 +35,14 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable(logging.CRITICAL)  # the trace tells it all
     if options.planted_bugs:
         return find_planted_bugs(options.first_seed, options.seeds or 200)
-    return campaign(options.mode, options.flush, options.first_seed, options.seeds or 100, show=options.trace)
+    return campaign(
+        options.mode,
+        options.flush,
+        options.first_seed,
+        options.seeds or 100,
+        decrees=options.decrees,
+        show=options.trace,
+    )
 
 
 def find_planted_bugs(first_seed: int, seeds: int) -> int:
@@ -60,15 +70,15 @@ def find(bug: PlantedBug, first_seed: int, seeds: int) -> Outcome | None:
     return None
 
 
-def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, show: bool) -> int:
+def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, decrees: bool, show: bool) -> int:
     """Run seeds until one fails."""
     counts: Counter[str] = Counter()
     began_s = told_s = time.monotonic()
     for seed in range(first_seed, first_seed + seeds):
-        outcome = run_seed(mode, flush, seed, show=show)
+        outcome = run_seed(mode, flush, seed, decrees=decrees, show=show)
         counts.update(outcome.counts)
         if outcome.violation is not None:
-            tell_failure(mode, flush, outcome, shown=show)
+            tell_failure(mode, flush, outcome, decrees=decrees, shown=show)
             return 1
         if time.monotonic() - told_s > _PROGRESS_S:
             told_s = time.monotonic()
@@ -80,12 +90,13 @@ def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, show: bool) 
     return 0
 
 
-def tell_failure(mode: str, flush: str, outcome: Outcome, *, shown: bool) -> None:
+def tell_failure(mode: str, flush: str, outcome: Outcome, *, decrees: bool, shown: bool) -> None:
     """What happened last, and how to see it again."""
     if not shown:
         print("\n".join(outcome.last_lines[-40:]))
     print(f"\nseed {outcome.seed}: {outcome.violation}")
-    print(f"again: ./dev sim --mode {mode} --flush {flush} --first-seed {outcome.seed} --seeds 1 --trace")
+    kind = "" if decrees else " --no-decrees"
+    print(f"again: ./dev sim{kind} --mode {mode} --flush {flush} --first-seed {outcome.seed} --seeds 1 --trace")
 
 
 if __name__ == "__main__":

@@ -37,14 +37,22 @@ class Faults:
         if world.mode != "single":
             kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
             kinds.append((self._replace_disk, 0.6))
+        if not world.decrees:
+            kinds = [(kind, weight) for kind, weight in kinds if kind not in self._decreed()]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
         self._mean_s = random.choice((0.4, 0.8, 1.5))
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05))
         control = world.control_plane
+        if not world.decrees:
+            return
         control.failovers = random.choice((0.2, 0.7, 1.0))
         control.unclean = random.choice((0.0, 0.0, 0.3)) if world.mode == "sync" else random.choice((0.0, 0.3, 0.8))
+
+    def _decreed(self) -> list[Callable[[], None]]:
+        """What wants an operator or a control plane."""
+        return [self._failover, self._two_failovers, self._switchover, self._mistake, self._unclean, self._replace_disk]
 
     def run(self) -> None:
         self._loop.after(self._loop.random.expovariate(1 / self._mean_s), self._strike)

@@ -14,6 +14,7 @@ from tests.sim.planted_bugs import BUGS, PlantedBug
 from tests.sim.world import run_seed
 
 SEEDS = {"sync": 50, "async": 20}
+UNDECREED_SEEDS = 15
 # Those that the first seeds find; `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS = {
     "acknowledged before the flush": 10,
@@ -36,6 +37,16 @@ def test_no_seed_finds_a_broken_promise(mode: str, flush: str) -> None:
         )
         acknowledged += outcome.counts.get("SEND_OK", 0)
     assert acknowledged > 20 * SEEDS[flush], "a simulation that sends little proves little"
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_a_healed_group_takes_sends_again_without_anybodys_decree(mode: str, flush: str) -> None:
+    for seed in range(1, UNDECREED_SEEDS + 1):
+        outcome = run_seed(mode, flush, seed, decrees=False)
+        assert outcome.violation is None, (
+            f"{outcome.violation}\nagain: ./dev sim --no-decrees --mode {mode} --flush {flush} --first-seed {seed} --seeds 1"
+        )
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:

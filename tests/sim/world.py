@@ -40,8 +40,19 @@ class Outcome:
 class World:
     """All endpoints of one run."""
 
-    def __init__(self, mode: str, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
+    def __init__(
+        self,
+        mode: str,
+        flush: str,
+        seed: int,
+        *,
+        replicas: int | None = None,
+        decrees: bool = True,
+        show: bool = False,
+    ) -> None:
+        """Without `decrees` nobody promotes or demotes: who led before must lead again by the others' agreement."""
         self.mode = mode
+        self.decrees = decrees
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
@@ -127,7 +138,8 @@ class World:
         loop.note("healing")
         self.faults.stopped = True
         self.network.heal()
-        self.control_plane.heal()
+        if self.decrees:
+            self.control_plane.heal()
         for machine in self.machines:
             machine.sync_mean_s = 0.003
             machine.disk.fail_syncs = 0
@@ -173,9 +185,11 @@ class World:
         )
 
 
-def run_seed(mode: str, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
+def run_seed(
+    mode: str, flush: str, seed: int, *, replicas: int | None = None, decrees: bool = True, show: bool = False
+) -> Outcome:
     """One run, judged; the seed says how many replicas there are unless `replicas` does."""
-    world = World(mode, flush, seed, replicas=replicas, show=show)
+    world = World(mode, flush, seed, replicas=replicas, decrees=decrees, show=show)
     violation: str | None = None
     try:
         world.run()

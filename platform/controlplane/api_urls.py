@@ -15,4 +15,6 @@ urlpatterns = [
     path("", include("controlplane.clusters.urls")),
     path("", include("controlplane.topics.urls")),
     path("", include("controlplane.failover.urls")),
+    path("", include("controlplane.insight.urls")),
+    path("", include("controlplane.billing.urls")),
 ]

@@ -196,6 +196,13 @@ class InvoiceSeries(models.Model):
         return f"next {self.next_number}"
 
 
+class InvoiceState(models.TextChoices):
+    """A draft changes with its month's usage; what is issued does not."""
+
+    DRAFT = "draft"
+    ISSUED = "issued"
+
+
 class Invoice(BaseModel):
     """A tenant's issued invoice for a UTC month, frozen. Drafts are computed, never stored."""
 

@@ -1,10 +1,13 @@
 """What is true in every environment. Values that differ come from the environment (django-environ).
 
 Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
-HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_LOG_LEVEL. SECRET_KEY is read by
+HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_METERING_INTERVAL_MS, HIGHWATER_LOG_LEVEL,
+HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER, HIGHWATER_SPARK_CONF, HIGHWATER_LAKE,
+HIGHWATER_CHECKPOINTS. SECRET_KEY is read by
 `local` and `production`.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,24 @@ HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; 
 HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
 # How long a worker that runs a step may be silent before another takes it over. It renews its claim four times as often.
 HIGHWATER_STEP_LEASE_S = env.float("HIGHWATER_STEP_LEASE_S", default=8.0)
+# How often a cluster's brokers record their usage (meteringIntervalMs); a new value counts when a broker next starts.
+HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=60_000)
+
+# --- Spark's jobs ----------------------------------------------------------------------------------------------------
+HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: where PySpark and Java are found
+HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*]")
+HIGHWATER_SPARK_CONF: dict[str, str] = env.json("HIGHWATER_SPARK_CONF", default={})
+HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))
+HIGHWATER_CHECKPOINTS = env.str("HIGHWATER_CHECKPOINTS", default=str(STATE_DIR / "checkpoints"))
+HIGHWATER_JOB_COMMAND = [sys.executable, "-m"]  # runs the module spark_etl.jobs.<job>
+HIGHWATER_JOB_TIMEOUT_S = env.int("HIGHWATER_JOB_TIMEOUT_S", default=1800)
+HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.json(
+    "HIGHWATER_JOB_INTERVALS_S",
+    default={"ingest": 300, "usage_billing": 300, "lag_analytics": 300, "billing_check": 86400},
+)
+HIGHWATER_LATE_WINDOW_HOURS = 48  # so long a closed hour takes late records; an invoice is issued after that
+HIGHWATER_RETENTION_HOURS = 72  # brokers' fileReservedTime, as provisioning renders it
+HIGHWATER_LAG_HISTORY_DAYS = 30
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -217,6 +238,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StepState": "controlplane.clusters.models.StepState",
         "TopicState": "controlplane.topics.models.TopicState",
         "Health": "controlplane.clusters.models.Health",
+        "InvoiceState": "controlplane.billing.models.InvoiceState",
+        "LiveState": ["live", "not_running", "unreachable", "skipped"],
+        "JobRunState": "controlplane.insight.models.JobRunState",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -237,6 +261,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 600, "socket_timeout": 5, "socket_connect_timeout": 5}
 # A request does not wait long for a broken queue: beat sends again what the rows say.
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
+CELERY_TASK_ROUTES = {"insight.job_run": {"queue": "jobs"}}
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE: dict[str, Any] = {
@@ -254,6 +279,15 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "task": "failover.clusters_sample",
         "schedule": 3.0,
         "options": {"expires": 3},
+    },
+    "insight-jobs-dispatch": {"task": "insight.jobs_dispatch", "schedule": 15.0, "options": {"expires": 15}},
+    "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
+    "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},
+    "billing-invoices-issue": {"task": "billing.invoices_issue", "schedule": 3600.0, "options": {"expires": 3600}},
+    "billing-subscriptions-default": {
+        "task": "billing.subscriptions_default",
+        "schedule": 60.0,
+        "options": {"expires": 60},
     },
     "idempotency-records-expire": {"task": "common.idempotency_records_expire", "schedule": 3600.0},
 }

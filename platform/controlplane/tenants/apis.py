@@ -70,7 +70,7 @@ class TenantDetailApi(TenantApi):
 
     @extend_schema(operation_id="tenant_update", request=TenantUpdateSerializer, responses=TenantSerializer)
     def patch(self, request: Request, tenant: str) -> Response:
-        """Change the display name."""
+        """Change the display name or the time zone."""
         form = TenantUpdateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         updated = tenant_update(actor=self.actor, tenant=self.tenant, **form.validated_data)

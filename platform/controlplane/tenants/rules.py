@@ -38,6 +38,9 @@ class Requirement:
 PERMISSIONS: dict[str, Requirement] = {
     "tenant.view": Requirement(Role.VIEWER, Scope.READ),
     "tenant.update": Requirement(Role.OWNER, Scope.MANAGE),
+    "billing.view": Requirement(Role.VIEWER, Scope.READ),
+    "budget.manage": Requirement(Role.OWNER, Scope.MANAGE),
+    "lag.view": Requirement(Role.VIEWER, Scope.READ),
     "member.view": Requirement(Role.VIEWER, Scope.READ),
     "member.manage": Requirement(Role.OWNER, Scope.MANAGE),
     "token.view": Requirement(Role.OPERATOR, Scope.CREDENTIALS),

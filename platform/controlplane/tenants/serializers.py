@@ -13,6 +13,7 @@ class TenantSerializer(serializers.Serializer[Any]):
 
     slug = serializers.SlugField()
     name = serializers.CharField()
+    time_zone = serializers.CharField(help_text="IANA name; for display only")
     path = serializers.CharField()
     created_at = serializers.DateTimeField()
 
@@ -25,9 +26,15 @@ class TenantCreateSerializer(serializers.Serializer[Any]):
 
 
 class TenantUpdateSerializer(serializers.Serializer[Any]):
-    """What can be changed of a tenant."""
+    """What can be changed of a tenant; at least one."""
 
-    name = serializers.CharField(max_length=100)
+    name = serializers.CharField(max_length=100, required=False)
+    time_zone = serializers.CharField(max_length=64, required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise serializers.ValidationError({"name": ["Nothing to change was given."]})
+        return attrs
 
 
 class MembershipSerializer(serializers.Serializer[Any]):
@@ -60,7 +67,7 @@ class ApiTokenSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     public_id = serializers.CharField()
     role = serializers.ChoiceField(choices=Role.choices)
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=[scope.value for scope in Scope]))
+    scopes = serializers.ListField(child=serializers.CharField())
     created_by = serializers.CharField()
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)

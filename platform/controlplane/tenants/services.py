@@ -8,6 +8,7 @@ from controlplane.accounts.actors import Actor, SystemActor
 from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.zones import zone_check
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
 
@@ -45,15 +46,17 @@ def tenant_create(*, actor: User | SystemActor, slug: str, name: str, owner: Use
     return tenant
 
 
-def tenant_update(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:
-    """Change the display name."""
+def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time_zone: str | None = None) -> Tenant:
+    """Change the display name, or the zone in which times are shown; None leaves it. Raises InvalidInput."""
     actor_require(actor, "tenant.update", tenant)
-    name = name.strip()
-    if not name:
+    if name is not None and not name.strip():
         raise InvalidInput.for_field("name", "A name is needed.", "required")
+    if time_zone is not None:
+        zone_check(time_zone)
     with transaction.atomic():
-        tenant.name = name
-        tenant.save(update_fields=["name", "updated_at"])
+        tenant.name = tenant.name if name is None else name.strip()
+        tenant.time_zone = time_zone or tenant.time_zone
+        tenant.save(update_fields=["name", "time_zone", "updated_at"])
         audit_event_record(actor=actor, action="tenant.update", resource=tenant.path, tenant_id=tenant.pk)
     return tenant
 

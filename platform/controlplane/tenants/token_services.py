@@ -9,8 +9,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.accounts.actors import Actor, TokenActor, actor_label
+from controlplane.accounts.actors import Actor, SystemActor, TokenActor, actor_label
 from controlplane.accounts.models import ApiToken, User
+from controlplane.accounts.operators import OPERATE_SCOPE, is_operator
 from controlplane.accounts.tokens import token_text_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
@@ -59,7 +60,8 @@ def api_token_issue(
     actor_require(actor, "token.manage", tenant)
     if role not in Role.values:
         raise InvalidInput.for_field("role", f"Use one of {', '.join(Role.values)}.", "invalid_choice")
-    unknown = sorted(set(scopes) - set(ALL_SCOPES))
+    known = {*ALL_SCOPES, OPERATE_SCOPE} if _for_operator(actor, user) else set(ALL_SCOPES)
+    unknown = sorted(set(scopes) - known)
     if unknown or not scopes:
         raise InvalidInput.for_field("scopes", f"Use one or more of {', '.join(ALL_SCOPES)}.", "invalid_choice")
     own_role = tenant_role(actor, tenant)
@@ -90,6 +92,11 @@ def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:
     with transaction.atomic():
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
             _record(actor, "token.revoke", token)
+
+
+def _for_operator(actor: Actor, user: User | None) -> bool:
+    """Whether the token may carry the platform operators' scope: only the command line hands it out, and to them only."""
+    return isinstance(actor, SystemActor) and user is not None and is_operator(user)
 
 
 def _record(actor: Actor, action: str, token: ApiToken) -> None:

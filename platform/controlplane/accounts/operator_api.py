@@ -1,0 +1,22 @@
+"""The root of API views for the platform's operators."""
+
+from typing import Any
+
+from rest_framework.request import Request
+
+from controlplane.accounts.actors import Actor
+from controlplane.accounts.operators import operator_require
+from controlplane.common.api import Api
+
+
+class OperatorApi(Api):
+    """A view that only operators see: everybody else who is logged in gets 404, before any handler runs."""
+
+    actor: Actor
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate and throttle, then require an operator."""
+        super().initial(request, *args, **kwargs)
+        actor: Any = request.user
+        operator_require(actor)
+        self.actor = actor

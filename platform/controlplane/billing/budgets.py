@@ -1,0 +1,177 @@
+"""Budgets and their alerts: a row, a mail and a banner, each once in a month."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from celery import current_app
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db import transaction
+from django.db.models import Sum
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor
+from controlplane.billing.models import Budget, BudgetAlert, Usage
+from controlplane.billing.money import CURRENCIES, ZERO, percent_of, thresholds_reached, to_cents
+from controlplane.billing.periods import Month
+from controlplane.billing.selectors import tenant_counted
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import InvalidInput
+from controlplane.tenants.models import Membership, Role, Tenant
+from controlplane.tenants.rules import actor_require
+
+MAIL_TASK = "billing.budget_alert_mail"
+_AMOUNT_MAX = Decimal(1_000_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """A budget against what the current month cost so far. `spent` and `percent` are None when that was not counted."""
+
+    budget: Budget
+    month: Month
+    spent: Decimal | None
+    percent: int | None
+    alerts: list[BudgetAlert]
+    counted_until: datetime | None
+
+    @property
+    def highest(self) -> BudgetAlert | None:
+        """The highest alert of the month, which the banner shows."""
+        return max(self.alerts, key=lambda alert: alert.threshold_percent, default=None)
+
+
+def budget_get(tenant: Tenant) -> Budget | None:
+    """Return the tenant's budget; None when it has none."""
+    return Budget.objects.filter(tenant=tenant).first()
+
+
+def budget_status(tenant: Tenant, now: datetime | None = None) -> BudgetStatus | None:
+    """Return how much of the budget is spent; None without a budget."""
+    budget = budget_get(tenant)
+    if budget is None:
+        return None
+    month = Month.of(now or timezone.now())
+    known = tenant_counted(tenant)
+    is_known = known.until is not None and known.until > month.start
+    spent = month_spent(tenant, month, budget.currency) if is_known else None
+    return BudgetStatus(
+        budget=budget,
+        month=month,
+        spent=spent,
+        percent=None if spent is None else percent_of(spent, budget.amount),
+        alerts=list(BudgetAlert.objects.filter(tenant=tenant, month=month.first_day)),
+        counted_until=known.until,
+    )
+
+
+def month_spent(tenant: Tenant, month: Month, currency: str) -> Decimal:
+    """Return what the month's counted usage costs in the currency."""
+    rows = Usage.objects.filter(
+        tenant=tenant, hour__gte=month.start, hour__lt=month.end, price__currency=currency
+    ).aggregate(amount=Sum("amount"))
+    return rows["amount"] or ZERO
+
+
+def budget_set(*, actor: Actor, tenant: Tenant, amount: Decimal, currency: str) -> Budget:
+    """Set the budget of each month. Raises NotAllowed, InvalidInput."""
+    actor_require(actor, "budget.manage", tenant)
+    if currency not in CURRENCIES:
+        raise InvalidInput.for_field("currency", f"Use one of {', '.join(CURRENCIES)}.", "unknown_currency")
+    if not amount.is_finite() or not 0 < amount <= _AMOUNT_MAX or amount != to_cents(amount):
+        raise InvalidInput.for_field("amount", "Use an amount above 0, with at most two decimals.", "invalid_amount")
+    with transaction.atomic():
+        budget, _ = Budget.objects.update_or_create(tenant=tenant, defaults={"amount": amount, "currency": currency})
+        _record(actor, "budget.set", tenant, {"amount": str(amount), "currency": currency})
+    return budget
+
+
+def budget_remove(*, actor: Actor, tenant: Tenant) -> None:
+    """Remove the budget; alerts that were given stay. Twice is harmless."""
+    actor_require(actor, "budget.manage", tenant)
+    with transaction.atomic():
+        if Budget.objects.filter(tenant=tenant).delete()[0]:
+            _record(actor, "budget.remove", tenant, {})
+
+
+def budgets_check(now: datetime | None = None) -> int:
+    """Look at every budget, and alert where a threshold was reached; returns how many alerts are new."""
+    made = 0
+    for budget in Budget.objects.select_related("tenant").iterator():
+        made += len(budget_check(budget.tenant, now))
+    for alert in BudgetAlert.objects.filter(mailed_at=None):
+        _enqueue(alert)
+    return made
+
+
+def budget_check(tenant: Tenant, now: datetime | None = None) -> list[BudgetAlert]:
+    """Return the alerts that are new: of the present month, each threshold once, whatever happens at the same time."""
+    status = budget_status(tenant, now)
+    if status is None or status.spent is None:
+        return []
+    month = status.month.first_day
+    new = []
+    for percent in thresholds_reached(status.spent, status.budget.amount):
+        alert, created = BudgetAlert.objects.get_or_create(
+            tenant=tenant,
+            month=month,
+            threshold_percent=percent,
+            defaults={"spent": status.spent, "budget": status.budget.amount, "currency": status.budget.currency},
+        )
+        if created:
+            new.append(alert)
+    for alert in new:
+        _enqueue(alert)
+    return new
+
+
+def budget_alert_mail(alert_id: uuid.UUID) -> bool:
+    """Mail one alert to the tenant's owners and operators, once; returns whether this call did."""
+    now = timezone.now()
+    if BudgetAlert.objects.filter(pk=alert_id, mailed_at=None).update(mailed_at=now) != 1:
+        return False
+    alert = BudgetAlert.objects.select_related("tenant").get(pk=alert_id)
+    addresses = list(
+        Membership.objects.filter(
+            tenant=alert.tenant, role__in=(Role.OWNER, Role.OPERATOR), user__is_active=True
+        ).values_list("user__email", flat=True)
+    )
+    if not addresses:
+        return False
+    try:
+        send_mail(alert_title(alert), _mail_text(alert), None, sorted(addresses))
+    except OSError:  # no mail server now: the next check tries again
+        BudgetAlert.objects.filter(pk=alert_id).update(mailed_at=None)
+        raise
+    return True
+
+
+def alert_title(alert: BudgetAlert) -> str:
+    """Return the alert in a line."""
+    return f"[Highwater] {alert.tenant.name} has reached {alert.threshold_percent} % of its budget"
+
+
+def alert_sentence(alert: BudgetAlert) -> str:
+    """Return the alert in a sentence, as the banner and the mail say it."""
+    return (
+        f"{alert.threshold_percent} % of the budget for {alert.month:%B %Y} is reached: "
+        f"{to_cents(alert.spent)} of {alert.budget} {alert.currency}."
+    )
+
+
+def _mail_text(alert: BudgetAlert) -> str:
+    return (
+        f"{alert_sentence(alert)}\n\n"
+        f"See what it was spent on: {settings.HIGHWATER_PUBLIC_URL}/t/{alert.tenant.slug}/usage/\n\n"
+        "A budget only tells: nothing is stopped when it is reached.\n"
+    )
+
+
+def _enqueue(alert: BudgetAlert) -> None:
+    transaction.on_commit(lambda: current_app.send_task(MAIL_TASK, args=(str(alert.pk),), expires=60), robust=True)
+
+
+def _record(actor: Actor, action: str, tenant: Tenant, details: dict[str, str]) -> None:
+    audit_event_record(actor=actor, action=action, resource=tenant.path, tenant_id=tenant.pk, details=details)

@@ -1,0 +1,67 @@
+"""What a month will cost. Pure.
+
+The method, as pages say it: what was counted so far, plus the mean of the last seven counted days for each hour that is left.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from controlplane.billing.money import ZERO
+from controlplane.billing.periods import HOUR, Month, hour_of
+
+WINDOW = timedelta(days=7)
+LEAST = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`amount` is None when it can't be said; `method` says in words how it was found, or why it was not."""
+
+    amount: Decimal | None
+    method: str
+
+
+def forecast(
+    month: Month, hours: Mapping[datetime, Decimal], counted_from: datetime | None, counted_until: datetime | None
+) -> Forecast:
+    """Return the forecast to the month's end.
+
+    Args:
+        hours: amount by begin of the UTC hour, in [counted_from, counted_until); an hour without an entry cost nothing.
+            Hours before the month count for the mean only.
+        counted_from, counted_until: which hours were counted at all; None when none were.
+    """
+    if counted_from is None or counted_until is None or counted_until <= month.start:
+        return Forecast(None, "Nothing of this month was counted yet.")
+    so_far = sum((amount for hour, amount in hours.items() if month.start <= hour < month.end), start=ZERO)
+    if counted_until >= month.end:
+        return Forecast(so_far, "The whole month was counted: this is what it cost.")
+    begin = max(counted_from, hour_of(counted_until - WINDOW))
+    length = counted_until - begin
+    if length < LEAST:
+        return Forecast(None, "Less than a day was counted: too little to say.")
+    recent = sum((amount for hour, amount in hours.items() if hour_of(begin) <= hour < counted_until), start=ZERO)
+    # In exact fractions: seconds of the window and of what is left, no floating point.
+    left_s, length_s = _seconds(month.end - counted_until), _seconds(length)
+    amount = so_far + recent * left_s / length_s
+    return Forecast(
+        amount,
+        f"What was counted so far, plus the mean of the last {_words(length)} for the {_words(month.end - counted_until)} "
+        "that are left.",
+    )
+
+
+def _seconds(length: timedelta) -> Decimal:
+    return Decimal(length // timedelta(seconds=1))
+
+
+def _words(length: timedelta) -> str:
+    if length % timedelta(days=1) == timedelta(0):
+        days = length // timedelta(days=1)
+        return f"{days} day{'' if days == 1 else 's'}"
+    if length >= timedelta(days=2):
+        return f"{length / timedelta(days=1):.1f} days"
+    hours = max(1, round(length / HOUR))
+    return f"{hours} hour{'' if hours == 1 else 's'}"

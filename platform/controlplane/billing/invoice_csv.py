@@ -1,0 +1,58 @@
+"""An invoice as CSV (RFC 4180), for spreadsheets. Pure."""
+
+import csv
+import io
+
+from controlplane.billing.invoices import InvoiceView
+
+HEADER = (
+    "invoice",
+    "state",
+    "tenant",
+    "month",
+    "position",
+    "cluster",
+    "direction",
+    "topic",
+    "price_valid_from",
+    "messages",
+    "bytes",
+    "billed_units",
+    "rate",
+    "exact_amount",
+    "amount",
+    "currency",
+)
+
+
+def invoice_csv(invoice: InvoiceView) -> str:
+    """Return a header, a line for each line, and the total as the last: its position is empty."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(HEADER)
+    head = [invoice.number or "", invoice.state, _text(invoice.tenant_name), str(invoice.month)]
+    for line in invoice.lines:
+        writer.writerow(
+            [
+                *head,
+                line.position,
+                _text(line.cluster_name),
+                line.direction,
+                _text(line.topic),
+                line.price.valid_from.isoformat(),
+                line.messages,
+                line.bytes,
+                line.billed_units,
+                format(line.rate.normalize(), "f"),
+                line.exact_amount,
+                line.amount,
+                invoice.currency,
+            ]
+        )
+    writer.writerow([*head, *[""] * 10, invoice.total, invoice.currency])
+    return out.getvalue()
+
+
+def _text(value: str) -> str:
+    """Text that no spreadsheet takes for a formula: names are typed by tenants."""
+    return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

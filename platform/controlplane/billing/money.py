@@ -1,0 +1,37 @@
+"""Amounts: exact while they are counted, rounded once, half up, to the cent of an invoice line. Pure."""
+
+from collections.abc import Iterable
+from decimal import ROUND_HALF_UP, Decimal
+
+CENT = Decimal("0.01")
+ZERO = Decimal(0)
+
+# Currencies of two decimals: what is rounded to the cent must have cents.
+CURRENCIES: tuple[str, ...] = (
+    *("AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "ILS", "INR"),
+    *("MXN", "NOK", "NZD", "PLN", "RON", "SEK", "SGD", "THB", "TRY", "TWD", "USD", "ZAR"),
+)
+
+THRESHOLDS_PERCENT = (50, 80, 100)
+
+
+def to_cents(amount: Decimal) -> Decimal:
+    """Return the amount rounded half up to two decimals."""
+    return amount.quantize(CENT, rounding=ROUND_HALF_UP)
+
+
+def total_of(lines: Iterable[Decimal]) -> Decimal:
+    """Return the sum of rounded lines: it is the total, and not rounded again."""
+    return sum(lines, start=Decimal("0.00"))
+
+
+def thresholds_reached(spent: Decimal, budget: Decimal) -> tuple[int, ...]:
+    """Return which of 50, 80 and 100 % of the budget were reached, rising; raises ValueError unless budget > 0."""
+    if budget <= 0:
+        raise ValueError("a budget is above 0")
+    return tuple(percent for percent in THRESHOLDS_PERCENT if spent * 100 >= budget * percent)
+
+
+def percent_of(spent: Decimal, budget: Decimal) -> int:
+    """Return how much of the budget is spent, in whole percent rounded down: 100 means that it is reached."""
+    return int(spent * 100 // budget)

@@ -1,0 +1,152 @@
+"""REST: consumer lag of a cluster, live and as history; runs of the jobs, for operators."""
+
+import uuid
+from datetime import timedelta
+from typing import ClassVar
+from urllib.parse import urlencode
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.accounts.operator_api import OperatorApi
+from controlplane.clusters.api_base import ClusterApi
+from controlplane.common.idempotency import idempotent
+from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.insight.live import group_names
+from controlplane.insight.models import Job
+from controlplane.insight.outlook import group_outlook, group_outlooks
+from controlplane.insight.selectors import counted, job_run_get, job_run_list, lag_history
+from controlplane.insight.serializers import (
+    GroupLagDetailSerializer,
+    GroupLagPageSerializer,
+    GroupLagSerializer,
+    JobRunCreateSerializer,
+    JobRunSerializer,
+    LagHistoryQuerySerializer,
+    LagHistorySerializer,
+)
+from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_retry
+
+_PAGE = [
+    OpenApiParameter("limit", int, description="1 to 200 groups."),
+    OpenApiParameter("cursor", str, description="From `next`."),
+]
+
+
+class GroupLagListApi(ClusterApi):
+    """Consumer groups with their lag."""
+
+    permissions: ClassVar = {"GET": "lag.view"}
+
+    @extend_schema(operation_id="lag_list", parameters=_PAGE, responses=GroupLagPageSerializer, tags=["lag"])
+    def get(self, request: Request, tenant: str, cluster: str) -> Response:
+        """List the groups by name, with their lag as the brokers tell it now and the outlook that Spark counted."""
+        limit = self.pagination_class().get_page_size(request)
+        after = request.query_params.get("cursor", "")
+        names = [name for name in group_names(self.cluster) if name > after]
+        outlooks = group_outlooks(self.cluster, names[:limit])
+        following = None
+        if len(names) > limit:
+            query = urlencode({"cursor": names[limit - 1], "limit": limit})
+            following = f"{request.build_absolute_uri(request.path)}?{query}"
+        results = GroupLagSerializer(outlooks, many=True).data
+        return Response({"results": results, "next": following, "previous": None})
+
+
+class GroupLagDetailApi(ClusterApi):
+    """One group's lag."""
+
+    permissions: ClassVar = {"GET": "lag.view"}
+
+    @extend_schema(operation_id="lag_get", responses=GroupLagDetailSerializer, tags=["lag"])
+    def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Return the group's lag, queue by queue, as the brokers tell it now."""
+        return Response(GroupLagDetailSerializer(group_outlook(self.cluster, group)).data)
+
+
+class LagHistoryApi(ClusterApi):
+    """A group's history on one topic."""
+
+    permissions: ClassVar = {"GET": "lag.view"}
+
+    @extend_schema(
+        operation_id="lag_history", parameters=[LagHistoryQuerySerializer], responses=LagHistorySerializer, tags=["lag"]
+    )
+    def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Return the windows that Spark counted, over all queues and queue by queue, oldest first."""
+        query = LagHistoryQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        until = query.validated_data.get("until") or timezone.now()
+        since = query.validated_data.get("since") or until - timedelta(days=1)
+        topic = query.validated_data["topic"]
+        history = lag_history(self.cluster, group, topic, since, until)
+        data = {
+            "group": group,
+            "topic": topic,
+            "since": since,
+            "until": until,
+            "counted_until": counted(Job.LAG_ANALYTICS).until,
+            "windows": history.whole,
+            "queues": [
+                {"broker": broker, "queue_id": queue_id, "windows": windows}
+                for (broker, queue_id), windows in history.queues.items()
+            ],
+        }
+        return Response(LagHistorySerializer(data).data)
+
+
+class JobRunListApi(OperatorApi):
+    """Runs of Spark's jobs."""
+
+    pagination_class: type[CursorPagination] = NewestFirst
+
+    @extend_schema(operation_id="job_run_list", responses=JobRunSerializer(many=True), tags=["operator"])
+    def get(self, request: Request) -> Response:
+        """List the runs, newest first."""
+        return paginated(self, request, job_run_list(), JobRunSerializer)
+
+    @extend_schema(
+        operation_id="job_run_queue",
+        request=JobRunCreateSerializer,
+        responses={202: JobRunSerializer},
+        tags=["operator"],
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Queue a run, or a backfill of a range."""
+        form = JobRunCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        run = job_run_queue(actor=self.actor, **form.validated_data)
+        return Response(JobRunSerializer(run).data, status=202, headers={"Location": run.path})
+
+
+class JobRunDetailApi(OperatorApi):
+    """One run."""
+
+    @extend_schema(operation_id="job_run_get", responses=JobRunSerializer, tags=["operator"])
+    def get(self, request: Request, run_id: uuid.UUID) -> Response:
+        """Return the run."""
+        return Response(JobRunSerializer(job_run_get(run_id)).data)
+
+
+class JobRunRetryApi(OperatorApi):
+    """A run that failed, again."""
+
+    @extend_schema(operation_id="job_run_retry", request=None, responses={202: JobRunSerializer}, tags=["operator"])
+    @idempotent
+    def post(self, request: Request, run_id: uuid.UUID) -> Response:
+        """Queue the same again, as a new run."""
+        run = job_run_retry(actor=self.actor, run=job_run_get(run_id))
+        return Response(JobRunSerializer(run).data, status=202, headers={"Location": run.path})
+
+
+class JobRunAcknowledgeApi(OperatorApi):
+    """A failure that was seen."""
+
+    @extend_schema(operation_id="job_run_acknowledge", request=None, responses=JobRunSerializer, tags=["operator"])
+    @idempotent
+    def post(self, request: Request, run_id: uuid.UUID) -> Response:
+        """Take the failure out of the operators' banner."""
+        return Response(JobRunSerializer(job_run_acknowledge(actor=self.actor, run=job_run_get(run_id))).data)

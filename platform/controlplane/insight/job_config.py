@@ -1,0 +1,64 @@
+"""What a job is told: where the lake, the database and the clusters are, and which range it is about."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster, ClusterState, Credential
+from controlplane.clusters.secrets import secret_decrypt
+from controlplane.insight.models import Job, JobRun
+
+# A deleted cluster's last hours are still billed, and counted again when somebody asks for them.
+_DELETED_FOR_MAX = timedelta(days=400)
+
+
+def config_of(run: JobRun) -> dict[str, Any]:
+    """Return the configuration file's content. It holds secrets: write it where only the job can read it."""
+    asked = None
+    if run.is_backfill and run.range_from is not None and run.range_to is not None:
+        asked = {"from": run.range_from.isoformat(), "to": run.range_to.isoformat()}
+    database = connection.settings_dict
+    return {
+        "run_id": str(run.pk),
+        "job": run.job,
+        "master": settings.HIGHWATER_SPARK_MASTER,
+        "lake": settings.HIGHWATER_LAKE,
+        "checkpoints": settings.HIGHWATER_CHECKPOINTS,
+        "database": {
+            "host": database["HOST"] or "127.0.0.1",
+            "port": int(database["PORT"] or 5432),
+            "name": database["NAME"],
+            "user": database["USER"],
+            "password": database["PASSWORD"],
+        },
+        "range": asked,
+        "late_window_hours": settings.HIGHWATER_LATE_WINDOW_HOURS,
+        "spark": dict(settings.HIGHWATER_SPARK_CONF),
+        "clusters": [_cluster(cluster) for cluster in _clusters(run.job)],
+    }
+
+
+def _clusters(job: str) -> list[Cluster]:
+    clusters = Cluster.objects.prefetch_related("name_servers").order_by("created_at", "pk")
+    if job == Job.INGEST:
+        return list(clusters.filter(state=ClusterState.RUNNING))
+    since = timezone.now() - _DELETED_FOR_MAX
+    return list(clusters.exclude(state=ClusterState.DELETED, deleted_at__lt=since))
+
+
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    control = Credential.objects.filter(cluster=cluster, is_control=True).first()
+    is_running = cluster.is_running and control is not None
+    return {
+        "cluster_id": str(cluster.pk),
+        "tenant_id": str(cluster.tenant_id),
+        "cluster_name": cluster.slug,
+        # Empty for a cluster that does not run: there is nobody to ask, only the lake.
+        "namesrv_addr": cluster.namesrv_addr if is_running else "",
+        "access_key": control.access_key if is_running and control is not None else "",
+        "secret_key": secret_decrypt(control.secret_encrypted) if is_running and control is not None else "",
+        "retention_hours": settings.HIGHWATER_RETENTION_HOURS,
+    }

@@ -1,0 +1,48 @@
+"""One run of a job at a time, wherever workers are: PostgreSQL's advisory locks, held by a connection of their own.
+
+Whoever dies lets go, as the connection ends with the process. So a run that says it is running while its job's lock is free
+has lost its worker.
+"""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+_CLASS = 0x4857  # "HW": apart from whoever else locks in this database
+
+
+class JobLock:
+    """A lock that is held."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self._connection = connection
+
+    def is_held(self) -> bool:
+        """Ask the server; False when the connection, and with it the lock, is lost."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("select 1")
+        except DatabaseError:
+            return False
+        return True
+
+
+@contextmanager
+def job_lock(job: str) -> Iterator[JobLock | None]:
+    """Hold the job's lock for the length of the block; None when somebody else does."""
+    connection = connections.create_connection("default")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select pg_try_advisory_lock(%s, %s)", [_CLASS, _key(job)])
+            row = cursor.fetchone()
+        yield JobLock(connection) if row is not None and row[0] else None
+    finally:
+        connection.close()
+
+
+def _key(job: str) -> int:
+    number = zlib.crc32(job.encode("ascii"))
+    return number - 2**32 if number >= 2**31 else number

@@ -1,0 +1,161 @@
+"""A job as a process of its own: its configuration goes in by a file that only we can read, its result comes out by another."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils.dateparse import parse_datetime
+
+from controlplane.insight import leash
+from controlplane.insight.locks import JobLock
+
+_POLL_S = 0.5
+_LOCK_CHECK_S = 5.0
+_ERROR_CHARACTERS_MAX = 4000
+_SECRET_NAMES = ("password", "secret_key")
+# What the job must not see: it has the database's address in its configuration.
+_HIDDEN = ("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL", "EMAIL_URL")
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a run ended. Unknown is None; `error` is empty for a run that completed."""
+
+    completed: bool
+    error: str = ""
+    rows_in: int | None = None
+    rows_out: int | None = None
+    rows_quarantined: int | None = None
+    range_from: datetime | None = None
+    range_to: datetime | None = None
+
+
+def run_job(job: str, config: dict[str, Any], lock: JobLock) -> JobResult:
+    """Run `python -m spark_etl.jobs.<job>` to its end, and return its result. Its files are removed afterwards.
+
+    It is ended when it takes longer than HIGHWATER_JOB_TIMEOUT_S, or when the job's lock is lost.
+    """
+    folder = Path(settings.HIGHWATER_STATE_DIR) / "jobs" / str(config["run_id"])
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        _write_private(folder / "config.json", json.dumps(config))
+        status, cause = _run(job, folder, lock)
+        tail = _tail(folder / "log", _secrets(config))
+        return result_of(folder / "result.json", status, cause, tail)
+    finally:
+        shutil.rmtree(folder)
+
+
+def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
+    """Return the result that a process left; `cause` says why we ended it, if we did. What it wrote is not trusted."""
+    if cause:
+        return JobResult(False, cause)
+    try:
+        answer: Any = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return JobResult(False, f"It ended with status {status} and left no result.\n{tail}".strip())
+    except ValueError as error:
+        return JobResult(False, f"Its result can't be read: {error}")
+    if not isinstance(answer, dict):
+        return JobResult(False, "Its result is no JSON object.")
+    completed = status == 0 and answer.get("state") == "completed"
+    told = str(answer.get("error") or "")
+    return JobResult(
+        completed=completed,
+        error="" if completed else (told or f"It ended with status {status}.\n{tail}")[:_ERROR_CHARACTERS_MAX].strip(),
+        rows_in=_count(answer.get("rows_in")),
+        rows_out=_count(answer.get("rows_out")),
+        rows_quarantined=_count(answer.get("rows_quarantined")),
+        range_from=_moment(answer.get("range_from")),
+        range_to=_moment(answer.get("range_to")),
+    )
+
+
+def _run(job: str, folder: Path, lock: JobLock) -> tuple[int, str]:
+    files = ["--config", str(folder / "config.json"), "--result", str(folder / "result.json")]
+    # By its path and isolated (-I), so that it starts without importing the control plane.
+    command = [sys.executable, "-I", leash.__file__, *settings.HIGHWATER_JOB_COMMAND, f"spark_etl.jobs.{job}", *files]
+    environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=settings.ROOT_DIR,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    try:
+        cause = _wait(process, lock)
+    finally:
+        process.stdin.close()  # the leash: whatever still runs ends
+    return process.wait(), cause
+
+
+def _wait(process: subprocess.Popen[bytes], lock: JobLock) -> str:
+    """Wait for its end; return why it must end before that, if it must."""
+    started = checked = time.monotonic()
+    while True:
+        try:
+            process.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            return ""
+        now = time.monotonic()
+        if now - started > settings.HIGHWATER_JOB_TIMEOUT_S:
+            return f"It took longer than {settings.HIGHWATER_JOB_TIMEOUT_S} s, and was ended."
+        if now - checked > _LOCK_CHECK_S:
+            if not lock.is_held():
+                return "The connection to the database was lost, and with it the job's lock; the job was ended."
+            checked = now
+
+
+def _write_private(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _tail(log: Path, secrets: list[str]) -> str:
+    with log.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _ERROR_CHARACTERS_MAX))
+        text = file.read().decode("utf-8", errors="replace").replace("\x00", "")
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    # Without the first characters: a secret that the cut went through would not have been found.
+    return text[-_ERROR_CHARACTERS_MAX + 200 :]
+
+
+def _secrets(value: Any) -> list[str]:
+    """Every secret of the configuration, so that none gets into the row of a run that failed."""
+    if isinstance(value, dict):
+        own = [text for name, text in value.items() if name in _SECRET_NAMES and isinstance(text, str) and text]
+        return own + [secret for inner in value.values() for secret in _secrets(inner)]
+    if isinstance(value, list):
+        return [secret for inner in value for secret in _secrets(inner)]
+    return []
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+
+
+def _moment(value: Any) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = parse_datetime(value)
+    except ValueError:
+        return None
+    return moment if moment is not None and moment.tzinfo is not None else None

@@ -1,0 +1,102 @@
+"""Reads: runs of the jobs, how far they counted, and the history of lag."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Max, Min, QuerySet
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster
+from controlplane.common.errors import InvalidInput, NotFound
+from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
+
+HISTORY_DAYS_MAX = 30
+# A chart has no more points than pixels; a longer history than this is asked for in parts.
+HISTORY_WINDOWS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How far a job has counted: [since, until); None when it never completed. `finished_at` is its last completion."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    finished_at: datetime | None = None
+
+
+def counted(job: Job) -> Counted:
+    """Return what the job's completed runs cover."""
+    found = JobRun.objects.filter(job=job, state=JobRunState.COMPLETED).aggregate(
+        since=Min("range_from"), until=Max("range_to"), finished_at=Max("finished_at")
+    )
+    return Counted(**found)
+
+
+def job_run_list() -> QuerySet[JobRun]:
+    """Return all runs. For operators only: ask `operator_require` first."""
+    return JobRun.objects.all()
+
+
+def job_run_get(run_id: uuid.UUID) -> JobRun:
+    """Return one run; raises NotFound."""
+    run = JobRun.objects.filter(pk=run_id).select_related("retry_of").first()
+    if run is None:
+        raise NotFound("There is no such run.")
+    return run
+
+
+def failures_open() -> list[JobRun]:
+    """Return the failed runs that an operator has to look at: not acknowledged, and no later run of the job completed."""
+    failed = list(JobRun.objects.filter(state=JobRunState.FAILED, acknowledged_at=None).order_by("-created_at")[:50])
+    if not failed:
+        return []
+    completed = dict(
+        JobRun.objects.filter(state=JobRunState.COMPLETED, is_backfill=False)
+        .values_list("job")
+        .annotate(latest=Max("created_at"))
+    )
+    return [run for run in failed if run.is_backfill or run.job not in completed or completed[run.job] < run.created_at]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHistory:
+    """A group's lag on one topic, oldest first: `whole` over all queues, `queues` by (broker, queue id)."""
+
+    whole: list[LagWindow]
+    queues: dict[tuple[str, int], list[LagWindow]]
+
+
+def lag_latest(cluster: Cluster, within: timedelta = timedelta(hours=1)) -> dict[tuple[str, str], LagWindow]:
+    """Return the newest window of each (group, topic) over all queues, no older than `within`."""
+    windows = LagWindow.objects.filter(
+        cluster=cluster, queue_id=-1, window_start__gte=timezone.now() - within
+    ).order_by("consumer_group", "topic", "-window_start")
+    return {(window.consumer_group, window.topic): window for window in windows.distinct("consumer_group", "topic")}
+
+
+def lag_topics(cluster: Cluster, group: str) -> list[str]:
+    """Return the topics of which the group has a history, sorted."""
+    windows = LagWindow.objects.filter(cluster=cluster, consumer_group=group)
+    return sorted(windows.values_list("topic", flat=True).distinct())
+
+
+def lag_history(cluster: Cluster, group: str, topic: str, since: datetime, until: datetime) -> GroupHistory:
+    """Return the windows that begin in [since, until), which is at most 30 days.
+
+    Raises InvalidInput for a bad range, or one that has more than 2000 windows for each queue.
+    """
+    if until <= since:
+        raise InvalidInput.for_field("until", "The range ends after it begins.", "invalid_range")
+    if until - since > timedelta(days=HISTORY_DAYS_MAX):
+        raise InvalidInput.for_field("since", f"At most {HISTORY_DAYS_MAX} days at once.", "too_long")
+    windows = LagWindow.objects.filter(
+        cluster=cluster, consumer_group=group, topic=topic, window_start__gte=since, window_start__lt=until
+    )
+    whole = list(windows.filter(queue_id=-1).order_by("window_start")[: HISTORY_WINDOWS_MAX + 1])
+    if len(whole) > HISTORY_WINDOWS_MAX:
+        raise InvalidInput.for_field("since", "The range holds too many windows: ask for a part of it.", "too_long")
+    queues: dict[tuple[str, int], list[LagWindow]] = {}
+    for window in windows.exclude(queue_id=-1).order_by("broker", "queue_id", "window_start"):
+        queues.setdefault((window.broker, window.queue_id), []).append(window)
+    return GroupHistory(whole, queues)

@@ -1,0 +1,152 @@
+"""Shapes of the lag and the job API. 64-bit numbers are strings; unknown is null."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.failover.serializers import Offset
+from controlplane.insight.models import DrainState, Job, JobRunState
+from controlplane.topics.selectors import LiveState
+
+Shape = serializers.Serializer[Any]
+
+
+class LagWarningSerializer(Shape):
+    """A warning in words."""
+
+    code = serializers.ChoiceField(choices=["stuck", "loses_data", "never_drains", "skewed"])
+    severity = serializers.ChoiceField(choices=["bad", "warn"])
+    sentence = serializers.CharField()
+
+
+class LagWindowSerializer(Shape):
+    """The lag in one window of time, as Spark counted it. `queue_id` -1 and an empty broker: over all queues."""
+
+    topic = serializers.CharField()
+    broker = serializers.CharField(allow_blank=True)
+    queue_id = serializers.IntegerField()
+    window_start = serializers.DateTimeField()
+    window_seconds = serializers.IntegerField()
+    samples = serializers.IntegerField()
+    lag_messages_p50 = Offset()
+    lag_messages_p95 = Offset()
+    lag_messages_p99 = Offset()
+    lag_messages_max = Offset()
+    lag_messages_last = Offset()
+    lag_ms_p50 = Offset()
+    lag_ms_p95 = Offset()
+    lag_ms_p99 = Offset()
+    lag_ms_max = Offset()
+    lag_ms_last = Offset()
+    trend_per_second = serializers.FloatField(allow_null=True, help_text="messages; above 0 the lag grows")
+    drain_state = serializers.ChoiceField(choices=DrainState.choices)
+    drain_seconds = serializers.FloatField(allow_null=True)
+    skew = serializers.FloatField(allow_null=True, help_text="highest lag over the mean of the queues")
+    stuck = serializers.BooleanField()
+    loses_data_at = serializers.DateTimeField(allow_null=True)
+
+
+class TopicOutlookSerializer(LagWindowSerializer):
+    """The newest window of a topic, with what to know about it."""
+
+    warnings = LagWarningSerializer(many=True)
+
+
+class GroupLagSerializer(Shape):
+    """A group's lag now, over all its queues, and the newest windows that Spark counted."""
+
+    group = serializers.CharField()
+    state = serializers.ChoiceField(choices=[state.value for state in LiveState])
+    message = serializers.CharField(allow_blank=True, help_text="why the numbers are not known")
+    as_of = serializers.DateTimeField()
+    topics = serializers.ListField(child=serializers.CharField())
+    lag_messages = Offset()
+    lag_ms = Offset(help_text="the age of the oldest message that waits")
+    skew = serializers.FloatField(allow_null=True)
+    consume_tps = serializers.FloatField(allow_null=True)
+    outlook = TopicOutlookSerializer(many=True)
+
+
+class QueueLagSerializer(Shape):
+    """One queue now."""
+
+    topic = serializers.CharField()
+    broker = serializers.CharField(source="broker_name")
+    queue_id = serializers.IntegerField()
+    consumer_offset = Offset()
+    max_offset = Offset()
+    lag_messages = Offset()
+    lag_ms = Offset()
+
+
+class GroupLagDetailSerializer(GroupLagSerializer):
+    """The same with each queue; null when they are not known."""
+
+    queues = QueueLagSerializer(many=True, allow_null=True)
+
+
+class GroupLagPageSerializer(Shape):
+    """A page of groups, by name."""
+
+    results = GroupLagSerializer(many=True)
+    next = serializers.CharField(allow_null=True)
+    previous = serializers.CharField(allow_null=True)
+
+
+class LagHistoryQuerySerializer(Shape):
+    """Which part of the history; by default the last 24 hours."""
+
+    topic = serializers.CharField(max_length=255)
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+
+
+class QueueHistorySerializer(Shape):
+    """One queue's windows, oldest first."""
+
+    broker = serializers.CharField(allow_blank=True)
+    queue_id = serializers.IntegerField()
+    windows = LagWindowSerializer(many=True)
+
+
+class LagHistorySerializer(Shape):
+    """A group's windows on one topic, oldest first. Where there is none, nothing is known."""
+
+    group = serializers.CharField()
+    topic = serializers.CharField()
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    counted_until = serializers.DateTimeField(allow_null=True)
+    windows = LagWindowSerializer(many=True)
+    queues = QueueHistorySerializer(many=True)
+
+
+class JobRunSerializer(Shape):
+    """A run of a job."""
+
+    id = serializers.UUIDField()
+    path = serializers.CharField()
+    job = serializers.ChoiceField(choices=Job.choices)
+    state = serializers.ChoiceField(choices=JobRunState.choices)
+    is_backfill = serializers.BooleanField()
+    range_from = serializers.DateTimeField(allow_null=True)
+    range_to = serializers.DateTimeField(allow_null=True)
+    rows_in = Offset()
+    rows_out = Offset()
+    rows_quarantined = Offset()
+    error = serializers.CharField(allow_blank=True)
+    attempt = serializers.IntegerField()
+    retry_of = serializers.UUIDField(source="retry_of_id", allow_null=True)
+    requested_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
+
+
+class JobRunCreateSerializer(Shape):
+    """Which job to run; with a range it is a backfill of [range_from, range_to)."""
+
+    job = serializers.ChoiceField(choices=Job.choices)
+    range_from = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    range_to = serializers.DateTimeField(required=False, allow_null=True, default=None)

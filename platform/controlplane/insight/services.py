@@ -1,0 +1,226 @@
+"""Writes: runs of the jobs. A run is a row; workers take it from there.
+
+`jobs_dispatch` (beat) is what keeps them going: it marks runs that lost their worker, adds those that are due, and enqueues what
+waits. A lost message costs time only.
+"""
+
+import uuid
+from datetime import datetime, timedelta
+
+from celery import current_app
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor, SystemActor, actor_label
+from controlplane.accounts.operators import operator_addresses, operator_require
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.logging import get_logger
+from controlplane.insight.availability import jobs_problem
+from controlplane.insight.job_config import config_of
+from controlplane.insight.locks import job_lock
+from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
+from controlplane.insight.process import JobResult, run_job
+
+_log = get_logger("controlplane.insight")
+
+SCHEDULE = SystemActor("schedule")
+RUN_TASK = "insight.job_run"
+ALERT_TASK = "insight.job_run_alert"
+# A task that nobody took in this time is sent again; taking it twice is harmless.
+RUN_TASK_EXPIRES_S = 30
+BACKFILL_DAYS_MAX = 400
+
+
+def job_run_queue(
+    *, actor: Actor, job: str, range_from: datetime | None = None, range_to: datetime | None = None
+) -> JobRun:
+    """Queue a run; with a range it is a backfill of [range_from, range_to).
+
+    Raises InvalidInput for an unknown job or a bad range.
+    """
+    operator_require(actor)
+    if job not in Job.values:
+        raise InvalidInput.for_field("job", f"Use one of {', '.join(Job.values)}.", "invalid_choice")
+    _range_check(job, range_from, range_to)
+    return _queue(actor, job, range_from, range_to)
+
+
+def job_run_retry(*, actor: Actor, run: JobRun) -> JobRun:
+    """Queue the same again. Raises Conflict unless the run has failed."""
+    operator_require(actor)
+    if run.state != JobRunState.FAILED:
+        raise Conflict(f"The run is {run.state}; only one that failed is retried.", code="not_failed")
+    with transaction.atomic():
+        JobRun.objects.filter(pk=run.pk, acknowledged_at=None).update(acknowledged_at=timezone.now())
+        asked = (run.range_from, run.range_to) if run.is_backfill else (None, None)
+        return _queue(actor, run.job, *asked, attempt=run.attempt + 1, retry_of=run)
+
+
+def job_run_acknowledge(*, actor: Actor, run: JobRun) -> JobRun:
+    """Take a failure out of the operators' banner. Twice is harmless; raises Conflict unless the run has failed."""
+    operator_require(actor)
+    if run.state != JobRunState.FAILED:
+        raise Conflict(f"The run is {run.state}; there is nothing to acknowledge.", code="not_failed")
+    with transaction.atomic():
+        if JobRun.objects.filter(pk=run.pk, acknowledged_at=None).update(acknowledged_at=timezone.now()) == 1:
+            audit_event_record(actor=actor, action="job_run.acknowledge", resource=run.path)
+    run.refresh_from_db()
+    return run
+
+
+def job_run_execute(run_id: uuid.UUID) -> str:
+    """Run it if it is this worker's to run; returns how that ended, for the worker's log."""
+    run = JobRun.objects.filter(pk=run_id, state=JobRunState.QUEUED).first()
+    if run is None:
+        return "not queued"
+    with job_lock(run.job) as lock:
+        if lock is None:
+            return "busy"
+        job_runs_mark_lost(run.job)
+        now = timezone.now()
+        taken = JobRun.objects.filter(pk=run.pk, state=JobRunState.QUEUED).update(
+            state=JobRunState.RUNNING, started_at=now, updated_at=now
+        )
+        if taken != 1:
+            return "taken"
+        try:
+            result = run_job(run.job, config_of(run), lock)
+        except BaseException as error:  # whatever it was, the row must not stay running; the error goes on
+            _finish(run, JobResult(False, f"The worker could not run it: {type(error).__name__}: {error}"))
+            raise
+        _finish(run, result)
+    return "completed" if result.completed else "failed"
+
+
+def job_runs_mark_lost(job: str) -> int:
+    """Mark as failed what claims to run. Call it while holding the job's lock: whoever ran it has lost it."""
+    lost = JobRun.objects.filter(job=job, state=JobRunState.RUNNING)
+    for run in lost:
+        _finish(run, JobResult(False, "Its worker was lost while it ran. What it had written counts once: retry it."))
+    return len(lost)
+
+
+def jobs_dispatch() -> int:
+    """Mark lost runs, add due ones, enqueue what waits; returns how many were enqueued."""
+    for job in JobRun.objects.filter(state=JobRunState.RUNNING).values_list("job", flat=True).distinct():
+        with job_lock(job) as lock:
+            if lock is not None:
+                job_runs_mark_lost(job)
+    if not jobs_problem():
+        for job, seconds in settings.HIGHWATER_JOB_INTERVALS_S.items():
+            _queue_if_due(job, timedelta(seconds=seconds))
+    waiting = JobRun.objects.filter(state=JobRunState.QUEUED).order_by("created_at")
+    enqueued = set()
+    for run in waiting:
+        if run.job not in enqueued:
+            enqueued.add(run.job)
+            current_app.send_task(RUN_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S)
+    for run in JobRun.objects.filter(state=JobRunState.FAILED, alerted_at=None):
+        current_app.send_task(ALERT_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S)
+    return len(enqueued)
+
+
+def job_run_alert(run_id: uuid.UUID) -> bool:
+    """Mail the operators that a run failed, once; returns whether this call did."""
+    now = timezone.now()
+    if JobRun.objects.filter(pk=run_id, state=JobRunState.FAILED, alerted_at=None).update(alerted_at=now) != 1:
+        return False
+    run = JobRun.objects.get(pk=run_id)
+    addresses = operator_addresses()
+    if not addresses:
+        _log.warning("a job failed, and there is no operator to be told", job=run.job, error=run.error[:200])
+        return False
+    text = (
+        f"The job {run.job} failed (attempt {run.attempt}).\n\n{run.error}\n\n"
+        f"Look at it, and retry it: {settings.HIGHWATER_PUBLIC_URL}/operator/jobs/{run.pk}/\n"
+    )
+    try:
+        send_mail(f"[Highwater] The job {run.job} failed", text, None, addresses)
+    except OSError:  # no mail server now: the next dispatch tries again
+        JobRun.objects.filter(pk=run_id).update(alerted_at=None)
+        raise
+    return True
+
+
+def lag_windows_expire() -> int:
+    """Delete lag windows that are older than HIGHWATER_LAG_HISTORY_DAYS; returns how many."""
+    oldest = timezone.now() - timedelta(days=settings.HIGHWATER_LAG_HISTORY_DAYS)
+    return LagWindow.objects.filter(window_start__lt=oldest).delete()[0]
+
+
+def _queue(
+    actor: Actor,
+    job: str,
+    range_from: datetime | None,
+    range_to: datetime | None,
+    *,
+    attempt: int = 1,
+    retry_of: JobRun | None = None,
+) -> JobRun:
+    with transaction.atomic():
+        run = JobRun.objects.create(
+            job=job,
+            range_from=range_from,
+            range_to=range_to,
+            is_backfill=range_from is not None,
+            requested_by=actor_label(actor),
+            attempt=attempt,
+            retry_of=retry_of,
+        )
+        if actor != SCHEDULE:
+            audit_event_record(actor=actor, action="job_run.queue", resource=run.path, details={"job": job})
+        transaction.on_commit(
+            lambda: current_app.send_task(RUN_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S), robust=True
+        )
+    return run
+
+
+def _queue_if_due(job: str, interval: timedelta) -> None:
+    """Queue a scheduled run unless one waits or runs, or the last began less than the interval ago."""
+    runs = JobRun.objects.filter(job=job)
+    if runs.filter(state__in=(JobRunState.QUEUED, JobRunState.RUNNING), is_backfill=False).exists():
+        return
+    if runs.filter(is_backfill=False, created_at__gt=timezone.now() - interval).exists():
+        return
+    _queue(SCHEDULE, job, None, None)
+
+
+def _finish(run: JobRun, result: JobResult) -> None:
+    now = timezone.now()
+    values = {
+        "state": JobRunState.COMPLETED if result.completed else JobRunState.FAILED,
+        "finished_at": now,
+        "updated_at": now,
+        "error": result.error.replace("\x00", ""),
+        "rows_in": result.rows_in,
+        "rows_out": result.rows_out,
+        "rows_quarantined": result.rows_quarantined,
+    }
+    if result.range_from is not None and result.range_to is not None and result.range_from <= result.range_to:
+        values |= {"range_from": result.range_from, "range_to": result.range_to}
+    if JobRun.objects.filter(pk=run.pk, state=JobRunState.RUNNING).update(**values) == 1 and not result.completed:
+        _log.warning("a job failed", job=run.job, run=str(run.pk), error=result.error[:200])
+        transaction.on_commit(
+            lambda: current_app.send_task(ALERT_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S), robust=True
+        )
+
+
+def _range_check(job: str, range_from: datetime | None, range_to: datetime | None) -> None:
+    if (range_from is None) != (range_to is None):
+        missing = "range_from" if range_from is None else "range_to"
+        raise InvalidInput.for_field(missing, "A backfill needs both ends of its range.", "required")
+    if range_from is None or range_to is None:
+        return
+    if job == Job.INGEST:
+        raise InvalidInput.for_field(
+            "range_from", "Ingest has no range: it goes on where it stopped, and reads each record once.", "no_range"
+        )
+    if range_to <= range_from:
+        raise InvalidInput.for_field("range_to", "The range ends after it begins.", "invalid_range")
+    if range_from > timezone.now():
+        raise InvalidInput.for_field("range_from", "The range begins in the past.", "invalid_range")
+    if range_to - range_from > timedelta(days=BACKFILL_DAYS_MAX):
+        raise InvalidInput.for_field("range_to", f"At most {BACKFILL_DAYS_MAX} days at once.", "too_long")

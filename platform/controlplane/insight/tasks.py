@@ -1,0 +1,37 @@
+"""Celery's side of insight. Jobs run in a queue of their own, `jobs`: a long one keeps nobody else waiting."""
+
+import uuid
+
+from celery import shared_task
+from django.conf import settings
+
+from controlplane.insight import services
+
+
+@shared_task(name="insight.jobs_dispatch")
+def jobs_dispatch_task() -> int:
+    """Mark lost runs, add due ones, enqueue what waits."""
+    return services.jobs_dispatch()
+
+
+@shared_task(
+    name=services.RUN_TASK,
+    # The process is ended before these; they end a worker that could not do so.
+    soft_time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + 60,
+    time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + 120,
+)
+def job_run_task(run_id: str) -> str:
+    """Run a job as a process of its own."""
+    return services.job_run_execute(uuid.UUID(run_id))
+
+
+@shared_task(name=services.ALERT_TASK)
+def job_run_alert_task(run_id: str) -> bool:
+    """Mail the operators that a run failed."""
+    return services.job_run_alert(uuid.UUID(run_id))
+
+
+@shared_task(name="insight.lag_windows_expire")
+def lag_windows_expire_task() -> int:
+    """Delete old lag windows."""
+    return services.lag_windows_expire()

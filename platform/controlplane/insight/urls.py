@@ -1,0 +1,33 @@
+"""Addresses of the lag and the job API, below /api/v1/."""
+
+from django.urls import path, register_converter
+
+from controlplane.insight import apis
+
+
+class GroupNameConverter:
+    """A consumer group's name in an address. `%` and `|` come percent-encoded, and are decoded before this matches."""
+
+    regex = r"[%|a-zA-Z0-9_-]{1,255}"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+register_converter(GroupNameConverter, "consumer_group")
+
+_LAG = "tenants/<slug:tenant>/clusters/<slug:cluster>/lag/"
+_RUN = "operator/job-runs/<uuid:run_id>/"
+
+urlpatterns = [
+    path(_LAG, apis.GroupLagListApi.as_view(), name="lag-list"),
+    path(f"{_LAG}<consumer_group:group>/", apis.GroupLagDetailApi.as_view(), name="lag-detail"),
+    path(f"{_LAG}<consumer_group:group>/history/", apis.LagHistoryApi.as_view(), name="lag-history"),
+    path("operator/job-runs/", apis.JobRunListApi.as_view(), name="job-run-list"),
+    path(_RUN, apis.JobRunDetailApi.as_view(), name="job-run-detail"),
+    path(f"{_RUN}retry/", apis.JobRunRetryApi.as_view(), name="job-run-retry"),
+    path(f"{_RUN}acknowledge/", apis.JobRunAcknowledgeApi.as_view(), name="job-run-acknowledge"),
+]

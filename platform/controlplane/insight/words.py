@@ -1,0 +1,97 @@
+"""Lag in sentences. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.insight.models import DrainState, LagWindow
+
+
+@dataclass(frozen=True, slots=True)
+class LagWarning:
+    """A warning in words; `code` is `stuck`, `loses_data`, `never_drains` or `skewed`, `severity` `bad` or `warn`."""
+
+    code: str
+    severity: str
+    sentence: str
+
+
+SKEW_MUCH = 3.0
+_LEAST_LAG_FOR_SKEW = 100
+
+
+def warnings_of(window: LagWindow, now: datetime) -> list[LagWarning]:
+    """Return what an owner should know about this window, worst first."""
+    found = []
+    if window.loses_data_at is not None:
+        found.append(LagWarning("loses_data", "bad", _loses(window.loses_data_at, now)))
+    if window.stuck:
+        found.append(
+            LagWarning(
+                "stuck",
+                "bad",
+                "It is stuck: messages wait, and the group consumed none of them in the last window. "
+                "Look whether its consumers run, and at the first message that waits.",
+            )
+        )
+    if window.drain_state == DrainState.NEVER and not window.stuck:
+        found.append(
+            LagWarning(
+                "never_drains", "warn", "At the present rate it never catches up: more is sent than it consumes."
+            )
+        )
+    if window.skew is not None and window.skew >= SKEW_MUCH and window.lag_messages_last >= _LEAST_LAG_FOR_SKEW:
+        found.append(
+            LagWarning(
+                "skewed",
+                "warn",
+                f"The lag is uneven: the worst queue has {window.skew:.1f} times the mean. A consumer may be slow, or a key hot.",
+            )
+        )
+    return found
+
+
+def trend_words(per_second: float | None) -> str:
+    """Return the trend: `grows by 3.2 messages/s`; empty when not known."""
+    if per_second is None:
+        return ""
+    if abs(per_second) < 0.005:
+        return "steady"
+    amount = f"{abs(per_second):.2f}" if abs(per_second) < 10 else f"{abs(per_second):,.0f}"
+    return f"{'grows' if per_second > 0 else 'shrinks'} by {amount} messages/s"
+
+
+def drain_words(state: str, seconds: float | None) -> str:
+    """Return when the lag is gone: `nothing waits`, `in about 5 min`, `never`; empty when not known."""
+    if state == DrainState.DRAINED:
+        return "nothing waits"
+    if state == DrainState.NEVER:
+        return "never"
+    if state == DrainState.DRAINING and seconds is not None:
+        return f"in about {length_words(timedelta(seconds=seconds))}"
+    return ""
+
+
+def length_words(length: timedelta) -> str:
+    """Return a length of time in one or two units: `12 s`, `5 min`, `2 h 5 min`, `3 d 4 h`."""
+    seconds = max(0, round(length.total_seconds()))
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    for index, (size, name) in enumerate(units):
+        if seconds >= size:
+            first, rest = divmod(seconds, size)
+            if index + 1 < len(units) and index < 2:
+                second = rest // units[index + 1][0]
+                return f"{first} {name} {second} {units[index + 1][1]}" if second else f"{first} {name}"
+            return f"{first} {name}"
+    return "0 s"
+
+
+def _loses(at: datetime, now: datetime) -> str:
+    if at <= now:
+        return (
+            "It loses data now: retention deletes messages that the group has not consumed. "
+            "Speed it up, or keep messages for longer."
+        )
+    return (
+        f"It will lose data in about {length_words(at - now)}: then retention reaches messages that the group has not consumed. "
+        "Speed it up, or keep messages for longer."
+    )

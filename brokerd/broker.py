@@ -371,6 +371,7 @@ def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
         total_replicas=config.total_replicas,
         in_sync_replicas=config.in_sync_replicas,
         min_in_sync_replicas=config.min_in_sync_replicas,
+        auto_in_sync_replicas=config.enable_auto_in_sync_replicas,
         max_time_not_level_s=not_level_s,
         follower_timeout_s=max(not_level_s, 3 * config.ha_send_heartbeat_interval_ms / 1000),
         max_gap_bytes=config.ha_max_gap_not_in_sync_bytes,

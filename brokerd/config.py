@@ -144,6 +144,7 @@ class BrokerConfig:
     total_replicas: int = integer("totalReplicas", 1, at_least=1)
     in_sync_replicas: int = integer("inSyncReplicas", 1, at_least=1)
     min_in_sync_replicas: int = integer("minInSyncReplicas", 1, at_least=1)
+    enable_auto_in_sync_replicas: bool = boolean("enableAutoInSyncReplicas", False)
     enable_dleger_commit_log: bool = boolean("enableDLegerCommitLog", False)
     dleger_group: str = text("dLegerGroup", "")
     dleger_peers: str = text("dLegerPeers", "")

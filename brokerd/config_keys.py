@@ -35,7 +35,7 @@ _NAMES = """
     deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly disableCallbackExecutor
     disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery
-    enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
+    enableAsyncReput enableBatchPush enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction
     enableConnectionMetrics enableConsumeQueueExt enableCreateSysGroup enableDetailStat
     enableFastChannelEventProcess enableLagAndDlqMetrics enableLmq enableLmqStats

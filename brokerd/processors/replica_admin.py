@@ -56,7 +56,7 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         held_offset=replica.held_offset,
         confirm_offset=replica.confirm_offset,
         flush_disk_type=broker.config.flush_disk_type.value,
-        in_sync_replicas=settings.in_sync_replicas,
+        in_sync_replicas=settings.surely_held_by,
         min_in_sync_replicas=settings.min_in_sync_replicas,
         in_sync=[]
         if in_sync is None

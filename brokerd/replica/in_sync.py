@@ -62,6 +62,7 @@ class InSyncSet:
         own_durable_counts: bool,
         in_sync_replicas: int,
         min_in_sync_replicas: int,
+        auto_in_sync_replicas: bool = False,
         max_time_not_level_s: float,
         follower_timeout_s: float,
         confirm_offset: int,
@@ -72,12 +73,16 @@ class InSyncSet:
     ) -> None:
         """`own_durable_counts` says that held means durable (SYNC_FLUSH); otherwise it means appended.
 
+        `auto_in_sync_replicas` (enableAutoInSyncReplicas): with fewer in sync than inSyncReplicas these are enough, down to
+        minInSyncReplicas.
+
         The last three count in mode QUORUM: who counts, and where the record ends that began this epoch.
         """
         self._mode = mode
         self._durable_counts = own_durable_counts
         self._in_sync_replicas = in_sync_replicas
         self._min_in_sync_replicas = min_in_sync_replicas
+        self._auto_in_sync_replicas = auto_in_sync_replicas
         self._max_time_not_level_s = max_time_not_level_s
         self._follower_timeout_s = follower_timeout_s
         self._max_gap_bytes = max_gap_bytes  # haMaxGapNotInSync
@@ -163,9 +168,16 @@ class InSyncSet:
         """What may be answered to the sender of a record that ends there."""
         if self._mode is AckMode.LOCAL:
             return SendVerdict.SEND_OK if record_end_offset <= self._own_held else SendVerdict.WAIT
-        if self._mode is AckMode.SYNC and self.size < self._in_sync_replicas:
+        if self._mode is AckMode.SYNC and self.size < self._needed:
             return SendVerdict.SLAVE_NOT_AVAILABLE
         return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
+
+    @property
+    def _needed(self) -> int:
+        """How many replicas must be in sync for SEND_OK: RocketMQ's calcNeedAckNums."""
+        if self._auto_in_sync_replicas:
+            return max(self._min_in_sync_replicas, min(self._in_sync_replicas, self.size))
+        return self._in_sync_replicas
 
     def _keeps_up(self, follower: FollowerState, now_s: float) -> bool:
         return (

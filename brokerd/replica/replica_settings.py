@@ -25,6 +25,7 @@ class ReplicaSettings:
     total_replicas: int = 1  # of the group, as configured: a claim needs the agreement of all others
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
+    auto_in_sync_replicas: bool = False
     max_time_not_level_s: float = 15.0
     follower_timeout_s: float = 15.0
     max_gap_bytes: int = 256 * 1024 * 1024
@@ -33,6 +34,11 @@ class ReplicaSettings:
     peers: Mapping[int, str] = field(default_factory=dict)  # replica id -> where it is asked for its vote
     quorum_times: QuorumTimes = field(default_factory=QuorumTimes)
 
+    @property
+    def surely_held_by(self) -> int:
+        """How many replicas hold a record for certain once its sender was told SEND_OK: what a clean promotion builds on."""
+        return self.min_in_sync_replicas if self.auto_in_sync_replicas else self.in_sync_replicas
+
     def in_sync_set(self, confirm_offset: int, members: Members, epoch_record_end: int) -> InSyncSet:
         """For a leader that begins: what is confirmed already, who counts, and where its epoch's record ends."""
         return InSyncSet(
@@ -40,6 +46,7 @@ class ReplicaSettings:
             own_durable_counts=self.durable_counts,
             in_sync_replicas=self.in_sync_replicas,
             min_in_sync_replicas=self.min_in_sync_replicas,
+            auto_in_sync_replicas=self.auto_in_sync_replicas,
             max_time_not_level_s=self.max_time_not_level_s,
             follower_timeout_s=self.follower_timeout_s,
             max_gap_bytes=self.max_gap_bytes,

@@ -5,12 +5,15 @@ import pytest
 from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
 
 
-def in_sync_set(mode: AckMode = AckMode.SYNC, *, durable: bool = True, needed: int = 2, at_least: int = 1) -> InSyncSet:
+def in_sync_set(
+    mode: AckMode = AckMode.SYNC, *, durable: bool = True, needed: int = 2, at_least: int = 1, auto: bool = False
+) -> InSyncSet:
     return InSyncSet(
         mode=mode,
         own_durable_counts=durable,
         in_sync_replicas=needed,
         min_in_sync_replicas=at_least,
+        auto_in_sync_replicas=auto,
         max_time_not_level_s=15,
         follower_timeout_s=15,
         confirm_offset=0,
@@ -104,3 +107,25 @@ def test_local_modes_ask_nobody_else(held: int) -> None:
     group.own_held(100, now_s=1)
     assert group.verdict(100) is SendVerdict.SEND_OK
     assert group.confirm_offset == 100
+
+
+def test_without_enough_replicas_in_sync_nothing_is_acknowledged_however_long_it_is_held() -> None:
+    alone = in_sync_set()
+    alone.own_held(100, now_s=1)
+    assert (alone.confirm_offset, alone.verdict(100)) == (100, SendVerdict.SLAVE_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize(("at_least", "expected"), [(1, SendVerdict.SEND_OK), (2, SendVerdict.SLAVE_NOT_AVAILABLE)])
+def test_enable_auto_in_sync_replicas_lets_those_in_sync_be_enough_down_to_the_minimum(
+    at_least: int, expected: SendVerdict
+) -> None:
+    alone = in_sync_set(at_least=at_least, auto=True)
+    alone.own_held(100, now_s=1)
+    assert alone.verdict(100) is expected
+
+
+def test_with_enable_auto_in_sync_replicas_a_replica_in_sync_is_still_waited_for() -> None:
+    group = in_sync_set(auto=True)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    group.own_held(100, now_s=1)
+    assert group.verdict(100) is SendVerdict.WAIT

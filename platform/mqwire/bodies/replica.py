@@ -37,7 +37,7 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     held_offset: int
     confirm_offset: int
     flush_disk_type: str
-    in_sync_replicas: int
+    in_sync_replicas: int  # so many hold for certain what was answered with SEND_OK
     min_in_sync_replicas: int
     in_sync: list[int]  # replica ids, the leader's own included; empty on a slave
     leader_address: str | None = None

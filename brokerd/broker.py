@@ -17,6 +17,7 @@ import trio
 
 from brokerd.acl import AccessControl
 from brokerd.clock import SystemClock
+from brokerd.config_dleger import peer_id
 from brokerd.config_values import BrokerRole, FlushDiskType
 from brokerd.consumer_manager import ConsumerManager
 from brokerd.consumer_offset import ConsumerOffsetManager
@@ -27,14 +28,17 @@ from brokerd.producer_manager import ProducerManager
 from brokerd.rebalance_lock import RebalanceLockManager
 from brokerd.replica.diverged import DivergedMessages, count_records
 from brokerd.replica.epoch_file import EpochFile
+from brokerd.replica.epoch_record import DLEDGER
 from brokerd.replica.in_sync import AckMode, SendVerdict
 from brokerd.replica.read_split import ReadSplit
 from brokerd.replica.replica import Replica, ReplicaSettings
+from brokerd.replica.voters import Members
 from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
 from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
 from brokerd.services.long_polling import PullRequestHoldService
 from brokerd.services.metering import MeteringService
+from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
 from brokerd.services.replica_follower import FollowerService
 from brokerd.services.replica_server import ReplicaServer
@@ -106,10 +110,12 @@ class Broker:
         self.follower = FollowerService(self)
         self.diverged = DivergedMessages(OsDisk(), config.store_path_root_dir)
         self.store_gate = StoreGate()
-        synchronous = self.replica.settings.mode is AckMode.SYNC
+        mode = self.replica.settings.mode
         self.acknowledgements = PendingAcknowledgements(
-            timeout_s=(config.slave_timeout_ms if synchronous else config.sync_flush_timeout_ms) / 1000
+            timeout_s=(config.sync_flush_timeout_ms if mode is AckMode.LOCAL else config.slave_timeout_ms) / 1000,
+            unproven=ResponseCode.SYSTEM_ERROR if mode is AckMode.QUORUM else None,
         )
+        self.quorum = QuorumService(self)
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
         self.schedule = ScheduleMessageService(self)
@@ -136,12 +142,16 @@ class Broker:
             len(messages),
             last.physical_offset + last.size_bytes - first.physical_offset,
         )
+        self.log_grew()
+        return results
+
+    def log_grew(self) -> None:
+        """Records were appended: flush them, hand them out, and answer what is held by that."""
         if self._waits_for_flush:
             self.flush_service.flush_soon()
             self.replica_server.wake()  # followers fetch and flush while this replica flushes
         else:
             self.held_changed()
-        return results
 
     def held_changed(self) -> None:
         """The log grew, became durable, or a follower reported: let readers see it, answer who waited for that."""
@@ -353,8 +363,11 @@ def _physical_memory_bytes() -> int:
 
 def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
     # A slave's role does not say how it would acknowledge as master: inSyncReplicas does.
+    elected = config.enable_dleger_commit_log
     synchronous = config.in_sync_replicas > 1 and config.broker_role is not BrokerRole.ASYNC_MASTER
-    if config.total_replicas == 1 and config.broker_role is BrokerRole.ASYNC_MASTER:
+    if elected:
+        mode_name = DLEDGER
+    elif config.total_replicas == 1 and config.broker_role is BrokerRole.ASYNC_MASTER:
         mode_name = "single"
     else:
         mode_name = "sync" if synchronous else "async"
@@ -364,10 +377,10 @@ def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
         replica_id=config.broker_id,
         address=broker.advertised_address,
         store_host=broker.store_host,
-        mode=AckMode.SYNC if synchronous else AckMode.LOCAL,
+        mode=AckMode.QUORUM if elected else AckMode.SYNC if synchronous else AckMode.LOCAL,
         mode_name=mode_name,
         durable_counts=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-        starts_as_leader=config.broker_role is not BrokerRole.SLAVE,
+        starts_as_leader=config.broker_role is not BrokerRole.SLAVE and not elected,
         total_replicas=config.total_replicas,
         in_sync_replicas=config.in_sync_replicas,
         min_in_sync_replicas=config.min_in_sync_replicas,
@@ -375,6 +388,8 @@ def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
         max_time_not_level_s=not_level_s,
         follower_timeout_s=max(not_level_s, 3 * config.ha_send_heartbeat_interval_ms / 1000),
         max_gap_bytes=config.ha_max_gap_not_in_sync_bytes,
+        members=Members(tuple(sorted(config.dleger_peers)), peer_id(config.preferred_leader_id)),
+        peers=config.dleger_peers,
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brokerd import config_file
+from brokerd import config_dleger, config_file
 from brokerd.config_keys import KEYS_WITHOUT_MEANING
 from brokerd.config_values import (
     BrokerRole,
@@ -147,9 +147,9 @@ class BrokerConfig:
     enable_auto_in_sync_replicas: bool = boolean("enableAutoInSyncReplicas", False)
     enable_dleger_commit_log: bool = boolean("enableDLegerCommitLog", False)
     dleger_group: str = text("dLegerGroup", "")
-    dleger_peers: str = text("dLegerPeers", "")
-    dleger_self_id: str = text("dLegerSelfId", "")
-    preferred_leader_id: str = text("preferredLeaderId", "")
+    dleger_peers: dict[int, str] = config_dleger.peers("dLegerPeers")
+    dleger_self_id: str = text("dLegerSelfId", "", pattern=r"(n[0-9]{1,4})?", allowed='an id as "n0"')
+    preferred_leader_id: str = text("preferredLeaderId", "", pattern=r"(n[0-9]{1,4})?", allowed='an id as "n0"')
     enable_controller_mode: bool = boolean("enableControllerMode", False)
 
     # RocketMQ 5's own access control: refused when on, for ours is aclEnable and silence would leave the broker open.
@@ -257,7 +257,7 @@ def load_config(
             raise ConfigError(f"command line: {name!a} is not a key of broker.conf{_did_you_mean(name)}")
         setattr(config, field.name, _read(_key(field), raw, f"command line, {name}"))
         lines[_key(field).name] = 0
-    _fill_in(config, os.environ if environ is None else environ, warn)
+    _fill_in(config, os.environ if environ is None else environ, lines, warn)
     _refuse_what_is_not_there(config, file_path, lines)
     return config
 
@@ -281,7 +281,19 @@ def _did_you_mean(name: str) -> str:
     return f"; did you mean {known[close[0]]}?" if close else " and is ignored"
 
 
-def _fill_in(config: BrokerConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> None:
+def _fill_in_dleger(config: BrokerConfig, lines: Mapping[str, int]) -> None:
+    """Roles are elected, the id comes from dLegerSelfId, and a majority's word is about what is on disk unless asked otherwise."""
+    if "flushDiskType" not in lines:
+        config.flush_disk_type = FlushDiskType.SYNC_FLUSH
+    config.broker_id = config_dleger.peer_id(config.dleger_self_id) or 0
+    own = config.dleger_peers.get(config.broker_id)
+    if own is not None and not config.ha_listen_port and config_dleger.port_of(own) != config.listen_port:
+        config.ha_listen_port = config_dleger.port_of(own)
+
+
+def _fill_in(
+    config: BrokerConfig, environ: Mapping[str, str], lines: Mapping[str, int], warn: Callable[[str], None]
+) -> None:
     """Values that depend on others or on the machine."""
     if not config.namesrv_addr and environ.get("NAMESRV_ADDR"):
         key = _key(_FIELDS_BY_KEY["namesrvAddr"])
@@ -299,7 +311,9 @@ def _fill_in(config: BrokerConfig, environ: Mapping[str, str], warn: Callable[[s
     if not config.acl_config_file:
         beside = os.path.dirname(config.file_path) if config.file_path else config.config_folder
         config.acl_config_file = os.path.join(beside, "plain_acl.yml")
-    if config.broker_role is not BrokerRole.SLAVE and config.broker_id != 0:
+    if config.enable_dleger_commit_log:
+        _fill_in_dleger(config, lines)
+    elif config.broker_role is not BrokerRole.SLAVE and config.broker_id != 0:
         warn(f"brokerId={config.broker_id} is taken as 0: a broker of role {config.broker_role.value} is the master")
         config.broker_id = 0
 
@@ -308,7 +322,15 @@ def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines
     """A key that this version cannot obey must not be obeyed in silence."""
     cause = None
     if config.enable_dleger_commit_log:
-        cause = ("enableDLegerCommitLog", "true needs elections, which this version does not have; allowed is false")
+        cause = config_dleger.why_not(
+            config.dleger_self_id,
+            config.preferred_leader_id,
+            config.dleger_peers,
+            config.dleger_group,
+            config.broker_name,
+        )
+    if cause is not None:
+        pass
     elif config.enable_controller_mode:
         cause = ("enableControllerMode", "true is not supported: replicas elect by themselves; allowed is false")
     elif config.authentication_enabled or config.authorization_enabled:
@@ -318,7 +340,8 @@ def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines
             "true is not supported; for access control write aclEnable=true and aclConfigFile=<plain_acl.yml>",
         )
     if cause is not None:
-        place = f"{file_path}, line {lines[cause[0]]}" if lines.get(cause[0]) else "command line"
+        at_line = lines.get(cause[0], 0 if file_path is None else None)
+        place = f"{file_path}, line {at_line}" if at_line else "command line" if at_line == 0 else f"{file_path}"
         raise ConfigError(f"{place}, {cause[0]}: {cause[1]}")
 
 

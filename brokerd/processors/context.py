@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from brokerd.replica.replica import Replica
     from brokerd.services.delay_level import ScheduleMessageService
     from brokerd.services.metering import MeteringService
+    from brokerd.services.quorum import QuorumService
     from brokerd.services.replica_follower import FollowerService
     from brokerd.stats import BrokerStats
     from brokerd.store import AppendResult, MessageStore, MessageToStore
@@ -62,6 +63,7 @@ class Broker(Protocol):
 
     replica: Replica
     follower: FollowerService
+    quorum: QuorumService
     diverged: DivergedMessages
 
     @property
@@ -79,6 +81,9 @@ class Broker(Protocol):
 
     def leader_changed(self) -> None:
         """This replica follows as before, perhaps another leader."""
+
+    def log_grew(self) -> None:
+        """A record was written beside `append`: wake who waits for it."""
 
     def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None:
         """Answer a promotion once its epoch record is held and the name servers know."""

@@ -10,7 +10,7 @@ from brokerd.processors.context import Broker, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.processors.refusal import Refusal
 from brokerd.replica.replica import RoleRefused
-from mqwire.bodies import DivergedFileList, FollowerStatus, ReplicaStatus
+from mqwire.bodies import DivergedFileList, FollowerStatus, QuorumStatus, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import (
@@ -83,6 +83,27 @@ def replica_status(broker: Broker) -> ReplicaStatus:
             for follower in in_sync.followers.values()
         ],
         diverged_files=broker.diverged.count(),
+        quorum=_quorum_status(broker),
+    )
+
+
+def _quorum_status(broker: Broker) -> QuorumStatus | None:
+    replica = broker.replica
+    elections = replica.elections
+    if elections is None:
+        return None
+    voters = list(replica.members.voters)
+    known = {replica.settings.replica_id, *replica.known_replicas}
+    return QuorumStatus(
+        state=elections.state.value,
+        voted_for=replica.saved.voted_for,
+        leader_id=elections.leader_id,
+        voters=voters,
+        observers=sorted(known.difference(voters)),
+        preferred_leader=replica.members.preferred,
+        change_pending=elections.change_pending,
+        transferring_to=elections.transferring_to,
+        not_electable_because=elections.why_not_electable(),
     )
 
 

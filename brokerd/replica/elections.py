@@ -5,6 +5,7 @@ The order is the point: stop acknowledging, make the vote durable, append the ep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -71,6 +72,16 @@ class Elections:
     @property
     def leader_address(self) -> str | None:
         return self._quorum.leader_address
+
+    @property
+    def transferring_to(self) -> int | None:
+        """To whom this leader hands its role over just now."""
+        return self._quorum.transferring_to
+
+    @property
+    def change_pending(self) -> bool:
+        """Whether the last change of who counts is not confirmed yet; on the leader."""
+        return self._replica.leads and self._replica.confirm_offset < self._change_end
 
     def why_not_electable(self) -> str | None:
         """Why it neither campaigns nor votes; None when it does."""
@@ -223,6 +234,10 @@ class _ReplicaLog:
     @property
     def members(self) -> Members:
         return self._replica.members
+
+    @property
+    def known(self) -> Iterable[int]:
+        return self._replica.saved.replicas
 
     @property
     def joined(self) -> bool:

@@ -82,7 +82,7 @@ class Quorum:
         self.leader_address = vote.leader_address
         self.state = State.UNATTACHED if vote.leader_address is None else State.FOLLOWER
         self._heard_s = NEVER
-        self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+        self._deadline_s = now_s + self._draw(self.times.start)
         self._granted: set[int] = set()
         self._pullers: dict[int, _Puller] = {}
         self._led_from_s = NEVER
@@ -386,7 +386,7 @@ class Quorum:
         if self._in_touch(now_s, self.times.check_quorum) < members.majority:
             self._resign("a majority of the voters does not pull", now_s, ready)
             return
-        self._announce({*members.voters, *self._pullers}, now_s, ready, silent_s=self.times.announce)
+        self._announce({*members.voters, *self._log.known}, now_s, ready, silent_s=self.times.announce)
         self._hand_over(now_s, ready)
         due = max(self._led_from_s + self.times.preferred_after, self._offered_s + self.times.preferred_again)
         if members.preferred not in (None, self._id) and self._target is None and now_s >= due:
@@ -414,7 +414,9 @@ class Quorum:
         for replica_id in sorted(replicas):
             puller = self._pullers.get(replica_id)
             silent = puller is None or not puller.pulled or now_s - puller.seen_s > 2 * silent_s
-            due = now_s - self._announced_s.get(replica_id, NEVER) >= silent_s
+            # An observer finds its leader by itself too; one that is gone for good is not asked all the time.
+            period_s = silent_s if replica_id in self._log.members.voters else 5 * silent_s
+            due = now_s - self._announced_s.get(replica_id, NEVER) >= period_s
             if replica_id != self._id and silent and due and replica_id != self._target:
                 self._announced_s[replica_id] = now_s
                 ready.messages.append((replica_id, begin))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -27,6 +28,7 @@ class QuorumTimes:
     """All in seconds. Pairs are ranges, drawn from anew for each wait, so that replicas do not campaign in step."""
 
     pull_timeout: tuple[float, float] = (1.5, 3.0)  # without a leader's answer
+    start: tuple[float, float] = (0.4, 1.2)  # after a start: whoever follows a leader says no anyway
     vote_round: tuple[float, float] = (0.3, 0.7)  # for the answers to one round of questions
     leader_lost: tuple[float, float] = (0.02, 0.25)  # after the connection to the leader broke
     announce: float = 0.4  # between two "epoch begun" to a replica that does not pull
@@ -76,6 +78,10 @@ class Log(Protocol):
 
     @property
     def members(self) -> Members: ...
+
+    @property
+    def known(self) -> Iterable[int]:
+        """Other replicas that were ever seen, voters or not."""
 
     @property
     def joined(self) -> bool:

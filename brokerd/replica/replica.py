@@ -107,6 +107,10 @@ class Replica:
         """Every other replica of the group that was ever seen: id -> address."""
         return dict(self._state.replicas)
 
+    def address_of(self, replica_id: int) -> str | None:
+        """Where another replica of the group is asked; None when nobody has said so."""
+        return self._settings.peers.get(replica_id) or self._state.replicas.get(replica_id)
+
     @property
     def unknown_replicas(self) -> int:
         """How many of the group's replicas were never seen: they must be found before this one can claim to lead."""

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 
 if TYPE_CHECKING:
     from brokerd.peer import Peer
+
+_NO_MAJORITY: Final = (
+    "no majority of the replicas confirmed the message in time: it may be stored, or lost with an election;"
+    " send it again"
+)
 
 
 @dataclass(slots=True)
@@ -31,10 +36,15 @@ class PendingAcknowledgements:
     Invariant: end offsets never fall from the left to the right, since records are appended in order.
     """
 
-    __slots__ = ("_timeout_s", "_waiting", "waiting_answers")
+    __slots__ = ("_timeout_s", "_unproven", "_waiting", "waiting_answers")
 
-    def __init__(self, *, timeout_s: float) -> None:
+    def __init__(self, *, timeout_s: float, unproven: int | None = None) -> None:
+        """`unproven` is the code for all that is appended and not proven; without it RocketMQ's own tell what is missing.
+
+        Those are SendStatus values, which many programs take for stored; a quorum-led group uses an error instead.
+        """
         self._timeout_s = timeout_s
+        self._unproven = unproven
         self._waiting: deque[_Waiting] = deque()
         self.waiting_answers = 0
 
@@ -71,6 +81,8 @@ class PendingAcknowledgements:
             answer = waiting.popleft()
             self.waiting_answers -= len(answer.frames)
             (here if answer.end_offset_bytes <= held_offset_bytes else nowhere).append(answer)
+        if self._unproven is not None:
+            return _answer_unproven([*here, *nowhere], self._unproven, _NO_MAJORITY)
         return [
             *_answer_unproven(
                 here,
@@ -89,6 +101,7 @@ class PendingAcknowledgements:
         expired = list(self._waiting)
         self._waiting.clear()
         self.waiting_answers = 0
+        code = code if self._unproven is None else self._unproven
         return _answer_unproven(expired, code, f"the message is appended, but cannot be proven safe: {cause}")
 
 

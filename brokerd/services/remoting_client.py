@@ -22,6 +22,10 @@ class RequestFailed(Exception):
     """No answer came: the text says why."""
 
 
+class ConnectionLost(RequestFailed):
+    """The connection was refused, or ended before the answer: the program at the other end is gone, or its host is."""
+
+
 class RemotingClient:
     """Requests to `address` ("ip:port"), one after the other, over a connection that is opened when needed.
 
@@ -46,7 +50,7 @@ class RemotingClient:
             raise RequestFailed(f"no answer within {timeout_s:g} s") from None
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self.close()
-            raise RequestFailed(str(error) or type(error).__name__) from error
+            raise ConnectionLost(str(error) or type(error).__name__) from error
         except RemoteProtocolError as error:
             self.close()
             raise RequestFailed(f"it does not speak the remoting protocol: {error}") from error

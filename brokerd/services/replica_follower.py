@@ -16,7 +16,7 @@ import trio
 from brokerd.replica.epoch_map import Divergence
 from brokerd.replica.pull_protocol import Halt
 from brokerd.replica.replica import RoleRefused
-from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
 from brokerd.services.replica_claim import LeaderClaim
 from brokerd.services.replica_lookup import registered_members
 from brokerd.services.replica_metadata import MetadataFollower
@@ -46,7 +46,13 @@ _MAX_HINTS: Final = 3
 _ANNOUNCE_PERIOD_S: Final = 2.0
 _MAX_FAILURES: Final = 30
 _MAX_WAIT_MS: Final = 5_000
+_MAX_ELECTED_WAIT_MS: Final = 500
+_MAX_ELECTED_RETRY_S: Final = 0.4
 _UNFORESEEN_S: Final = 5.0
+
+
+class NotLeadingError(RequestFailed):
+    """Who was asked says that it does not lead, and names nobody who does."""
 
 
 class FollowerService:
@@ -72,6 +78,8 @@ class FollowerService:
 
     def role_changed(self) -> None:
         """Look at the role again now: what is under way with a former leader ends."""
+        if self._broker.replica.elections is not None:
+            self._failures = self._hints = 0  # it was told who leads, and need not ask around
         self._role_changed.set()
         self._round.cancel()
 
@@ -81,7 +89,8 @@ class FollowerService:
             with trio.CancelScope() as self._round:
                 if self._broker.replica.leads:
                     self._role_changed = trio.Event()
-                    await self._announce()
+                    if self._broker.replica.elections is None:  # an elected one tells everyone by itself
+                        await self._announce()
                     await self._wait(_ANNOUNCE_PERIOD_S)
                 else:
                     await self._one_round()
@@ -96,7 +105,8 @@ class FollowerService:
             else:
                 await self._follow()
         except (RequestFailed, RoleRefused, RemoteProtocolError, DiskFullError, ValueError) as error:
-            retry_s = min(_FIRST_RETRY_S * 2**self._failures, _MAX_RETRY_S)
+            longest_s = _MAX_RETRY_S if replica.elections is None else _MAX_ELECTED_RETRY_S
+            retry_s = min(_FIRST_RETRY_S * 2**self._failures, longest_s)
             self._failures = min(self._failures + 1, _MAX_FAILURES)
             logger.warning("group %s: %s; trying again in %.1f s", replica.settings.group, error, retry_s)
             await self._wait(retry_s * random.uniform(0.7, 1.3))
@@ -160,13 +170,18 @@ class FollowerService:
         finally:
             client.close()
         if failure is not None:
+            elections = self._broker.replica.elections
+            gone = isinstance(failure, (ConnectionLost, NotLeadingError))
+            if gone and elections is not None and elections.leader_address == address:
+                elections.leader_lost(self._broker.clock.monotonic())
             raise failure
 
     async def _pull_from(self, client: RemotingClient, nursery: trio.Nursery) -> None:
         """Pull until the role or the leader changes; raises RequestFailed when the leader does not answer."""
         broker = self._broker
         replica = broker.replica
-        wait_ms = min(_MAX_WAIT_MS, broker.config.ha_send_heartbeat_interval_ms)
+        longest_ms = _MAX_WAIT_MS if replica.elections is None else _MAX_ELECTED_WAIT_MS  # pulls are the heartbeat
+        wait_ms = min(longest_ms, broker.config.ha_send_heartbeat_interval_ms)
         leads = False
         while not replica.leads and not replica.must_claim:
             pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms)
@@ -188,6 +203,8 @@ class FollowerService:
             if reply.code != ResponseCode.SUCCESS:
                 raise RequestFailed(f"{client.address} answered the pull with code {reply.code}: {reply.remark}")
             header = reply.header(ReplicaPullResponseHeader)
+            if header.answer != "fenced" and replica.elections is not None:
+                replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
             if header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset)
                 self._failures = self._hints = 0
@@ -204,7 +221,7 @@ class FollowerService:
                     self._take_hint(client.address)
                     return  # follow that one
                 if header.epoch <= pull.leader_epoch:
-                    raise RequestFailed(f"{client.address} does not lead: {reply.remark}")
+                    raise NotLeadingError(f"{client.address} does not lead: {reply.remark}")
 
     def _take_hint(self, address: str) -> None:
         """Ask at once the leader that was named, unless replicas send this one around in circles."""
@@ -281,15 +298,17 @@ class FollowerService:
         broker = self._broker
         replica = broker.replica
         known = replica.leader_address
-        if known is not None and not self._failures:
-            return known
+        if known is not None and (not self._failures or replica.elections is not None):
+            return known  # an elected one is replaced by an election only
         candidates = [
-            await self._registered_master(),
+            await self._registered_master() if replica.elections is None else None,
             known,
             broker.config.ha_master_address or None,
+            *replica.settings.peers.values(),
             *replica.known_replicas.values(),
         ]
-        addresses = [one for one in dict.fromkeys(candidates) if one not in (None, replica.settings.address)]
+        own = replica.settings.peers.get(replica.settings.replica_id)
+        addresses = [one for one in dict.fromkeys(candidates) if one not in (None, own, replica.settings.address)]
         if not addresses:
             raise RequestFailed("no name server knows the group's master, and haMasterAddress is not set")
         found = addresses[max(0, self._failures - 1) % len(addresses)]

@@ -96,3 +96,74 @@ class DivergedReadResponseHeader(CustomHeader, frozen=True, kw_only=True):
 
     next_position: Int64
     size: Int64
+
+
+class ReplicaVoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_VOTE (20009): would you (`pre`), or do you, vote for me in `epoch`? Of a quorum-led group, as the next three."""
+
+    group: str
+    candidate: Int64
+    epoch: Int64
+    last_epoch: Int64
+    end_offset: Int64
+    pre: bool
+
+
+class ReplicaVoteResponseHeader(CustomHeader, frozen=True, kw_only=True):
+    """Yes, or why not; and the voter's own epoch, and who leads in it as far as known there."""
+
+    voter: Int64
+    granted: bool
+    epoch: Int64
+    reason: str = ""
+    leader: Int64 | None = None
+    leader_address: str | None = None
+
+
+class ReplicaBeginEpochRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_BEGIN_EPOCH (20010): `leader` was elected; pull from `address`."""
+
+    group: str
+    leader: Int64
+    epoch: Int64
+    address: str
+
+
+class ReplicaEndEpochRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_END_EPOCH (20011): the leader resigns; `successors` are replica ids with ; between them, the best first."""
+
+    group: str
+    leader: Int64
+    epoch: Int64
+    successors: str = ""
+
+
+class ReplicaCampaignRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_CAMPAIGN (20012): the leader hands its role over; campaign now."""
+
+    group: str
+    leader: Int64
+    epoch: Int64
+
+
+class ReplicaNotedResponseHeader(CustomHeader, frozen=True, kw_only=True):
+    """The answer to the three above: who answers, and in which epoch that one is."""
+
+    replica: Int64
+    epoch: Int64
+
+
+class ReplicaTransferRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_TRANSFER (20013), to the leader of a quorum-led group: hand the leadership to `target` once it is level."""
+
+    group: str
+    target: Int64
+
+
+class ReplicaMembersRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_MEMBERS (20014), to the leader of a quorum-led group: change who counts, or who is preferred as leader."""
+
+    group: str
+    change: str  # addObserver, addVoter, removeVoter or prefer
+    replica_id: Int64 | None = None  # None with prefer: nobody in particular
+    address: str | None = None  # with addObserver: where it serves

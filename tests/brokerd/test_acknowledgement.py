@@ -90,3 +90,14 @@ def test_what_only_the_slaves_lack_is_told_apart_from_what_the_disk_lacks() -> N
     pending.add(peer, 200, [answer(2)], now_s=0)  # type: ignore[arg-type] # as above
     pending.expire(3, 150)
     assert [reply.code for reply in peer.replies] == [ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT]
+
+
+def test_what_a_majority_did_not_confirm_is_an_error_and_no_send_status() -> None:
+    pending = PendingAcknowledgements(timeout_s=3, unproven=ResponseCode.SYSTEM_ERROR)
+    peer = RecordingPeer(1)
+    for number in (1, 2):
+        pending.add(peer, number * 100, [answer(number)], now_s=0)  # type: ignore[arg-type] # a peer that records
+    pending.expire(3, 150)  # held here or not: what a majority holds is what counts
+    pending.add(peer, 300, [answer(3)], now_s=4)  # type: ignore[arg-type] # a peer that records
+    pending.give_up("it stopped leading", ResponseCode.FLUSH_SLAVE_TIMEOUT)
+    assert [(reply.opaque, reply.code) for reply in peer.replies] == [(n, ResponseCode.SYSTEM_ERROR) for n in (1, 2, 3)]

@@ -181,7 +181,7 @@ def test_a_bad_secret_is_not_shown(load):
 @pytest.mark.parametrize(
     ("lines", "word"),
     [
-        (["enableDLegerCommitLog=true"], "elections"),
+        (["enableControllerMode=true"], "elect by themselves"),
         (["authenticationEnabled=true"], "aclEnable=true"),
         (["authorizationEnabled=true"], "aclEnable=true"),
     ],

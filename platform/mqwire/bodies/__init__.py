@@ -45,7 +45,7 @@ from mqwire.bodies.offset import (
     ResetOffsetBodyForC,
 )
 from mqwire.bodies.register_broker import RegisterBrokerBody
-from mqwire.bodies.replica import DivergedFile, DivergedFileList, FollowerStatus, ReplicaStatus
+from mqwire.bodies.replica import DivergedFile, DivergedFileList, FollowerStatus, QuorumStatus, ReplicaStatus
 from mqwire.bodies.route import (
     BrokerData,
     BrokerMemberGroup,
@@ -110,6 +110,7 @@ __all__ = [
     "QueryCorrectionOffsetBody",
     "QueueData",
     "QueueTimeSpan",
+    "QuorumStatus",
     "RegisterBrokerBody",
     "ReplicaStatus",
     "ResetOffsetBody",

@@ -18,6 +18,20 @@ class FollowerStatus(Body, frozen=True, kw_only=True):
     last_pull_ms_ago: int
 
 
+class QuorumStatus(Body, frozen=True, kw_only=True):
+    """What a replica of a quorum-led group (mode dledger) says of elections. Its term is ReplicaStatus.epoch."""
+
+    state: str  # unattached, follower, pre-candidate, candidate or leader
+    voted_for: int | None = None  # in this epoch
+    leader_id: int | None = None  # None: not known here
+    voters: list[int]
+    observers: list[int] = []  # as far as known
+    preferred_leader: int | None = None
+    change_pending: bool = False  # of who counts, not confirmed yet; told by the leader
+    transferring_to: int | None = None
+    not_electable_because: str | None = None
+
+
 class ReplicaStatus(Body, frozen=True, kw_only=True):
     """REPLICA_STATUS (20002): one replica's role, epoch and log."""
 
@@ -27,7 +41,7 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     advertised_broker_id: int
     address: str
     role: str  # master or slave
-    mode: str  # single, async or sync
+    mode: str  # single, async, sync or dledger
     epoch: int  # the highest that it has seen
     log_epoch: int  # of its last record
     epoch_map: list[tuple[int, int]]
@@ -49,6 +63,7 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     followers: list[FollowerStatus] = []
     diverged_files: int = 0
     store_timestamp_ms: int | None = None  # of the last record
+    quorum: QuorumStatus | None = None  # of a quorum-led group only
 
 
 class DivergedFile(Body, frozen=True, kw_only=True):

@@ -1,0 +1,104 @@
+"""A quorum-led group's elections, and what an operator may ask its leader for. All of it needs an admin account."""
+
+from __future__ import annotations
+
+from brokerd.dispatch_types import Handler, Reply
+from brokerd.processors.context import Broker, Peer
+from brokerd.processors.handler import answers_refusals
+from brokerd.processors.refusal import Refusal
+from brokerd.processors.replica_admin import replica_status
+from brokerd.quorum_commands import message_in, reply_to
+from brokerd.replica.elections import Elections
+from brokerd.replica.role_refused import RoleRefused
+from mqwire.codes import HighwaterRequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_replica import ReplicaMembersRequestHeader, ReplicaTransferRequestHeader
+
+_CHANGES = "addObserver, addVoter, removeVoter or prefer"
+
+
+@answers_refusals
+def election(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """REPLICA_VOTE, REPLICA_BEGIN_EPOCH, REPLICA_END_EPOCH, REPLICA_CAMPAIGN."""
+    elections = _elections(broker, broker.replica.settings.group)
+    answer = broker.quorum.answer(message_in(request))
+    if answer is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, elections.why_not_electable() or "this replica promises nothing")
+    return reply_to(request, answer)
+
+
+@answers_refusals
+def transfer(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """REPLICA_TRANSFER: answered when it is begun; it is done when the target leads in a higher epoch."""
+    header = request.header(ReplicaTransferRequestHeader)
+    elections = _elections(broker, header.group)
+    try:
+        elections.transfer(header.target, broker.clock.monotonic())
+    except RoleRefused as refused:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
+    return request.reply(body=replica_status(broker).to_json())
+
+
+@answers_refusals
+def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """REPLICA_MEMBERS: in force when answered, and final when haStatus says that no change is pending."""
+    header = request.header(ReplicaMembersRequestHeader)
+    elections = _elections(broker, header.group)
+    now = (broker.clock.monotonic(), broker.clock.time_ms())
+    replica_id = header.replica_id
+    try:
+        if header.change == "prefer":
+            elections.prefer(replica_id, *now)
+        elif replica_id is None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{header.change[:40]!a} needs a replicaId")
+        elif header.change == "addObserver":
+            _add_observer(broker, replica_id, header.address)
+        elif header.change == "addVoter":
+            elections.add_voter(replica_id, *now)
+        elif header.change == "removeVoter":
+            elections.remove_voter(replica_id, *now)
+        else:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"change is {header.change[:40]!a}; it must be {_CHANGES}")
+    except RoleRefused as refused:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
+    broker.log_grew()
+    return request.reply(body=replica_status(broker).to_json())
+
+
+def _add_observer(broker: Broker, replica_id: int, address: str | None) -> None:
+    """From now on the leader tells it who leads; it pulls, serves reads, and counts for nothing."""
+    replica = broker.replica
+    if not replica.leads:
+        raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")
+    if not address:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, "addObserver needs the address where the replica serves, as host:port"
+        )
+    if replica_id == replica.settings.replica_id or replica_id in replica.members.voters:
+        raise RoleRefused(f"replica {replica_id} is a voter of the group already")
+    replica.add_known_replica(replica_id, address)
+
+
+def _elections(broker: Broker, group: str) -> Elections:
+    settings = broker.replica.settings
+    if group != settings.group:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"this is replica {settings.replica_id} of group {settings.group}, not of {group[:80]!a}",
+        )
+    if broker.replica.elections is None:
+        raise Refusal(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"group {group} does not elect its leader (mode {settings.mode_name}): promote a replica instead",
+        )
+    return broker.replica.elections
+
+
+HANDLERS: dict[int, Handler] = {
+    HighwaterRequestCode.REPLICA_VOTE: election,
+    HighwaterRequestCode.REPLICA_BEGIN_EPOCH: election,
+    HighwaterRequestCode.REPLICA_END_EPOCH: election,
+    HighwaterRequestCode.REPLICA_CAMPAIGN: election,
+    HighwaterRequestCode.REPLICA_TRANSFER: transfer,
+    HighwaterRequestCode.REPLICA_MEMBERS: members,
+}

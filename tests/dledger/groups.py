@@ -1,0 +1,101 @@
+"""Quorum-led groups of real brokers: started on free loopback ports, asked and disturbed by process id."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from highwater import ReplicaStatus
+from mqwire.bodies import ReplicaStatus as Status
+from mqwire.codes import HighwaterRequestCode
+from mqwire.command import RemotingCommand
+from tests.daemons import BrokerDaemon, NameServerDaemon, ReplicaGroup
+from tests.processes import free_ports, wait_until
+from tests.remoting import call
+
+WAIT_S = 60.0
+
+
+def peers_of(ports: Mapping[int, int]) -> str:
+    """dLegerPeers of replicas that hear each other on these ports of the loopback."""
+    return ";".join(f"n{replica_id}-127.0.0.1:{port}" for replica_id, port in sorted(ports.items()))
+
+
+@contextmanager
+def quorum_group(
+    folder: Path, *, replicas: int = 3, conf: Mapping[str, str] | None = None, name: str = "broker-a"
+) -> Iterator[ReplicaGroup]:
+    """A name server and a group that elects; entered when a leader takes sends."""
+    names = NameServerDaemon(folder / "namesrv").start()
+    base = free_ports(*range(2 * replicas))
+    ports = {replica_id: base + replicas + replica_id for replica_id in range(replicas)}
+    group = ReplicaGroup(names, [], name)
+    try:
+        for replica_id in range(replicas):
+            properties = {
+                "brokerName": name,
+                "enableDLegerCommitLog": "true",
+                "dLegerGroup": name,
+                "dLegerPeers": peers_of(ports),
+                "dLegerSelfId": f"n{replica_id}",
+                "slaveReadEnable": "true",
+                **(conf or {}),
+            }
+            daemon = BrokerDaemon(folder / f"{name}-{replica_id}", names.address, properties, port=base + replica_id)
+            group.replicas.append(daemon.start())
+        wait_leader(group)
+        yield group
+    finally:
+        for replica in group.replicas:
+            if replica.process is not None and replica.process.running:
+                replica.process.popen.send_signal(signal.SIGCONT)
+        group.kill()
+
+
+def status(replica: BrokerDaemon) -> ReplicaStatus:
+    """What the replica tells of itself; raises OSError when it is not there."""
+    return Status.from_json(call(replica.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).body)
+
+
+def leader_among(group: ReplicaGroup, *without: int) -> int | None:
+    """Which replica leads and takes sends; None when none of those that answer does."""
+    for number, replica in enumerate(group.replicas):
+        if number in without or replica.process is None or not replica.process.running:
+            continue
+        try:
+            told = status(replica)
+        except OSError:
+            continue
+        if told.role == "master" and told.accepts_sends:
+            return number
+    return None
+
+
+def wait_leader(group: ReplicaGroup, *without: int) -> int:
+    """Returns once some replica but `without` leads and takes sends."""
+    found: list[int] = []
+
+    def led() -> bool:
+        number = leader_among(group, *without)
+        if number is not None:
+            found.append(number)
+        return number is not None
+
+    wait_until(led, timeout_s=WAIT_S, what=f"a replica but {without} leads {group.name}", interval_s=0.02)
+    return found[0]
+
+
+def wait_all_level(group: ReplicaGroup) -> None:
+    """Returns once one leads and every other holds, and knows to be confirmed, all that it has."""
+
+    def level() -> bool:
+        told = [status(replica) for replica in group.replicas]
+        leaders = [one for one in told if one.role == "master"]
+        end = (told[0].end_offset, told[0].log_epoch)
+        return len(leaders) == 1 and all(
+            (one.end_offset, one.log_epoch) == end and one.confirm_offset == end[0] for one in told
+        )
+
+    wait_until(level, timeout_s=WAIT_S, what=f"the replicas of {group.name} are level")

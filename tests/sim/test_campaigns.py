@@ -49,6 +49,12 @@ def test_a_healed_group_takes_sends_again_without_anybodys_decree(mode: str, flu
         )
 
 
+def test_no_seed_loses_what_the_replicas_in_sync_acknowledged_where_these_are_enough() -> None:
+    for seed in range(1, UNDECREED_SEEDS + 1):
+        outcome = run_seed("sync", "sync", seed, auto_in_sync=True)
+        assert outcome.violation is None, f"seed {seed}, auto_in_sync: {outcome.violation}"
+
+
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     program = "from tests.sim.world import run_seed; print(run_seed('sync', 'async', 7).fingerprint)"
     fingerprints = set()

@@ -48,9 +48,13 @@ class World:
         *,
         replicas: int | None = None,
         decrees: bool = True,
+        auto_in_sync: bool = False,
         show: bool = False,
     ) -> None:
-        """Without `decrees` nobody promotes or demotes: who led before must lead again by the others' agreement."""
+        """Without `decrees` nobody promotes or demotes: who led before must lead again by the others' agreement.
+
+        `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas.
+        """
         self.mode = mode
         self.decrees = decrees
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
@@ -59,7 +63,8 @@ class World:
         count = 1 if mode == "single" else replicas or random.choice((2, 2, 3))
         in_sync_replicas = random.choice((2, count)) if mode == "sync" else 1
         min_in_sync_replicas = random.choice((1, in_sync_replicas))
-        self.history = History(mode=mode, in_sync_replicas=in_sync_replicas)
+        surely_held_by = min_in_sync_replicas if auto_in_sync else in_sync_replicas
+        self.history = History(mode=mode, in_sync_replicas=surely_held_by)
         self.network = Network(self.loop)
         self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
@@ -82,6 +87,7 @@ class World:
                     total_replicas=count,
                     in_sync_replicas=in_sync_replicas,
                     min_in_sync_replicas=min_in_sync_replicas,
+                    auto_in_sync_replicas=auto_in_sync,
                     max_time_not_level_s=MAX_TIME_NOT_LEVEL_S,
                     follower_timeout_s=MAX_TIME_NOT_LEVEL_S,
                 ),
@@ -95,7 +101,7 @@ class World:
             self.loop,
             self.network,
             replicas=names,
-            in_sync_replicas=in_sync_replicas,
+            in_sync_replicas=surely_held_by,
             dying=random.choice((0.0, 0.05, 0.2)),
         )
         self.senders = [
@@ -186,10 +192,17 @@ class World:
 
 
 def run_seed(
-    mode: str, flush: str, seed: int, *, replicas: int | None = None, decrees: bool = True, show: bool = False
+    mode: str,
+    flush: str,
+    seed: int,
+    *,
+    replicas: int | None = None,
+    decrees: bool = True,
+    auto_in_sync: bool = False,
+    show: bool = False,
 ) -> Outcome:
     """One run, judged; the seed says how many replicas there are unless `replicas` does."""
-    world = World(mode, flush, seed, replicas=replicas, decrees=decrees, show=show)
+    world = World(mode, flush, seed, replicas=replicas, decrees=decrees, auto_in_sync=auto_in_sync, show=show)
     violation: str | None = None
     try:
         world.run()

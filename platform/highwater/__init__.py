@@ -55,7 +55,7 @@ from highwater.errors import (
     RequestTimeoutError,
     TopicNotFoundError,
 )
-from mqwire.bodies import DivergedFile, FollowerStatus, ReplicaStatus
+from mqwire.bodies import DivergedFile, FollowerStatus, QuorumStatus, ReplicaStatus
 
 __all__ = [
     "AclAccount",
@@ -96,6 +96,7 @@ __all__ = [
     "PushConsumer",
     "QueueProgress",
     "QueueStats",
+    "QuorumStatus",
     "ReceivedMessage",
     "ReplicaStatus",
     "RequestTimeoutError",

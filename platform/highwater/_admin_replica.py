@@ -18,7 +18,9 @@ from mqwire.headers_replica import (
     DivergedReadResponseHeader,
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
+    ReplicaMembersRequestHeader,
     ReplicaPromoteRequestHeader,
+    ReplicaTransferRequestHeader,
 )
 
 
@@ -98,6 +100,25 @@ class ReplicaAdmin(AdminBase):
         """Have the master refuse sends for so long, so that a slave can draw level; 0 takes them again at once."""
         header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
         return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_FREEZE_SENDS, header), ReplicaStatus)
+
+    async def transfer_leadership(self, address: str, group: str, target: int) -> ReplicaStatus:
+        """Ask the leader of a quorum-led group to hand its role to `target` once that one is level; begun when answered.
+
+        It is done when the target leads in a higher epoch. Raises BrokerError when it is refused.
+        """
+        header = ReplicaTransferRequestHeader(group=group, target=target)
+        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_TRANSFER, header), ReplicaStatus)
+
+    async def change_members(
+        self, address: str, group: str, change: str, replica_id: int | None, *, replica_address: str | None = None
+    ) -> ReplicaStatus:
+        """Ask the leader of a quorum-led group for one change of who counts; in force at once, final when nothing is pending.
+
+        `change` is addObserver (with `replica_address`), addVoter, removeVoter or prefer (None: nobody in particular).
+        Raises BrokerError when it is refused: one change waits for the one before it.
+        """
+        header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
+        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_MEMBERS, header), ReplicaStatus)
 
     async def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:
         """What a replica cut from its log because its leader never had it, oldest first."""

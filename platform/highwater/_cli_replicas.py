@@ -10,6 +10,7 @@ import typer
 
 from highwater._admin_replica import GroupMember, PromotionPlan, plan_promotion
 from highwater._cli_format import time_text
+from highwater._cli_quorum import show_quorum
 from highwater._cli_session import EXIT_REFUSED, Session, verb
 from highwater._sync_admin import Admin
 from highwater.errors import HighwaterError, NoRouteError
@@ -36,6 +37,9 @@ def ha_status(
         members = admin.group_status(group)
     if broker_id is not None:
         session.values(msgspec.to_builtins(_member(members, group, broker_id)))
+        return
+    if any(member.status is not None and member.status.quorum is not None for member in members):
+        show_quorum(session, members)
         return
     master = _master(members)
     rows: list[list[object]] = []

@@ -313,6 +313,23 @@ class Admin(SyncClient[AsyncAdmin]):
         """Have the master refuse sends for so long, so that a slave can draw level; 0 takes them again at once."""
         return self._run(self._twin.freeze_sends, address, group, epoch=epoch, for_ms=for_ms)
 
+    def transfer_leadership(self, address: str, group: str, target: int) -> ReplicaStatus:
+        """Ask the leader of a quorum-led group to hand its role to `target` once that one is level; begun when answered.
+
+        It is done when the target leads in a higher epoch. Raises BrokerError when it is refused.
+        """
+        return self._run(self._twin.transfer_leadership, address, group, target)
+
+    def change_members(
+        self, address: str, group: str, change: str, replica_id: int | None, *, replica_address: str | None = None
+    ) -> ReplicaStatus:
+        """Ask the leader of a quorum-led group for one change of who counts; in force at once, final when nothing is pending.
+
+        `change` is addObserver (with `replica_address`), addVoter, removeVoter or prefer (None: nobody in particular).
+        Raises BrokerError when it is refused: one change waits for the one before it.
+        """
+        return self._run(self._twin.change_members, address, group, change, replica_id, replica_address=replica_address)
+
     def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:
         """What a replica cut from its log because its leader never had it, oldest first."""
         return self._run(self._twin.diverged_list, address)

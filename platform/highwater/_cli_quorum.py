@@ -1,0 +1,157 @@
+"""Verbs about broker groups that elect their leader (DLedger): who counts, who leads, who should."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from highwater._admin_replica import GroupMember
+from highwater._cli_session import Session, verb
+from highwater._sync_admin import Admin
+from highwater.errors import NoRouteError
+from mqwire.bodies import ReplicaStatus
+
+app = typer.Typer()
+
+GroupName = Annotated[str, typer.Option("-b", "--broker-name", help="The broker group's name.")]
+BrokerId = Annotated[int, typer.Option("--broker-id", help="The replica: the number in its dLegerSelfId.")]
+_WAIT_S = 10.0
+_LOOK_PERIOD_S = 0.05
+
+
+def show_quorum(session: Session, members: tuple[GroupMember, ...]) -> None:
+    """haStatus of such a group: states, terms and votes, who counts, who is behind."""
+    leader = _leader(members)
+    rows: list[list[object]] = []
+    for member in members:
+        status = member.status
+        if status is None or status.quorum is None:
+            rows.append([None, member.address, "unreachable", *[None] * 8, member.error])
+            continue
+        quorum = status.quorum
+        known = leader or status
+        assert known.quorum is not None, "a leader of such a group tells it"
+        gap: int | None = None if leader is None else max(0, leader.end_offset - status.held_offset)
+        rows.append(
+            [
+                *(status.replica_id, member.address, quorum.state, status.replica_id in known.quorum.voters),
+                *(status.epoch, quorum.voted_for, status.end_offset, status.held_offset, status.confirm_offset, gap),
+                status.replica_id == known.quorum.preferred_leader,
+                status.refusal if status is leader else quorum.not_electable_because or status.not_promotable_because,
+            ]
+        )
+    columns = ["id", "address", "state", "voter", "term", "voted_for", "end", "held", "confirmed", "behind_bytes"]
+    session.table([*columns, "preferred", "remark"], rows)
+    if not session.as_json:
+        print(f"\n{_summary(members, leader)}")
+
+
+def _summary(members: tuple[GroupMember, ...], leader: ReplicaStatus | None) -> str:
+    """In words what the table means: who can be written to, and why not."""
+    told = [member.status for member in members if member.status is not None and member.status.quorum is not None]
+    known = leader or max(told, key=lambda status: status.epoch)
+    assert known.quorum is not None, "of those that tell it"
+    voters = set(known.quorum.voters)
+    silent = len(voters.difference(status.replica_id for status in told))
+    if leader is None:
+        return f"mode dledger, no leader: {silent} of {len(voters)} voters unreachable; writes refused, reads go on"
+    pending = "; a change of the voters is not confirmed yet" if known.quorum.change_pending else ""
+    return (
+        f"mode dledger, replica {leader.replica_id} leads in term {leader.epoch};"
+        f" {len(voters)} voters, {silent} unreachable{pending}"
+    )
+
+
+@verb(app, "transferLeadership")
+def transfer_leadership(session: Session, group: GroupName, broker_id: BrokerId) -> None:
+    """Hand the leadership to another voter, without losing a message."""
+    with session.admin() as admin:
+        leader = _need_leader(admin, group)
+        began_s = time.monotonic()
+        admin.transfer_leadership(leader.address, group, broker_id)
+
+        def leads(status: ReplicaStatus) -> bool:
+            return status.replica_id == broker_id and status.epoch > leader.epoch and status.role == "master"
+
+        done = _wait(admin, group, leads, f"replica {broker_id} did not take over; the leader goes on")
+    took_ms = round((time.monotonic() - began_s) * 1000)
+    session.done(
+        f"replica {broker_id} at {done.address} leads {group} in term {done.epoch}, after {took_ms} ms",
+        group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, took_ms=took_ms,
+    )  # fmt: skip
+
+
+@verb(app, "addObserver")
+def add_observer(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    address: Annotated[str, typer.Option("-a", "--address", help="Where the new replica serves, host:port.")],
+) -> None:
+    """Let a replica that does not count yet know its leader: it fetches everything and serves reads."""
+    _change(session, group, "addObserver", broker_id, address)
+
+
+@verb(app, "addVoter")
+def add_voter(session: Session, group: GroupName, broker_id: BrokerId) -> None:
+    """Let an observer that has caught up count: for what is confirmed, and in elections."""
+    _change(session, group, "addVoter", broker_id)
+
+
+@verb(app, "removeVoter")
+def remove_voter(session: Session, group: GroupName, broker_id: BrokerId) -> None:
+    """Let a voter count no more, dead or alive. The leader must hand its role over first."""
+    _change(session, group, "removeVoter", broker_id)
+
+
+@verb(app, "preferLeader")
+def prefer_leader(
+    session: Session,
+    group: GroupName,
+    broker_id: Annotated[int | None, typer.Option("--broker-id", help="Which voter; nobody when left out.")] = None,
+) -> None:
+    """Say which voter shall lead whenever it is level."""
+    _change(session, group, "prefer", broker_id)
+
+
+def _change(session: Session, group: str, change: str, replica_id: int | None, address: str | None = None) -> None:
+    with session.admin() as admin:
+        leader = _need_leader(admin, group)
+        admin.change_members(leader.address, group, change, replica_id, replica_address=address)
+
+        def final(status: ReplicaStatus) -> bool:
+            return status.role == "master" and status.quorum is not None and not status.quorum.change_pending
+
+        done = _wait(admin, group, final, "the change is in force, but a majority has not confirmed it yet")
+    quorum = done.quorum
+    assert quorum is not None, "just looked"
+    session.done(
+        f"{group}: voters {quorum.voters}, observers {quorum.observers}, preferred leader {quorum.preferred_leader}",
+        group=group, voters=quorum.voters, observers=quorum.observers, preferred_leader=quorum.preferred_leader,
+    )  # fmt: skip
+
+
+def _wait(admin: Admin, group: str, wanted: Callable[[ReplicaStatus], bool], otherwise: str) -> ReplicaStatus:
+    deadline_s = time.monotonic() + _WAIT_S
+    while time.monotonic() < deadline_s:
+        for member in admin.group_status(group):
+            if member.status is not None and wanted(member.status):
+                return member.status
+        time.sleep(_LOOK_PERIOD_S)
+    raise NoRouteError(f"after {_WAIT_S:g} s: {otherwise}; see haStatus")
+
+
+def _leader(members: tuple[GroupMember, ...]) -> ReplicaStatus | None:
+    leaders = [member.status for member in members if member.status is not None and member.status.role == "master"]
+    return max(leaders, key=lambda status: status.epoch, default=None)
+
+
+def _need_leader(admin: Admin, group: str) -> ReplicaStatus:
+    members = admin.group_status(group)
+    leader = _leader(members)
+    if leader is None:
+        raise NoRouteError(f"no replica of {group} leads just now; see haStatus")
+    return leader

@@ -1,0 +1,145 @@
+"""ingest: every cluster's metering topic -> the lake, by a stream with a checkpoint per cluster.
+
+At least once from the stream, exactly once in the lake: what is there already is left out, by (cluster, broker, epoch,
+sequence). So each batch also reads some messages in front of its checkpoint again: after an unclean promotion other
+messages lie there.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mqwire.names import RMQ_SYS_METERING
+from spark_etl.jobs.config import JobConfig, JobResult, MeteredCluster
+from spark_etl.jobs.lake import Lake
+from spark_etl.jobs.postgres import connected
+from spark_etl.jobs.run import main, shortened
+from spark_etl.transforms.parse import parse, quarantined, records
+from spark_etl.transforms.time import to_ms
+
+logger = logging.getLogger("spark_etl")
+
+CLUSTERS_AT_ONCE: Final = 4
+MESSAGES_PER_BATCH: Final = 5000
+# Two hours of a record a minute: far more than asynchronous replication can be behind.
+OVERLAP_MESSAGES: Final = 120
+RETRY_TIMEOUT_MS: Final = 30_000
+CONTINUOUS_INTERVAL: Final = "10 seconds"
+POLL_S: Final = 0.5
+
+Now = Callable[[], datetime]
+
+
+@dataclass
+class Tally:
+    """What one cluster's stream did."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_quarantined: int = 0
+    error: str = ""
+
+
+def run(spark: SparkSession, config: JobConfig, *, now: Now = lambda: datetime.now(UTC)) -> JobResult:
+    """One run over all clusters. A cluster that can't be read fails the run, after the others were read."""
+    lake = Lake(spark, config.lake)
+    with connected(spark, config.database, config.job):
+        tallies = _read_all(spark, config, lake, now)
+    failures = [
+        f"{cluster.cluster_name} ({cluster.cluster_id}): {tally.error}"
+        for cluster, tally in zip(config.clusters, tallies, strict=True)
+        if tally.error
+    ]
+    return JobResult(
+        "failed" if failures else "completed",
+        rows_in=sum(tally.rows_in for tally in tallies),
+        rows_out=sum(tally.rows_out for tally in tallies),
+        rows_quarantined=sum(tally.rows_quarantined for tally in tallies),
+        error="\n".join(failures),
+    )
+
+
+def _read_all(spark: SparkSession, config: JobConfig, lake: Lake, now: Now) -> list[Tally]:
+    def read(cluster: MeteredCluster) -> Tally:
+        return _read_cluster(spark, config, lake, cluster, now)
+
+    # In continuous mode all streams run beside each other.
+    workers = CLUSTERS_AT_ONCE if config.continuous_seconds is None else len(config.clusters)
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        return list(pool.map(read, config.clusters))
+
+
+def _read_cluster(spark: SparkSession, config: JobConfig, lake: Lake, cluster: MeteredCluster, now: Now) -> Tally:
+    tally = Tally()
+
+    def take(messages: DataFrame, batch_id: int) -> None:
+        add_batch(messages, cluster, lake, tally, now_ms=to_ms(now()))
+
+    writer = (
+        spark.readStream.format("highwater")
+        .options(**source_options(cluster))
+        .load()
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", f"{config.checkpoints}/ingest/{cluster.cluster_id}")
+    )
+    try:
+        if config.continuous_seconds is None:
+            writer.trigger(availableNow=True).start().awaitTermination()
+        else:
+            _run_for(writer.trigger(processingTime=CONTINUOUS_INTERVAL).start(), config.continuous_seconds)
+    except PySparkException as error:
+        logger.exception("cluster %s was not read to its end", cluster.cluster_id)
+        tally.error = shortened(error)
+    return tally
+
+
+def _run_for(query: StreamingQuery, seconds: float) -> None:
+    deadline_s = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline_s and not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes parts of a second
+            pass
+    finally:
+        query.stop()
+
+
+def source_options(cluster: MeteredCluster) -> dict[str, str]:
+    """How a cluster's metering topic is read."""
+    credentials = {"accessKey": cluster.access_key, "secretKey": cluster.secret_key} if cluster.access_key else {}
+    return {
+        "namesrv": cluster.namesrv_addr,
+        "topic": RMQ_SYS_METERING,
+        "maxMessagesPerTrigger": str(MESSAGES_PER_BATCH),
+        "overlapMessages": str(OVERLAP_MESSAGES),
+        "retryTimeoutMs": str(RETRY_TIMEOUT_MS),
+        # What retention took before it was read can't be had by stopping; billing_check names the gap.
+        "failOnDataLoss": "false",
+        **credentials,
+    }
+
+
+def add_batch(messages: DataFrame, cluster: MeteredCluster, lake: Lake, tally: Tally, *, now_ms: int) -> None:
+    """Messages of a metering topic -> the lake and its quarantine; safe to repeat."""
+    parsed = parse(messages, cluster_id=cluster.cluster_id, cluster_name=cluster.cluster_name, now_ms=now_ms).persist()
+    try:
+        rows_in = parsed.count()
+        rows_quarantined = lake.add_quarantined(quarantined(parsed), cluster.cluster_id)
+        tally.rows_out += lake.add_records(records(parsed), cluster.cluster_id)
+        tally.rows_in += rows_in
+        tally.rows_quarantined += rows_quarantined
+    finally:
+        parsed.unpersist()
+
+
+if __name__ == "__main__":
+    sys.exit(main("ingest", run))

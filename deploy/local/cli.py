@@ -24,7 +24,7 @@ NOT_RUNNING = 3  # the exit status that init scripts use for it
 INTERRUPTED = 130
 
 # Commands whose every argument, options such as -k included, is for another program.
-PASSING_ON = ("test", "bench", "sim", "powercut")
+PASSING_ON = ("test", "bench", "sim", "powercut", "catchup")
 
 CHECKS = (
     ("ruff check", ["-m", "ruff", "check", "."]),
@@ -171,6 +171,13 @@ class Dev:
             {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"},
         )
 
+    def catchup(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        return self._run(
+            ["-m", "tests.replication.catch_up", *options.arguments],
+            {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"},
+        )
+
     def token(self, options: argparse.Namespace) -> int:
         print(self.stack.manage("issue_token", options.tenant, *options.arguments).strip())
         return 0
@@ -221,6 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
     command("sim", "simulate broker groups under faults, seed by seed; arguments go to tests/sim", Dev.sim)
     command("powercut", "cut the power of replicas under load, as root; --cuts 50", Dev.powercut)
+    command("catchup", "have an empty slave catch up under live traffic; --mebibytes 1024", Dev.catchup)
     setup = command("setup", "only make the environment .venv/", Dev.setup)
     setup.add_argument("--runtime", action="store_true", help="without what only tests and checks need")
     command("lock", "write the requirements files anew from pyproject.toml", Dev.lock)

@@ -59,8 +59,13 @@ class LiveGroup:
     def replica(self, replica_id: int) -> dict[str, Any]:
         return next(replica for replica in self.group()["replicas"] if replica["replica_id"] == replica_id)
 
+    def look(self) -> dict[str, Any]:
+        """The group as it is now: a dry run asks every replica, which beat does each three seconds."""
+        self.ask("switchover", dry_run=True)
+        return self.group()
+
     def wait_group(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-        found: dict[str, Any] = wait_for(self.group, condition, what)
+        found: dict[str, Any] = wait_for(self.look, condition, what)
         return found
 
     def ask(self, verb: str, body: dict[str, Any] | None = None, *, dry_run: bool = False, key: str = "") -> Any:

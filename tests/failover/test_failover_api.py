@@ -14,6 +14,7 @@ from controlplane.clusters.models import BrokerGroup, Cluster, NameServer, Opera
 from controlplane.failover import apis
 from controlplane.failover.models import Failover, ReplicaSample
 from controlplane.failover.sampling import cluster_sample
+from controlplane.provisioning.processes import replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import Json, World
 from tests.failover.replicated import make_replicated
@@ -217,3 +218,53 @@ def test_growing_adds_a_group_like_the_others(world: World, api: Callable[..., J
     added = BrokerGroup.objects.get(cluster__slug="pair", name="broker-b")
     assert [replica.broker_role for replica in added.replicas.all()] == ["ASYNC_MASTER", "SLAVE"]
     assert Operation.objects.get(pk=answer.json()["id"]).metadata == {"group": "broker-b"}
+
+
+def test_growing_by_a_replica_adds_a_slave_to_every_group(
+    world: World, api: Callable[..., Json], group: object
+) -> None:
+    answer = api(world.alice).call("POST", f"{PAIR}grow/", {"by": "replica"})
+    assert (answer.status_code, answer.json()["metadata"]) == (202, {"replica": 2})
+    replicas = Replica.objects.filter(group__cluster__slug="pair").order_by("broker_id")
+    assert [(replica.broker_id, replica.broker_role) for replica in replicas] == [
+        (0, "ASYNC_MASTER"),
+        (1, "SLAVE"),
+        (2, "SLAVE"),
+    ]
+
+
+def test_growing_beyond_the_most_is_a_conflict(world: World, api: Callable[..., Json]) -> None:
+    make_replicated(world.acme, "full", "sync", replicas=3)
+    answer = api(world.alice).call("POST", f"{CLUSTERS}full/grow/", {"by": "replica"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "too_many")
+
+
+@pytest.mark.parametrize(("mode", "by"), [("single", "group"), ("multi", "replica"), ("async", "everything")])
+def test_what_a_cluster_cannot_grow_by_is_told_beside_the_field(
+    world: World, api: Callable[..., Json], mode: str, by: str
+) -> None:
+    make_replicated(world.acme, "odd", mode, replicas=2 if mode == "async" else 1)
+    answer = api(world.alice).call("POST", f"{CLUSTERS}odd/grow/", {"by": by})
+    assert (answer.status_code, len(answer.json()["errors"])) == (400, 1), answer.json()
+    assert Replica.objects.filter(group__cluster__slug="odd").count() == (1 if mode == "single" else 2)
+
+
+@pytest.mark.parametrize(("who", "status"), [("teammate", 403), ("outsider", 404), ("anonymous", 401)])
+def test_only_operators_grow_a_cluster(
+    world: World, api: Callable[..., Json], group: object, who: str, status: int
+) -> None:
+    assert api(world.people[who]).call("POST", f"{PAIR}grow/", {"by": "replica"}).status_code == status
+    assert Replica.objects.filter(group__cluster__slug="pair").count() == 2
+
+
+def test_a_group_that_grows_by_a_replica_is_not_restarted(world: World, driver: DriverTwin) -> None:
+    cluster = make_replicated(world.acme, "grows", "sync")
+    before = {daemon.process.name: daemon.process for daemon in replica_daemons(cluster, driver)}
+    Replica.objects.create(
+        group=BrokerGroup.objects.get(cluster=cluster), broker_id=2, broker_role="SLAVE", host="127.0.0.1", port=99
+    )
+    after = {daemon.process.name: daemon for daemon in replica_daemons(cluster, driver)}
+    assert len(after) == 3
+    assert {name: after[name].process for name in before} == before
+    for daemon in after.values():
+        assert any("totalReplicas=3" in text for text in daemon.files.values())

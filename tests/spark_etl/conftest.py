@@ -15,7 +15,9 @@ from spark_etl.jobs.session import build_session
 SETTINGS = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
-    # Small frames on two busy cores: the first compiler is enough.
+    # Small frames on two busy cores: compiling costs more than it saves. The jobs' own processes compile as they always do.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 

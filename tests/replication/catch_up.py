@@ -99,7 +99,7 @@ def measure(folder: Path, backlog_bytes: int) -> CaughtUp:
         with _Live(group[0].address).running() as live:
             wait_until(lambda: live.sent > 0, timeout_s=WAIT_S, what="live traffic")
             sent, began_s = live.sent, time.monotonic()
-            time.sleep(1.0)
+            time.sleep(0.5)
             alone = (live.sent - sent) / (time.monotonic() - began_s)
             backlog = status(group[0]).end_offset
             sent, failed, began_s = live.sent, live.failed, time.monotonic()
@@ -130,7 +130,7 @@ def _fill(group: ReplicaGroup, backlog_bytes: int) -> None:
     wait_leads(group, 0)
     frames = send_frames(TOPIC, size_bytes=FILL_BYTES, queues=QUEUES, count=512, serialize_type=SerializeType.ROCKETMQ)
     while status(group[0]).end_offset < backlog_bytes:
-        run_sends(group[0].address, frames, in_flight=128, seconds=0.5, warm_up_s=0.0)
+        run_sends(group[0].address, frames, in_flight=128, seconds=0.1, warm_up_s=0.0)
 
 
 def _empty(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from highwater import BrokerError, Message, SendStatus
 from mqwire.codes import ResponseCode
 from tests.daemons import ReplicaGroup
-from tests.processes import wait_until
+from tests.processes import free_ports, wait_until
 from tests.remoting import create_topic
 from tests.replication.catch_up import MEBIBYTE, measure
 from tests.replication.replicas import (
@@ -125,6 +125,31 @@ def test_a_master_without_its_slave_waits_for_it_before_it_leads_again(group: Re
     assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
     group[1].start()
     wait_leads(group, 0)
+
+
+def test_both_replicas_are_restarted_together_and_the_master_leads_again(group: ReplicaGroup) -> None:
+    assert send_raw(group[0], TOPIC, b"before") == ResponseCode.SUCCESS
+    for number in (0, 1):
+        group[number].kill()
+    for number in (1, 0):
+        group[number].start()
+    wait_leads(group, 0)
+    wait_level(group)
+    assert send_raw(group[0], TOPIC, b"after") == ResponseCode.SUCCESS
+    assert bodies(group, 0) == [b"before", b"after"]
+
+
+def test_a_restarted_master_finds_its_slave_at_another_address(group: ReplicaGroup) -> None:
+    group[0].kill()
+    group[1].kill()
+    was = group[1].address
+    group[1].port = free_ports()
+    group[1].start()
+    assert group[1].address != was
+    group[0].start()
+    wait_leads(group, 0)
+    wait_level(group)
+    assert [one.address for one in status(group[0]).followers] == [group[1].address]
 
 
 def test_a_former_master_cuts_what_the_new_one_never_had_and_keeps_it_aside(asynchronous: ReplicaGroup) -> None:

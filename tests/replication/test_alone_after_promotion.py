@@ -1,0 +1,88 @@
+"""What senders are told by a promoted slave whose old master is still away, in a synchronous group of two.
+
+RocketMQ's own words: SLAVE_NOT_AVAILABLE says "stored, and on this one replica only". It is no failure to a stock client, and
+what was sent is there to be read. Whoever wants SEND_OK of a single replica says so by enableAutoInSyncReplicas; a promotion
+without the old master's answer is no clean one then, for it may have acknowledged alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from highwater.cli import app
+from mqwire.codes import ResponseCode
+from tests.daemons import ReplicaGroup
+from tests.interop.clients import Cluster, DriverProcess
+from tests.interop.content import plans
+from tests.processes import wait_until
+from tests.remoting import create_topic
+from tests.replication.replicas import PATIENT, WAIT_S, promote, read_all, send_raw, status, wait_level
+
+TOPIC = "alone"
+CONF = {**PATIENT, "flushDiskType": "SYNC_FLUSH"}
+AUTO = {**CONF, "enableAutoInSyncReplicas": "true"}
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def begin(group: ReplicaGroup) -> None:
+    wait_level(group)
+    create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+    assert send_raw(group[0], TOPIC, b"together") == ResponseCode.SUCCESS
+    wait_level(group)
+
+
+def cli(group: ReplicaGroup, *arguments: str) -> str:
+    done = CliRunner().invoke(app, ["admin", *arguments, "-n", group.namesrv, "-b", group.name, "--broker-id", "1"])
+    return f"{done.exit_code}: {done.output}"
+
+
+@pytest.mark.parametrize(("conf", "told"), [(CONF, "SLAVE_NOT_AVAILABLE"), (AUTO, "SEND_OK")], ids=["default", "auto"])
+def test_a_stock_producer_goes_on_and_is_told_what_is_so(
+    java_client: DriverProcess, tmp_path: Path, conf: dict[str, str], told: str
+) -> None:
+    with ReplicaGroup.start(tmp_path, conf, synchronous=True) as group:
+        begin(group)
+        group[0].kill()
+        promote(group, 1)
+        statuses: list[str | None] = []
+
+        def stored() -> bool:
+            (made,) = java_client.produce(
+                Cluster(group.namesrv),
+                TOPIC,
+                plans(f"alone-{len(statuses)}", 1, sizes=[50]),
+                group="alone",
+                poll_ms=500,
+            )
+            statuses.append(made["status"])
+            return made["status"] is not None
+
+        wait_until(stored, timeout_s=WAIT_S, what="the producer has found the new master")
+        assert statuses[-1] == told
+        assert len(read_all(group[1], TOPIC)) == 2, "what the only replica holds can be read"
+
+
+def test_with_enable_auto_in_sync_replicas_no_promotion_is_clean_without_the_old_master(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path, AUTO, synchronous=True) as group:
+        begin(group)
+        assert status(group[1]).in_sync_replicas == 1
+        group[0].kill()
+        told = cli(group, "promote")
+        assert told.startswith("1: ")
+        assert "--yes" in told
+
+
+def test_without_it_a_slave_that_is_level_is_promoted_cleanly(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path, CONF, synchronous=True) as group:
+        begin(group)
+        assert status(group[1]).in_sync_replicas == 2
+        group[0].kill()
+        assert cli(group, "promote").startswith("0: ")
+        assert send_raw(group[1], TOPIC, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
+        group[0].start()
+        wait_level(group, 1)
+        assert send_raw(group[1], TOPIC, b"together again") == ResponseCode.SUCCESS

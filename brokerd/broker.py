@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -134,11 +133,15 @@ class Broker:
         """
         if not self.replica.leads:
             raise NotLeadingError(self.replica.refuses_sends(self.clock.monotonic()) or _STEPPED_DOWN)
-        results = self.store.append(messages, None if counted_for is None else self.metering.sends_of(counted_for))
+        meter = self.metering.meter
+        counts = None
+        if counted_for is not None and meter is not None:
+            counts = meter.sends.get(counted_for) or meter.sends_of(counted_for)
+        results = self.store.append(messages, counts)
         self._arrived.update(map(_QUEUE_OF_MESSAGE, messages))
         first, last = results[0], results[-1]
         self.stats.put(
-            Counter(map(_TOPIC_OF_MESSAGE, messages)),
+            map(_TOPIC_OF_MESSAGE, messages),
             len(messages),
             last.physical_offset + last.size_bytes - first.physical_offset,
         )

@@ -31,14 +31,14 @@ class Meter:
     """The counts of the open interval. Counting is on the hot path: a look-up for each batch of sends, and for each pull."""
 
     def __init__(self) -> None:
-        self._sends: dict[str, SendCounts] = {}
+        self.sends: dict[str, SendCounts] = {}  # by credential; add with `sends_of`
         self._pulls: dict[tuple[str, str, str], list[int]] = {}
 
     def sends_of(self, credential: str) -> SendCounts:
         """Where the sends of an access key are counted; good for one append, not to be kept."""
-        counts = self._sends.get(credential)
+        counts = self.sends.get(credential)
         if counts is None:
-            counts = self._sends[credential] = SendCounts()
+            counts = self.sends[credential] = SendCounts()
         return counts
 
     def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None:
@@ -57,7 +57,7 @@ class Meter:
             end_ms=max(start_ms, end_ms),
             start_offset=start_offset,
             end_offset=end_offset,
-            messages_in=in_rows(self._sends.items()),
+            messages_in=in_rows(self.sends.items()),
             messages_out=tuple(
                 OutRow(
                     topic=topic, group=group, credential=credential, messages=count[0], bytes=count[1], units=count[2]
@@ -70,7 +70,7 @@ class Meter:
 
     def clear(self) -> None:
         """Forget the counts: they will be made again from the log."""
-        self._sends.clear()
+        self.sends.clear()
         self._pulls.clear()
 
 

@@ -6,7 +6,7 @@ Counting is two additions per batch on the hot path; rates come from samples tha
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from brokerd.stats_history import StatsHistory
@@ -43,11 +43,13 @@ class BrokerStats:
         self.history = StatsHistory()
         self._samples: deque[tuple[float, Totals]] = deque(maxlen=_SAMPLES_MAX)
 
-    def put(self, messages_by_topic: Mapping[str, int], messages: int, size_bytes: int) -> None:
-        """`messages` records of so many topics were appended, `size_bytes` of the log."""
+    def put(self, topics: Iterable[str], messages: int, size_bytes: int) -> None:
+        """`messages` records of these topics, one for each, were appended: `size_bytes` of the log."""
         self.messages_put += messages
         self.bytes_put += size_bytes
-        self.put_by_topic.update(messages_by_topic)
+        by_topic = self.put_by_topic
+        for topic in topics:  # Counter.update costs as much as sixty of these
+            by_topic[topic] += 1
 
     def got(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
         """A pull was answered with `messages` records, or with none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Final, NamedTuple
 
 from mqwire.codes import RequestCode
@@ -111,7 +112,7 @@ def _from_fields(fields: dict[str, str], names: dict[str, str]) -> SendHeader:
     try:
         origin = SendOrigin(
             fields[names["a"]],
-            fields[names["b"]],
+            intern(fields[names["b"]]),  # one object for all sends to a topic: the store compares it by identity
             get(names["c"]) or "",
             int(get(names["d"]) or 0),
             int(get(names["f"]) or 0),

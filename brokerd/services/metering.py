@@ -22,7 +22,7 @@ from brokerd.metering_records import Recorded, Samples, last_recorded, message_o
 from brokerd.metering_recount import Recount, RecountError
 from brokerd.metering_storage import StoredBytes
 from brokerd.services.metering_samples import connections, take_samples
-from brokerd.store import GetResult, SendCounts, StoreError
+from brokerd.store import GetResult, StoreError
 from mqwire.metering import MeteringRecordError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class MeteringService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._interval_ms = broker.config.metering_interval_ms
-        self._meter: Meter | None = None  # None: not leading, or switched off
+        self.meter: Meter | None = None  # what counts now; None: this replica does not lead, or metering is off
         self._epoch = -1
         self._lead_offset = (
             0  # where this leadership's counting began; what lies in front of it is counted from the log
@@ -61,15 +61,10 @@ class MeteringService:
 
     # --- counting
 
-    def sends_of(self, credential: str) -> SendCounts | None:
-        """Where the sends of an access key are to be counted, in this one append; None when nowhere."""
-        meter = self._meter
-        return None if meter is None else meter.sends_of(credential)
-
     def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None:
         """Messages were handed to a consumer."""
-        if self._meter is not None:
-            self._meter.pulled(topic, group, credential, result)
+        if self.meter is not None:
+            self.meter.pulled(topic, group, credential, result)
 
     # --- roles
 
@@ -78,7 +73,7 @@ class MeteringService:
         if not self._interval_ms:
             return
         if not self._broker.replica.leads:
-            self._meter = None
+            self.meter = None
             self._epoch = -1
             self._sealed.clear()
         elif self._broker.replica.epoch != self._epoch:
@@ -87,7 +82,7 @@ class MeteringService:
 
     def _begin(self) -> None:
         broker = self._broker
-        self._meter = Meter()
+        self.meter = Meter()
         self._epoch = broker.replica.epoch
         self._lead_offset = self._open_offset = broker.store.end_offset
         self._open_ms = broker.clock.time_ms()
@@ -127,10 +122,10 @@ class MeteringService:
                     await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:
-        idle = self._meter is None or (self._leads and self._caught_up and not self._sealed)
+        idle = self.meter is None or (self._leads and self._caught_up and not self._sealed)
         if idle and pause_s == _LOOK_PERIOD_S:
             left_ms = self._next_seal_ms - self._broker.clock.time_ms()
-            pause_s = 1.0 if self._meter is None else min(max(left_ms / 1000, 0.001), self._interval_ms / 1000)
+            pause_s = 1.0 if self.meter is None else min(max(left_ms / 1000, 0.001), self._interval_ms / 1000)
         self._wake = trio.Event()
         with trio.move_on_after(pause_s):
             await self._wake.wait()
@@ -150,11 +145,11 @@ class MeteringService:
     def _seal(self) -> None:
         now_ms = self._broker.clock.time_ms()
         self._next_seal_ms = self._after(now_ms)
-        if self._meter is None or len(self._sealed) >= _SEALED_MAX:
+        if self.meter is None or len(self._sealed) >= _SEALED_MAX:
             return
         end_offset = self._broker.store.end_offset
         self._sealed.append(
-            self._meter.take(
+            self.meter.take(
                 start_ms=self._open_ms, end_ms=now_ms, start_offset=self._open_offset, end_offset=end_offset
             )
         )
@@ -244,7 +239,7 @@ class MeteringService:
         """Record the open interval, before the broker refuses sends; waits for the slaves a moment. Bounded."""
         if self._running is not None:
             self._running.cancel()
-        if self._meter is None or not self._leads or not self._caught_up:
+        if self.meter is None or not self._leads or not self._caught_up:
             return
         with trio.move_on_after(_STOP_TIMEOUT_S):
             try:

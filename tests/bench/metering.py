@@ -1,0 +1,153 @@
+"""What metering costs: processor time of the broker per send and per pull, with metering and without, in pairs.
+
+    PYTHONPATH=.:platform python -m tests.bench.metering [--pairs 40] [--quick]
+
+The broker's own dispatcher gets frames as a connection gives them, so many sends in a wake-up; nothing goes over a socket and
+nothing waits for the disk. Processor time, and pairs in turn, because other processes on a small machine would drown it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from brokerd.broker import Broker, open_store
+from brokerd.clock import SystemClock
+from brokerd.config import load_config
+from mqwire.bodies import TopicConfig
+from mqwire.codes import PullSysFlag, RequestCode
+from mqwire.command import RemotingCommand
+from mqwire.connection import Connection
+from mqwire.headers_pull import PullMessageRequestHeader
+from mqwire.message import pack_host
+from tests.bench.load import send_frames
+
+TOPIC = "metering"
+QUEUES = 8
+SIZE_BYTES = 1024
+SENDS_PER_ROUND = 4096
+PULLS_PER_ROUND = 400
+PULLED = 32
+
+
+class Client:
+    """A connection whose other end takes everything at once."""
+
+    id = 1
+    remote_address = ("127.0.0.1", 40000)
+    remote_host = pack_host("127.0.0.1", 40000)
+    closed = False
+    pending_bytes = 0
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.last = b""
+
+    def write(self, data: bytes) -> None:
+        self.answers += 1
+        self.last = data
+
+    def flush(self) -> None:
+        """There is nobody to flush to."""
+
+
+class System:
+    """A whole broker without sockets."""
+
+    def __init__(self, folder: Path, interval_ms: int) -> None:
+        overrides = {
+            "storePathRootDir": str(folder),
+            "meteringIntervalMs": str(interval_ms),
+            "diskSpaceWarningLevelRatio": "100",
+            "brokerIP1": "127.0.0.1",
+        }
+        self.config = load_config(None, overrides=overrides, environ={}, warn=lambda _text: None)
+        self.store, _report = open_store(self.config, pack_host("127.0.0.1", 10911), SystemClock())
+        self.broker = Broker(self.config, self.store, 10911, SystemClock())
+        self.broker.load()
+        self.broker.topic_configs.put(TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES))
+        self.client = Client()
+
+    def sends(self, frames: list[bytes]) -> float:
+        """Microseconds of processor time per message; each of `frames` is what one wake-up reads."""
+        connection = Connection()
+        dispatch = self.broker.dispatcher.dispatch
+        gc.collect()
+        began = time.process_time()
+        for frame in frames:
+            connection.receive_data(frame)
+            dispatch(self.client, connection.commands())  # type: ignore[arg-type] # it is written to, and no more
+        spent = time.process_time() - began
+        self.store.flush_consume_queues()
+        return spent / SENDS_PER_ROUND * 1e6
+
+    def pulls(self) -> float:
+        """Microseconds of processor time per pull."""
+        header = PullMessageRequestHeader(
+            consumer_group="readers",
+            topic=TOPIC,
+            queue_id=0,
+            queue_offset=0,
+            max_msg_nums=PULLED,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+        )
+        frame = RemotingCommand.request(RequestCode.PULL_MESSAGE, header).encode()
+        connection = Connection()
+        gc.collect()
+        began = time.process_time()
+        for _ in range(PULLS_PER_ROUND):
+            connection.receive_data(frame)
+            self.broker.dispatcher.dispatch(self.client, connection.commands())  # type: ignore[arg-type] # as above
+        return (time.process_time() - began) / PULLS_PER_ROUND * 1e6
+
+
+def wake_ups(sends_each: int) -> list[bytes]:
+    frames = send_frames(TOPIC, size_bytes=SIZE_BYTES, queues=QUEUES, count=SENDS_PER_ROUND)
+    return [b"".join(frames[at : at + sends_each]) for at in range(0, len(frames), sends_each)]
+
+
+def compare(name: str, unit: str, pairs: list[tuple[float, float]]) -> None:
+    without, with_metering = (median(values) for values in zip(*pairs, strict=True))
+    ratio = median(on / off for off, on in pairs) - 1
+    print(f"{name:28} {without:7.2f} {unit} without, {with_metering:7.2f} with: {ratio:+.2%}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    arguments = parser.parse_args()
+    pairs = 2 if arguments.quick else arguments.pairs
+    root = Path(tempfile.mkdtemp(prefix="metering-"))
+    try:
+        off, on = System(root / "off", 0), System(root / "on", 60_000)
+        for sends_each in (1, 4, 16, 64):
+            frames = wake_ups(sends_each)
+            measured = []
+            for number in range(pairs + 1):
+                first, second = (off, on) if number % 2 else (on, off)
+                costs = {first: first.sends(frames), second: second.sends(frames)}
+                measured.append((costs[off], costs[on]))
+            compare(f"send, {sends_each} in a wake-up", "us", measured[1:])  # the first pair warms up
+        measured = []
+        for number in range(pairs + 1):
+            first, second = (off, on) if number % 2 else (on, off)
+            costs = {first: first.pulls(), second: second.pulls()}
+            measured.append((costs[off], costs[on]))
+        assert len(on.client.last) > PULLED * SIZE_BYTES, "pulls found nothing"
+        compare(f"pull of {PULLED}", "us", measured[1:])
+    finally:
+        shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main()

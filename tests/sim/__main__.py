@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.sim.planted_bugs import BUGS, PlantedBug
+from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.world import FLUSHES, MODES, Outcome, run_seed
 
 _PROGRESS_S = 5.0
@@ -46,13 +46,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_planted_bugs(first_seed: int, seeds: int) -> int:
-    """Every one must be found; the exit status is how many were not."""
+    """Every one but the survivors must be found; the exit status is how many turned out otherwise."""
     missed = 0
-    for bug in BUGS:
+    for bug in (*BUGS, *SURVIVORS):
         began_s = time.monotonic()
         found = find(bug, first_seed, seeds)
-        missed += found is None
-        what = f"NOT FOUND within {seeds} seeds" if found is None else f"seed {found.seed}: {found.violation}"
+        is_survivor = bug in SURVIVORS
+        missed += (found is None) is not is_survivor
+        what = f"not found within {seeds} seeds" if found is None else f"seed {found.seed}: {found.violation}"
+        what = f"{'as expected, ' if is_survivor and found is None else ''}{what}"
         print(
             f"{bug.name} ({bug.mode}, {bug.flush} flush, {time.monotonic() - began_s:.0f} s)\n    {what[:160]}",
             flush=True,

@@ -258,6 +258,13 @@ BUGS = (
     PlantedBug("readers see the log's end", "sync", "sync", _readers_see_the_end),
     PlantedBug("a restarted slave shows all", "sync", "sync", _restarted_slave_shows_all),
     PlantedBug("a leader ignores a higher epoch", "async", "sync", _higher_epoch_ignored),
-    PlantedBug("an answer of an older epoch is appended", "async", "sync", _old_answers_appended, 3),
     PlantedBug("a slave takes sends", "async", "sync", _refused_sends_are_stored),
+)
+
+# No promise hangs on these alone: another rule heals what they spoil, so no run can tell. They are run all the same: one that
+# is found some day belongs above.
+SURVIVORS = (
+    # Such bytes begin where this log ends, and the next pull's divergence check cuts what the new leader does not have. Nobody
+    # counts them meanwhile: a promise was answered without them, and a pull that names the new epoch ends the old leadership.
+    PlantedBug("an answer of an older epoch is appended", "async", "sync", _old_answers_appended, 3),
 )

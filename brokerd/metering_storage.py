@@ -27,6 +27,7 @@ class StoredBytes:
         self._store = store
         self._next: dict[tuple[str, int], int] = {}  # queue -> the first entry that is not counted yet
         self._by_file: dict[str, dict[int, int]] = {}  # topic -> CommitLog file -> bytes
+        self._by_topic: dict[str, int] = {}
 
     def update(self) -> Iterator[None]:
         """Count what is new, a slice for each step."""
@@ -46,6 +47,9 @@ class StoredBytes:
         for sums in self._by_file.values():
             for base in [base for base in sums if base + store.commit_log_file_bytes <= first]:
                 del sums[base]
+        self._by_topic = {
+            topic: total for topic, sums in sorted(self._by_file.items()) if (total := sum(sums.values()))
+        }
 
     def _update_queue(self, topic: str, queue_id: int) -> Iterator[None]:
         store = self._store
@@ -74,12 +78,13 @@ class StoredBytes:
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
         self._by_file.pop(topic, None)
+        self._by_topic.pop(topic, None)
         for key in [key for key in self._next if key[0] == topic]:
             del self._next[key]
 
     def by_topic(self) -> dict[str, int]:
-        """As of the last update; topics of which nothing is stored are left out."""
-        return {topic: total for topic, sums in sorted(self._by_file.items()) if (total := sum(sums.values()))}
+        """As of the last update that came to its end; topics of which nothing is stored are left out."""
+        return self._by_topic
 
 
 def _size_of(entries: bytes) -> int:

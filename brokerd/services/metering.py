@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _LOOK_PERIOD_S: Final = 0.1
 _AFTER_FAILURE_S: Final = 10.0
 _RECORDS_AT_A_TIME: Final = 200  # of a recount: less than a millisecond of the event loop
-_SEALED_MAX: Final = 1000  # intervals that wait; behind these the open one goes on
+_SEALED_MAX: Final = 120  # intervals that wait; behind these the open one goes on
 _STOP_TIMEOUT_S: Final = 1.5
 _RECORD_BYTES_MAX: Final = 1024 * 1024
 
@@ -89,6 +89,7 @@ class MeteringService:
         self._next_seal_ms = self._after(self._open_ms)
         self._sealed.clear()
         self._caught_up = False
+        self.stored_bytes = StoredBytes(broker.store)
 
     def _after(self, now_ms: int) -> int:
         # Multiples of the interval by the wall clock, so that none begins in one hour and ends in the next.
@@ -108,12 +109,16 @@ class MeteringService:
         with trio.CancelScope() as self._running:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_stored_bytes)
+                told = ""
                 while True:
                     pause_s = _LOOK_PERIOD_S
                     try:
                         await self.look()
+                        told = ""
                     except (StoreError, MeteringRecordError, RecountError) as error:
-                        logger.error("metering waits, trying again in %g s: %s", _AFTER_FAILURE_S, error)
+                        if told != str(error):
+                            told = str(error)
+                            logger.error("metering waits, trying again each %g s: %s", _AFTER_FAILURE_S, error)
                         pause_s = _AFTER_FAILURE_S
                     except Exception:
                         logger.exception("metering failed; it counts again from the log in %g s", _AFTER_FAILURE_S)

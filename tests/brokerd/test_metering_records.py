@@ -212,6 +212,16 @@ def test_stored_bytes_are_those_of_the_records() -> None:
     assert updated(StoredBytes(store)) == sizes(store), "the same in one go"
 
 
+def test_half_counted_bytes_are_not_told() -> None:
+    store = open_store(MemoryDisk())
+    store.append([message(topic=topic) for topic in ("a", "b", "c")])
+    stored = StoredBytes(store)
+    update = stored.update()
+    next(update)
+    assert stored.by_topic() == {}
+    assert updated(stored) == sizes(store)
+
+
 def test_stored_bytes_go_with_the_files_that_retention_deletes() -> None:
     clock = ManualClock()
     store = open_store(MemoryDisk(), clock, file_reserved_hours=1, delete_when=tuple(range(24)))

@@ -357,9 +357,12 @@ class AsyncProducer:
         # A result that is not SEND_OK is still a stored message: it says more than a later try's failure.
         if result is not None:
             return result
-        if failure is not None:
-            raise failure
-        raise RequestTimeoutError(f"the message was not sent within {timeout} ms")
+        timed_out = RequestTimeoutError(f"the message was not sent within {timeout} ms")
+        if failure is None or isinstance(failure, RequestTimeoutError):
+            # A broker that stands still may have a successor too. The time is over, so the look is for the next send.
+            self._looked_at_ms.pop(outgoing.topic, None)  # one that the time has cut short
+            self._client.tasks.start_soon(self._look_for_master, outgoing.topic, timed_out)
+        raise failure or timed_out
 
     async def _look_for_master(self, topic: str, error: HighwaterError) -> None:
         """A broker that is gone or is no master may have a successor: ask now, not at the next poll of the routes."""

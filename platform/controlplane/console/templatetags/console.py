@@ -55,7 +55,8 @@ def byte_size(value: int | None) -> str | SafeString:
 def timestamp(value: datetime | None, precision: str = "minutes") -> SafeString:
     """Return a <time> in UTC: short on the page, to the millisecond in its title.
 
-    `precision` is `minutes`, `seconds` or `milliseconds`: how exactly it is shown on the page.
+    `precision` is `minutes`, `seconds` or `milliseconds`: how exactly it is shown on the page; `clock` is milliseconds
+    without the day.
     """
     if value is None:
         return unknown()
@@ -65,6 +66,7 @@ def timestamp(value: datetime | None, precision: str = "minutes") -> SafeString:
         "minutes": f"{moment.day} {moment:%b %Y, %H:%M}",
         "seconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}",
         "milliseconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}.{moment.microsecond // 1000:03d}",
+        "clock": f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
     }[precision]
     return format_html(
         '<time datetime="{}Z" title="{} UTC">{} UTC</time>', milliseconds.replace(" ", "T"), milliseconds, shown
@@ -86,6 +88,14 @@ def duration(value: timedelta | None) -> str | SafeString:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+@register.filter
+def seconds(value_ms: int | None) -> str | SafeString:
+    """Return milliseconds as seconds, `0.04 s` or `4.62 s`; from a minute on as a length of time."""
+    if value_ms is None:
+        return unknown()
+    return f"{value_ms / 1000:.2f} s" if value_ms < 60_000 else duration(timedelta(milliseconds=value_ms))
 
 
 @register.simple_tag

@@ -11,10 +11,10 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.clusters.models import BrokerGroup, Cluster, OperationState
-from controlplane.failover.models import Failover, FailoverKind, ReplicaSample
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationStep, StepState
+from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.sampling import cluster_sample
-from controlplane.failover.services import failover_start
+from controlplane.failover.services import automatic_failover, failover_start
 from controlplane.provisioning.runner import operation_step_run
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
@@ -118,7 +118,7 @@ def test_the_timeline_tells_what_happened_and_how_long_no_send_was_taken(
     _lose_master(cluster, group, driver)
     failover = _promote(world, cluster, driver)
     page = world.client(world.victor).get(f"{PATH}failovers/{failover.pk}/").content.decode()
-    for words in ("Old master fenced", "Candidate promoted", "First write verified", "No send was taken for"):
+    for words in ("Fenced: nobody else leads", "Candidate promoted", "First write", "No send was taken for"):
         assert words in page
     assert "Possible" in world.client(world.victor).get(f"{PATH}failovers/").content.decode()
 
@@ -133,6 +133,94 @@ def test_the_form_creates_a_replicated_cluster_and_puts_errors_beside_the_field(
     assert client.post("/t/acme/new-cluster/", {**form, "replicas": ""}).status_code == 302
     created = world.tenant.clusters.get(slug="twins")
     assert [replica.broker_role for replica in created.broker_groups.get().replicas.all()] == ["SYNC_MASTER", "SLAVE"]
+
+
+def _restart_master_without_slave(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, *, in_doubt: bool
+) -> None:
+    """The slave is dead, since before the master was last seen leading or, `in_doubt`, since after."""
+    group[1].answers = False
+    cluster_sample(cluster, driver)
+    died = timezone.now() - timedelta(seconds=10 if in_doubt else 60)
+    ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=1).update(
+        unreachable_since=died, process_ended_at=died
+    )
+    GroupLeadership.objects.update(led_at=timezone.now() - timedelta(seconds=20))
+    group.restart(0)
+    cluster_sample(cluster, driver)
+
+
+def test_a_restarted_master_that_leads_again_by_itself_is_announced(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _restart_master_without_slave(cluster, group, driver, in_doubt=False)
+    page = world.client(world.alice).get(PATH).content.decode()
+    assert "was restarted and does not lead: sends fail" in page
+    assert "Replica 0 is told to lead again within seconds" in page
+
+
+def test_what_blocks_a_restarted_master_is_told_with_the_button_and_the_unknown_loss(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _restart_master_without_slave(cluster, group, driver, in_doubt=True)
+    client = world.client(world.alice)
+    page = client.get(PATH).content.decode()
+    assert "some do not answer: replica 1 since" in page
+    assert "Promote a replica" in page
+    page = client.get(f"{PATH}groups/broker-a/promote/").content.decode()
+    assert "what replica 1 took as master" in page
+    assert "Type broker-a to accept the loss" in page
+    assert "0 B" not in page  # nobody knows how much
+
+
+def test_a_failed_failover_shows_at_which_step(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _lose_master(cluster, group, driver)
+    failover = _promote(world, cluster, driver)
+    claim = failover.operation.steps.get(name="failover_rejoin")
+    OperationStep.objects.filter(pk=claim.pk).update(state=StepState.FAILED)
+    Operation.objects.filter(pk=failover.operation_id).update(
+        state=OperationState.FAILED, error={"cause": "The group went on to epoch 9.", "hint": "Ask again."}
+    )
+    page = world.client(world.victor).get(f"{PATH}failovers/{failover.pk}/").content.decode()
+    assert 'data-step="failover_rejoin" data-state="failed"' in page
+    assert "The group went on to epoch 9." in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pages_of_a_blocked_claim_and_the_history_look_right(
+    page: Page,
+    live_server: LiveServer,
+    world: World,
+    cluster: Cluster,
+    group: ScriptedGroup,
+    driver: DriverTwin,
+    log_in: LogIn,
+) -> None:
+    log_in(world.alice)
+    _restart_master_without_slave(cluster, group, driver, in_doubt=True)
+    page.goto(live_server.url + PATH)
+    look_at(page, "claim blocked")
+    page.get_by_role("link", name="Promote a replica").click()
+    look_at(page, "claim blocked preflight")
+    _promote(world, cluster, driver)
+    GroupLeadership.objects.update(led_at=timezone.now())
+    group.back(1)
+    _restart_master_without_slave(cluster, group, driver, in_doubt=False)
+    view = cluster_sample(cluster, driver)[0]
+    repeat = automatic_failover(cluster, view, driver)
+    assert repeat is not None
+    for step in repeat.operation.steps.order_by("position"):
+        operation_step_run(step.pk, driver)
+    page.goto(f"{live_server.url}{PATH}failovers/{repeat.pk}/")
+    expect(page.locator("#timeline")).to_have_attribute("data-state", "completed")
+    look_at(page, "repeated decree timeline")
+    group.back(1)
+    group[1].leads = group[1].claims = False
+    cluster_sample(cluster, driver)
+    page.goto(f"{live_server.url}{PATH}failovers/")
+    look_at(page, "failover history")
 
 
 @pytest.mark.django_db(transaction=True)

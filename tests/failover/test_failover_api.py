@@ -243,8 +243,11 @@ def test_growing_beyond_the_most_is_a_conflict(world: World, api: Callable[..., 
 def test_what_a_cluster_cannot_grow_by_is_told_beside_the_field(
     world: World, api: Callable[..., Json], mode: str, by: str
 ) -> None:
-    make_replicated(world.acme, "odd", mode, replicas=2 if mode == "async" else 1)
-    answer = api(world.alice).call("POST", f"{CLUSTERS}odd/grow/", {"by": by})
+    client = api(world.alice)
+    client.call("POST", CLUSTERS, {"slug": "odd", "mode": mode})
+    Operation.objects.filter(cluster__slug="odd").update(state="completed")
+    Cluster.objects.filter(slug="odd").update(state="running")
+    answer = client.call("POST", f"{CLUSTERS}odd/grow/", {"by": by})
     assert (answer.status_code, len(answer.json()["errors"])) == (400, 1), answer.json()
     assert Replica.objects.filter(group__cluster__slug="odd").count() == (1 if mode == "single" else 2)
 

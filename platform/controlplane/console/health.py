@@ -79,8 +79,8 @@ def _group_words(cluster: Cluster) -> HealthWords | None:
     return HealthWords(
         "bad" if no_master else "warn",
         "No master" if no_master else "Degraded",
-        " ".join(sentence for group in troubled for sentence in group.sentences),
-        "The role map shows every replica." if no_master else "Sends and receives go on.",
+        " ".join(group.sentences[0] for group in troubled),
+        "The role map says what goes on, and what can be done." if no_master else "Sends and receives go on.",
         sampled_at,
     )
 

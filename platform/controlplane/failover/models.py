@@ -123,6 +123,12 @@ class Failover(BaseModel):
         return self.operation.state
 
     @property
+    def asked_by(self) -> str:
+        """Who asked for it, in words."""
+        by_itself = self.kind in (FailoverKind.AUTOMATIC, FailoverKind.REPEAT)
+        return "Highwater itself" if by_itself else self.requested_by
+
+    @property
     def outage_ms(self) -> int | None:
         """How long no send was taken, measured; None while that goes on or is not known."""
         if self.writes_stopped_at is None or self.writes_back_at is None:

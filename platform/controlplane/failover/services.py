@@ -35,6 +35,13 @@ from controlplane.tenants.rules import actor_require
 
 _log = get_logger("controlplane.failover")
 
+_WISHES: dict[str, str] = {
+    FailoverKind.PROMOTE: "promote {}",
+    FailoverKind.SWITCHOVER: "switch to {}",
+    FailoverKind.AUTOMATIC: "promote {}",
+    FailoverKind.REPEAT: "have {} lead again",
+}
+
 # A failed automatic promotion is not repeated at once: somebody should look.
 _AUTOMATIC_PAUSE_S = 60.0
 
@@ -226,9 +233,8 @@ def _start(
             timeline_add(failover, "detected", what, at=old_master.unreachable_since)
         if old_master is not None and old_master.claims:
             timeline_add(failover, "claim_blocked", preflight.claim_words)
-        timeline_add(
-            failover, "requested", f"By {actor_label(actor)}: {preflight.kind} replica {candidate.replica_id}."
-        )
+        wish = _WISHES[failover.kind].format(f"replica {candidate.replica_id}")
+        timeline_add(failover, "requested", f"By {failover.asked_by}: {wish}.")
         audit_event_record(
             actor=actor,
             action=str(operation.type),

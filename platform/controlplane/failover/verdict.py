@@ -218,12 +218,12 @@ def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
     if candidate is former:
         return _led_last(group, candidate, enough=len(answering) >= needed)
     if len(answering) < needed:
-        who = "its master's answer" if group.in_sync_replicas == 1 else f"answers of {needed} replicas"
+        who = "the old master's answer" if group.in_sync_replicas == 1 else f"answers of {needed} replicas"
         told = "" if former is None or former.last_seen_at is None else f" after {_time(former.last_seen_at)}"
         return Cleanness(
             False,
             f"what the old master acknowledged{told} may be lost; to rule that out takes {who},"
-            f" and {len(answering)} of {len(group.replicas)} replicas answer.",
+            f" and {len(answering)} of {len(group.replicas)} replicas answer{'s' if len(answering) == 1 else ''}.",
             lost_bytes,
             lost_messages,
         )

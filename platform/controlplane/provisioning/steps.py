@@ -49,6 +49,7 @@ from controlplane.topics.services import topic_apply
 _CRASHING_FOR = timedelta(seconds=8)
 _CATCHING_UP_FOR = timedelta(seconds=20)
 _LOG_LINES = 12
+_MEBIBYTE = 1024 * 1024
 _ALIVE = (ProcessState.RUNNING, ProcessState.STARTING)
 
 
@@ -138,7 +139,7 @@ def wait_for_replication(context: StepContext) -> None:
         follows = statuses[missing[0]] is not None and missing[0] in gaps
         if follows and context.operation.type == OperationType.CLUSTER_GROW and _has_lasted(context, _CATCHING_UP_FOR):
             continue  # a long log; the role map shows the gap, and nothing else should wait for it
-        behind = f": {gaps[missing[0]]} bytes behind" if follows else ""
+        behind = f": {gaps[missing[0]] / _MEBIBYTE:.1f} MiB behind" if follows else ""
         raise StepNotReady(f"Replica {missing[0]} of {group} is not in sync with its master yet{behind}.")
 
 

@@ -6,8 +6,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.clusters.models import Cluster, OperationState
-from controlplane.clusters.selectors import cluster_get
+from controlplane.clusters.models import Cluster, OperationState, StepState
+from controlplane.clusters.selectors import cluster_get, operation_view
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
@@ -139,8 +139,10 @@ def _cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obj
 
 
 def _timeline(failover: Failover) -> dict[str, object]:
+    steps = operation_view(failover.operation).steps
     return {
         "failover": failover,
         "lines": timeline_of(failover),
         "running": failover.state == OperationState.IN_PROGRESS,
+        "present_step": next((step for step in steps if step.state != StepState.COMPLETED), None),
     }

@@ -13,24 +13,31 @@ from mqwire.codes import HighwaterRequestCode
 from mqwire.command import RemotingCommand
 from tests.daemons import BrokerDaemon, NameServerDaemon, ReplicaGroup
 from tests.processes import free_ports, wait_until
-from tests.remoting import call
+from tests.remoting import Refused, call
+from tests.replication.network import HERE, Network
 
 WAIT_S = 60.0
 
 
-def peers_of(ports: Mapping[int, int]) -> str:
-    """dLegerPeers of replicas that hear each other on these ports of the loopback."""
-    return ";".join(f"n{replica_id}-127.0.0.1:{port}" for replica_id, port in sorted(ports.items()))
+def peers_of(addresses: Mapping[int, str]) -> str:
+    """dLegerPeers of replicas that hear each other there."""
+    return ";".join(f"n{replica_id}-{address}" for replica_id, address in sorted(addresses.items()))
 
 
 @contextmanager
 def quorum_group(
-    folder: Path, *, replicas: int = 3, conf: Mapping[str, str] | None = None, name: str = "broker-a"
+    folder: Path,
+    *,
+    replicas: int = 3,
+    conf: Mapping[str, str] | None = None,
+    name: str = "broker-a",
+    places: Network | None = None,
 ) -> Iterator[ReplicaGroup]:
-    """A name server and a group that elects; entered when a leader takes sends."""
-    names = NameServerDaemon(folder / "namesrv").start()
+    """A name server and a group that elects, each replica in a place of its own if told; entered when a leader takes sends."""
+    names = NameServerDaemon(folder / "namesrv", host="127.0.0.1" if places is None else places.address(HERE)).start()
     base = free_ports(*range(2 * replicas))
-    ports = {replica_id: base + replicas + replica_id for replica_id in range(replicas)}
+    hosts = ["127.0.0.1" if places is None else places.address(replica_id) for replica_id in range(replicas)]
+    peers = {replica_id: f"{hosts[replica_id]}:{base + replicas + replica_id}" for replica_id in range(replicas)}
     group = ReplicaGroup(names, [], name)
     try:
         for replica_id in range(replicas):
@@ -38,12 +45,14 @@ def quorum_group(
                 "brokerName": name,
                 "enableDLegerCommitLog": "true",
                 "dLegerGroup": name,
-                "dLegerPeers": peers_of(ports),
+                "dLegerPeers": peers_of(peers),
                 "dLegerSelfId": f"n{replica_id}",
                 "slaveReadEnable": "true",
                 **(conf or {}),
             }
             daemon = BrokerDaemon(folder / f"{name}-{replica_id}", names.address, properties, port=base + replica_id)
+            daemon.host = hosts[replica_id]
+            daemon.command_prefix = () if places is None else places.prefix(replica_id)
             group.replicas.append(daemon.start())
         wait_leader(group)
         yield group
@@ -66,8 +75,8 @@ def leader_among(group: ReplicaGroup, *without: int) -> int | None:
             continue
         try:
             told = status(replica)
-        except OSError:
-            continue
+        except (OSError, Refused):
+            continue  # it is gone, or cuts its log just now
         if told.role == "master" and told.accepts_sends:
             return number
     return None
@@ -91,7 +100,10 @@ def wait_all_level(group: ReplicaGroup) -> None:
     """Returns once one leads and every other holds, and knows to be confirmed, all that it has."""
 
     def level() -> bool:
-        told = [status(replica) for replica in group.replicas]
+        try:
+            told = [status(replica) for replica in group.replicas]
+        except Refused:
+            return False  # it cuts its log just now
         leaders = [one for one in told if one.role == "master"]
         end = (told[0].end_offset, told[0].log_epoch)
         return len(leaders) == 1 and all(

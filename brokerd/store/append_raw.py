@@ -102,6 +102,7 @@ class RawAppender:
         parts: list[bytes] = []
         total = 0
         ends_with_blank = False
+        has_record = False
         while offset < bound:
             file_end = log.base_of(offset) + log.file_bytes
             head = log.read(offset, BLANK_HEAD_BYTES)
@@ -118,14 +119,15 @@ class RawAppender:
                 record = parse_record(window, position, offset + position, file_end - offset - position, False)
                 if not isinstance(record, DispatchRequest):
                     break
-                if total and total + record.size_bytes > max_bytes:
+                if has_record and total + record.size_bytes > max_bytes:
                     if position:
                         parts.append(window[:position])
-                    elif len(parts) > 1 and ends_with_blank:
+                    elif ends_with_blank:
                         parts.pop()  # a BLANK goes with the record for which it was written: both are of one epoch
                     return b"".join(parts)
                 position += record.size_bytes
                 total += record.size_bytes
+                has_record = True
             parts.append(window[:position])
             offset += position
             ends_with_blank = False

@@ -29,6 +29,20 @@ def test_a_follower_ends_with_the_same_bytes(max_bytes: int) -> None:
     assert follower.append([message()]) == open_store(leader_disk).append([message()])
 
 
+def test_a_blank_never_travels_without_the_record_for_which_it_was_written() -> None:
+    leader = open_store(MemoryDisk())
+    leader.append([message(bytes(3000))])
+    begin = leader.end_offset
+    leader.append(
+        [message(bytes(3000))]
+    )  # of another epoch, perhaps: a follower that ended between both would cut for ever
+    follower = open_store(MemoryDisk())
+    follower.append_raw(leader.read_raw(0, 1), 0)
+    assert follower.end_offset == begin
+    follower.append_raw(leader.read_raw(begin, 1), begin)
+    assert follower.end_offset == leader.end_offset
+
+
 def test_followers_get_records_that_readers_do_not_see_yet() -> None:
     leader = open_store(MemoryDisk())
     results = fill(leader, 10)

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
-from tests.sim.world import FLUSHES, MODES, Outcome, run_seed
+from tests.sim.seeds import MODES, run_seed
+from tests.sim.world import FLUSHES, Outcome
 
 _PROGRESS_S = 5.0
 

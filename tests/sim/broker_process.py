@@ -51,7 +51,6 @@ TOPIC = "orders"
 FILE_BYTES = 4096
 ROOT = "/store"
 CLIENT_HOST = pack_host("192.0.2.8", 40000)
-PULL_WAIT_S = 1.0  # haSendHeartbeatInterval
 REGISTER_PERIOD_S = 2.0
 EXPIRE_PERIOD_S = 0.5
 FLUSH_INTERVAL_S = 0.5
@@ -90,6 +89,8 @@ class _HeldPull:
 class BrokerProcess:
     """Dies by itself (Died, an error of the epoch file's disk) only through its machine, which catches what step() raises."""
 
+    follower_type = FollowerLoop
+
     def __init__(self, machine: Machine, settings: ReplicaSettings) -> None:
         self.machine = machine
         self.loop = machine.loop
@@ -114,7 +115,7 @@ class BrokerProcess:
             machine.violation(f"{self.name}: the store is damaged after a restart: {report.damage}")
         self.opened_end = report.end_offset
         self.diverged = DivergedMessages(disk, ROOT)
-        self.replica = replicas.Replica(settings, self.store, epoch_files.EpochFile(disk, ROOT))
+        self.replica = replicas.Replica(settings, self.store, epoch_files.EpochFile(disk, ROOT), machine.chance())
         self._waiting: deque[_Waiting] = deque()
         self._held: dict[int, _HeldPull] = {}
         self._told_confirm: dict[int, int] = {}
@@ -123,7 +124,7 @@ class BrokerProcess:
         self._flush_wanted = False
         self._registered_as: dict[str, int] = {}
         self._observed = (0, 0, 0)
-        self.follower = FollowerLoop(self)
+        self.follower = self.follower_type(self)
 
     # --- life (brokerd/run.py)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any, NoReturn
 
 from brokerd.replica.epoch_map import EpochMap
@@ -22,6 +23,8 @@ FIRST_MS = 1_700_000_000_000
 
 class Machine:
     """Name and address are one: "r0", "r1", "r2"."""
+
+    process_type = BrokerProcess
 
     def __init__(
         self,
@@ -60,6 +63,10 @@ class Machine:
         """How long the next sync takes."""
         random = self.loop.random
         return self.sync_mean_s * (random.uniform(0.3, 2.0) if random.random() < 0.97 else 30.0)
+
+    def chance(self) -> Random | None:
+        """What the next process draws from, where its core draws anything."""
+        return None
 
     def violation(self, text: str) -> NoReturn:
         raise Violation(text)
@@ -120,7 +127,7 @@ class Machine:
         self.runs += 1
         self.paused = False
         try:
-            process = BrokerProcess(self, self.settings)
+            process = self.process_type(self, self.settings)
             self.process = process
             process.start()
             process.observe()

@@ -8,17 +8,18 @@ from tests.sim.memory_disk import MemoryDisk
 
 
 class SimDisk(MemoryDisk):
-    """`fail_syncs` makes the next syncs of the CommitLog fail with EIO."""
+    """`fail_syncs` makes the next syncs of files below `failing` fail with EIO: the CommitLog, unless it says otherwise."""
 
     def __init__(self, boot: int = 0) -> None:
         super().__init__(boot)
         self.fail_syncs = 0
+        self.failing = "/commitlog/"
         self._last_line = _LastLine()
         self.log = self._last_line
         self.fail = self._fail
 
     def _fail(self, number: int, name: str) -> int | None:
-        if self.fail_syncs and name == "sync" and "/commitlog/" in self._last_line.text:
+        if self.fail_syncs and name == "sync" and self.failing in self._last_line.text:
             self.fail_syncs -= 1
             return errno.EIO
         return None

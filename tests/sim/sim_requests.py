@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from brokerd.replica import quorum_messages
 from brokerd.replica.pull_protocol import ReplicaPull
 
 
@@ -95,6 +96,22 @@ class RoleAnswer(NamedTuple):
 
     refusal: str | None
     status: StatusAnswer | None
+
+
+class Election(NamedTuple):
+    """Of a quorum-led group: one request of quorum_messages.py; answered by one of its answers."""
+
+    message: quorum_messages.Request
+
+
+class Change(NamedTuple):
+    """What an operator asks a quorum-led group's leader for; answered by why not, or None.
+
+    kind: add or remove a voter, prefer a leader, transfer the leadership, resign.
+    """
+
+    kind: str
+    replica_id: int | None
 
 
 class Fenced(NamedTuple):

@@ -1,0 +1,136 @@
+"""What goes wrong around a quorum-led group: each seed has its own selection of kinds and its own pace (swarm testing)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.sim.faults import Faults
+from tests.sim.quorum_machine import QuorumMachine
+
+if TYPE_CHECKING:
+    from tests.sim.quorum_world import QuorumWorld
+
+
+class QuorumFaults(Faults):
+    """With ASYNC_FLUSH no power cuts: what a majority's page caches hold is what it promises."""
+
+    def __init__(self, world: QuorumWorld) -> None:
+        self._world: QuorumWorld = world  # type: ignore[assignment] # a world with what the inherited kinds use
+        self._loop = world.loop
+        self.stopped = False
+        random = world.loop.random
+        self._power_cuts = world.flush == "sync"
+        kinds: list[tuple[Callable[[], None], float]] = [
+            (self._kill, 3.0),
+            (self._stop, 1.5),
+            (self._die_in_the_middle, 3.0),
+            (self._pause, 2.0),
+            (self._partition, 2.0),
+            (self._one_way, 2.0),
+            (self._ring, 1.0),
+            (self._split, 1.5),
+            (self._kill_the_leader, 1.5),
+            (self._slow_disk, 1.0),
+            (self._sync_error, 0.7),
+            (self._vote_error, 0.5),
+            (self._replace_disk, 0.7),
+            (self._clock_jump, 0.7),
+            (self._name_server_restart, 0.3),
+            (world.control_plane.change_members, 3.0),
+            (world.control_plane.transfer, 1.5),
+            (world.control_plane.prefer, 0.3),
+        ]
+        if self._power_cuts:
+            kinds += [(self._power_cut, 2.5), (self._power_cut_of_all, 0.7), (self._power_cut_of_a_majority, 0.7)]
+        self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
+        self._mean_s = random.choice((0.3, 0.6, 1.2))
+        world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
+        world.network.doubling = random.choice((0.0, 0.01, 0.05))
+        world.network.slow = random.choice((0.0, 0.01, 0.05))
+
+    @property
+    def _machines(self) -> list[QuorumMachine]:
+        return self._world.machines
+
+    def _leader(self) -> QuorumMachine:
+        leaders = [machine for machine in self._machines if machine.process and machine.process.replica.leads]
+        return self._loop.random.choice(leaders or self._machines)
+
+    # --- processes and disks
+
+    def _stop(self) -> None:
+        machine = self._leader() if self._loop.random.random() < 0.7 else self._machine()
+        if machine.process is not None:
+            self._world.control_plane.stop(machine)  # type: ignore[arg-type] # its machines are of this kind
+            self._later(0.7, machine.start)
+
+    def _kill_the_leader(self) -> None:
+        machine = self._leader()
+        machine.kill()
+        self._later(1.5, machine.start)
+
+    def _power_cut_of_a_majority(self) -> None:
+        machines = list(self._machines)
+        self._loop.random.shuffle(machines)
+        for machine in machines[: len(machines) // 2 + 1]:
+            machine.power_cut()
+            self._later(1.0, machine.start)
+
+    def _die_in_the_middle(self) -> None:
+        machine = self._machine()
+        if machine.process is None:
+            machine.start()
+        random = self._loop.random
+        machine.die_within(random.randrange(12), power_cut=self._power_cuts and random.random() < 0.5)
+        self._later(2.0, machine.start)
+
+    def _vote_error(self) -> None:
+        machine = self._machine()
+        machine.disk.failing = "/epoch.json"
+        machine.disk.fail_syncs = 1
+
+        def restart() -> None:
+            machine.disk.fail_syncs = 0
+            machine.kill()
+            machine.start()
+
+        self._later(3.0, restart)
+
+    def _replace_disk(self) -> None:
+        """Never more empty disks than the group can lose, whichever voters count."""
+        machine = self._machine()
+        if not self._world.can_lose(machine):  # type: ignore[arg-type] # its machines are of this kind
+            return
+        machine.kill()
+        machine.replace_disk()
+        self._later(1.5, machine.start)
+
+    def _clock_jump(self) -> None:
+        machine = self._loop.random.choice(self._machines)
+        machine.wall_skew_ms = self._loop.random.randrange(-3_600_000, 3_600_000)
+        self._loop.note(f"{machine.name} has its clock set {machine.wall_skew_ms} ms off")
+
+    # --- network
+
+    def _ring(self) -> None:
+        """Everybody hears two neighbours only."""
+        names = [machine.name for machine in self._machines]
+        self._loop.random.shuffle(names)
+        count = len(names)
+        self._block(
+            [
+                (names[one], names[other])
+                for one in range(count)
+                for other in range(count)
+                if one != other and (one - other) % count not in (1, count - 1)
+            ]
+        )
+
+    def _split(self) -> None:
+        """Two sides that don't hear each other; the name servers are on both, the clients too."""
+        names = [machine.name for machine in self._machines]
+        self._loop.random.shuffle(names)
+        place = self._loop.random.randrange(1, len(names))
+        one, other = names[:place], names[place:]
+        self._block([(a, b) for a in one for b in other] + [(b, a) for a in one for b in other])

@@ -1,0 +1,106 @@
+"""What an observer who looks into every process of a quorum-led group judges at once. The end is judged by verdict.py.
+
+one vote and one leader in each epoch           the Raft paper, section 5.2 (Election Safety)
+a leader holds all that was ever committed      section 5.4.3 (Leader Completeness)
+committed prefixes are one and the same         section 5.4.3 (State Machine Safety)
+committed is what a majority's disks hold       section 5.3, with what the flush type calls held
+only by a record of the leader's own epoch      section 5.4.2
+nothing below the own confirmOffset is cut      replication.md, "Pull"
+nobody leads whom no majority pulls             replication.md, "Check quorum"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tests.sim.history import Attempt, Copy, History, Seen, Violation
+
+
+class Record(NamedTuple):
+    """A record of somebody's log."""
+
+    start: int
+    end: int
+    epoch: int
+    crc: int
+
+
+class QuorumHistory(History):
+    """See the module. Nothing may ever be lost: what a flush type does not promise is not among the faults."""
+
+    def __init__(self) -> None:
+        super().__init__(mode="dledger", in_sync_replicas=1)
+        self.lacking_majority: Callable[[str, Copy], str | None] = lambda node, copy: None
+        self.committed: dict[int, Record] = {}  # by offset
+        self.committed_end = 0
+        self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
+        self.refused_by_leaders = 0
+        self._votes: dict[tuple[str, int], int] = {}
+
+    def disk_replaced(self, node: str) -> None:
+        super().disk_replaced(node)
+        # It must not vote before it has caught up, and then in a later epoch only: the votes stay known here.
+
+    def voted(self, node: str, epoch: int, candidate: int) -> None:
+        """A vote has left, or the candidate's own has been counted."""
+        other = self._votes.setdefault((node, epoch), candidate)
+        if other != candidate:
+            raise Violation(f"epoch {epoch}: {node} voted for both replica {other} and replica {candidate}")
+
+    def elected(self, node: str, epoch: int, records: Iterable[Record], end_offset: int) -> None:
+        """A process begins to lead: it must have all that was committed."""
+        self.counts["elections"] += 1
+        if end_offset < self.committed_end:
+            raise Violation(
+                f"{node} leads in epoch {epoch} and ends at {end_offset}, below {self.committed_end}, which is committed"
+            )
+        self.matches(node, [record for record in records if record.start < self.committed_end])
+
+    def matches(self, node: str, records: Iterable[Record]) -> None:
+        """Somebody's records that are called confirmed: they must be the committed ones."""
+        for record in records:
+            committed = self.committed.get(record.start)
+            if committed != record:
+                raise Violation(f"the committed prefixes diverge: {node} has {record}, and {committed} was committed")
+
+    def commits(self, node: str, epoch: int, records: Iterable[Record]) -> None:
+        """A leader's confirmOffset has risen over these."""
+        last: Record | None = None
+        for record in records:
+            last = record
+            if record.start < self.committed_end:
+                self.matches(node, [record])
+            else:
+                self.committed[record.start] = record
+                self.committed_end = record.end
+                self.confirmed_records[(record.epoch, record.start)] = True
+                self.counts["committed records"] += 1
+        if last is not None and last.epoch != epoch:
+            raise Violation(
+                f"{node} committed up to {last} by its place alone: nothing of its epoch {epoch} is behind it"
+            )
+
+    def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
+        lacking = self.lacking_majority(node, copy)
+        if lacking is not None:
+            raise Violation(f"{node} acknowledged {copy}: {lacking}")
+        other = self._acknowledged_in.setdefault(copy.epoch, node)
+        if other != node:
+            raise Violation(f"epoch {copy.epoch}: both {other} and {node} acknowledged")
+
+    def read(self, node: str, attempt: Attempt, queue_offset: int, epoch: int, start: int, end: int) -> None:
+        committed = self.committed.get(start)
+        if committed is None or committed.epoch != epoch:
+            raise Violation(
+                f"{node} showed message {attempt.number} at {start}, epoch {epoch}, committed is {committed}"
+            )
+        other = self.shown.setdefault((attempt.queue_id, queue_offset), attempt.number)
+        if other != attempt.number:
+            raise Violation(
+                f"queue {attempt.queue_id}, offset {queue_offset} was message {other}, and {node} shows {attempt.number}"
+            )
+        key = (attempt.queue_id, queue_offset, attempt.number)
+        if key not in self.seen:
+            self.seen[key] = Seen(attempt.number, Copy(node, epoch, start, end, queue_offset), safe=True)
+            self.counts["read"] += 1

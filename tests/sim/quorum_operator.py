@@ -1,0 +1,76 @@
+"""Whoever runs a quorum-led group: changes its voters, hands the leadership over, prefers a leader; sometimes in a hurry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.network import Answer
+from tests.sim.sim_requests import Change
+
+if TYPE_CHECKING:
+    from tests.sim.quorum_machine import QuorumMachine
+    from tests.sim.quorum_world import QuorumWorld
+
+_TIMEOUT_S = 1.0
+_STOP_S = 0.05
+
+
+class Operator:
+    """Asks whoever leads now, as far as can be seen."""
+
+    name = "operator"
+
+    def __init__(self, world: QuorumWorld) -> None:
+        self._world = world
+        self._loop = world.loop
+        world.network.join(self)
+
+    def arrive(self, action: Callable[[], None]) -> None:
+        action()
+
+    def handle(self, request: Any, answer: Answer) -> None:
+        raise TypeError("nobody asks an operator")
+
+    def change_members(self) -> None:
+        """Add or remove a voter, or, in a hurry, several at once: the group must take one after the other."""
+        leader = self._leader()
+        if leader is None or any(machine.blank for machine in self._world.machines):
+            return  # while a disk is empty, no voter more or less
+        random = self._loop.random
+        voters = leader.members.voters
+        ids = [machine.settings.replica_id for machine in self._world.machines]
+        changes = [Change("add", replica_id) for replica_id in ids if replica_id not in voters]
+        if len(voters) > 2:
+            changes += [Change("remove", voter) for voter in voters if voter != leader.settings.replica_id]
+        random.shuffle(changes)
+        for change in changes[: random.choice((1, 1, 2, 3))]:
+            self._ask(leader, change)
+
+    def transfer(self) -> None:
+        """Hand the leadership to another voter."""
+        leader = self._leader()
+        if leader is not None:
+            self._ask(leader, Change("transfer", self._loop.random.choice(leader.members.voters)))
+
+    def prefer(self) -> None:
+        """Want another leader, or none in particular."""
+        leader = self._leader()
+        if leader is not None:
+            self._ask(leader, Change("prefer", self._loop.random.choice((None, *leader.members.voters))))
+
+    def stop(self, machine: QuorumMachine) -> None:
+        """Stop a process as `shutdown` does: a leader resigns first."""
+        self._ask(machine, Change("resign", None))
+        self._loop.after(_STOP_S, machine.kill)
+
+    def _leader(self) -> QuorumMachine | None:
+        leaders = [machine for machine in self._world.machines if machine.process and machine.process.replica.leads]
+        return self._loop.random.choice(leaders) if leaders else None
+
+    def _ask(self, machine: QuorumMachine, change: Change) -> None:
+        def answered(refusal: Any) -> None:
+            if refusal is not None:
+                self._loop.note(f"{machine.name} refuses {change.kind} {change.replica_id}: {refusal}")
+
+        self._world.network.call(self, machine.name, change, answered, timeout_s=_TIMEOUT_S, may_double=False)

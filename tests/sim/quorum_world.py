@@ -1,0 +1,306 @@
+"""One simulated quorum-led group: founded, harmed, then with a healthy majority only, then healed."""
+
+from __future__ import annotations
+
+from brokerd.replica.epoch_record import DLEDGER
+from brokerd.replica.in_sync import AckMode
+from brokerd.replica.replica_settings import ReplicaSettings
+from brokerd.replica.voters import Members
+from mqwire.message import pack_host
+from tests.sim.event_loop import EventLoop
+from tests.sim.history import Copy, Violation
+from tests.sim.network import Network
+from tests.sim.quorum_faults import QuorumFaults
+from tests.sim.quorum_history import QuorumHistory
+from tests.sim.quorum_machine import QuorumMachine
+from tests.sim.quorum_operator import Operator
+from tests.sim.sim_clients import Reader, Sender
+from tests.sim.sim_name_server import GROUP, NameServer
+from tests.sim.verdict import judge
+from tests.sim.world import Outcome
+
+ELECT_S = 10.0  # within which a healthy majority must elect
+FAULTS_S = 20.0
+SETTLED_S = 6.0  # by then whoever is cut off has said all that it had to say from before
+STEADY_S = 4.0
+LAST_SENDS_S = 2.1  # until the last answer is there
+LEVEL_S = 20.0
+SENDS_AT_LEAST = 5
+
+
+class QuorumWorld:
+    """All endpoints of one run."""
+
+    def __init__(self, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
+        self.flush = flush
+        self.mode = "dledger"
+        self.loop = EventLoop(seed, show=show)
+        random = self.loop.random
+        voters = replicas or random.choice((3, 3, 5))
+        observers = random.choice((0, 1, 2)) if voters == 3 else random.choice((0, 1))
+        self.history = QuorumHistory()
+        self.history.lacking_majority = self._lacking_majority
+        self.network = Network(self.loop)
+        self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
+        self.name_server_names = [server.name for server in self.name_servers]
+        for server in self.name_servers:
+            self.network.join(server)
+        peers = {number: f"r{number}" for number in range(voters + observers)}
+        self.machines = [
+            QuorumMachine(
+                self.loop,
+                self.network,
+                self.history,
+                ReplicaSettings(
+                    group=GROUP,
+                    replica_id=number,
+                    address=address,
+                    store_host=pack_host(f"192.0.2.{number + 1}", 10911),
+                    mode=AckMode.QUORUM,
+                    mode_name=DLEDGER,
+                    durable_counts=flush == "sync",
+                    starts_as_leader=False,
+                    total_replicas=len(peers),
+                    max_time_not_level_s=3.0,
+                    follower_timeout_s=3.0,
+                    members=Members(tuple(range(voters))),
+                    peers=peers,
+                ),
+                self.name_servers,
+            )
+            for number, address in peers.items()
+        ]
+        for machine in self.machines:
+            machine.others = [other for other in self.machines if other is not machine]
+        self.control_plane = Operator(self)
+        names = list(peers.values())
+        self.senders = [
+            Sender(
+                self.loop,
+                self.network,
+                self.history,
+                f"sender{number}",
+                replicas=names,
+                name_servers=self.name_server_names,
+                pause_s=random.choice((0.04, 0.1, 0.2)),
+            )
+            for number in range(3)
+        ]
+        self.readers = [
+            Reader(self.loop, self.network, f"reader{number}", replicas=names, pause_s=0.1) for number in range(2)
+        ]
+        self.client_names = [client.name for client in [*self.senders, *self.readers]]
+        self.faults = QuorumFaults(self)
+        self.loop.note(f"dledger {flush} {voters} voters, {observers} observers")
+
+    # --- what the observer asks
+
+    def _lacking_majority(self, node: str, copy: Copy) -> str | None:
+        leader = next(machine for machine in self.machines if machine.name == node)
+        members = leader.process.replica.members if leader.process else leader.members
+        holders = [
+            machine.settings.replica_id
+            for machine in self.machines
+            if machine.settings.replica_id in members.voters and machine.holds(copy)
+        ]
+        return None if len(holders) >= members.majority else f"of {members.voters} only {holders} hold it"
+
+    def can_lose(self, machine: QuorumMachine) -> bool:
+        """Whether this disk may be lost beside those that are empty already: a minority of all sets that may count."""
+        empty = {other.settings.replica_id for other in self.machines if other.blank} | {machine.settings.replica_id}
+        return all(len(empty.intersection(voters)) <= (len(voters) - 1) // 2 for voters in self._voter_sets())
+
+    def _voter_sets(self) -> set[tuple[int, ...]]:
+        return {machine.members.voters for machine in self.machines}
+
+    def _leaders(self) -> list[QuorumMachine]:
+        """Those whose epoch's record is confirmed."""
+        return [
+            machine
+            for machine in self.machines
+            if machine.process
+            and machine.process.replica.leads
+            and machine.process.replica.confirm_offset > machine.process.replica.epochs.entries[-1].start_offset
+        ]
+
+    # --- the run
+
+    def run(self) -> None:
+        """Raises Violation."""
+        loop = self.loop
+        for machine in self.machines:
+            loop.after(loop.random.random() * 0.3, machine.start)
+        for sender in self.senders:
+            sender.run()
+        for reader in self.readers:
+            reader.run()
+        self._elects("founded")
+        loop.after(loop.random.random(), self.faults.run)
+        loop.run_until(loop.now_s + FAULTS_S)
+        self.faults.stopped = True
+        self.network.heal()
+        broken = self._break_a_minority()
+        self._mend([machine for machine in self.machines if machine not in broken])
+        began_s = loop.now_s
+        self._elects("in the healthy majority")
+        loop.run_until(max(loop.now_s + 1.0, began_s + SETTLED_S))
+        self._commits_all_writes()
+        self._heal()
+        judge(self)  # type: ignore[arg-type] # it has what is judged
+
+    def _elects(self, what: str) -> None:
+        loop = self.loop
+        began_s = loop.now_s
+        epoch = max((machine.process.replica.epoch for machine in self.machines if machine.process), default=0)
+        loop.run_until(began_s + ELECT_S, lambda: bool(self._leaders()))
+        if not self._leaders():
+            raise Violation(f"nobody was elected within {ELECT_S} s ({what}, from epoch {epoch}): {self._roles()}")
+        took_s = loop.now_s - began_s
+        limit_s = next(limit for limit in (0.5, 1, 2, 3, 4, 6, 8, 10.1) if took_s <= limit)
+        self.history.counts[f"leader {what} within {limit_s} s"] += 1
+
+    def _commits_all_writes(self) -> None:
+        """All that leaders took is confirmed, and nobody takes the lead from them without need."""
+        loop, history = self.loop, self.history
+        leaders = self._leaders()
+        if len(leaders) != 1:
+            raise Violation(f"{len(leaders)} leaders in a healthy group: {self._roles()}")
+        (leader,) = leaders
+        preferred = leader.members.preferred not in (None, leader.settings.replica_id)
+        before, refused = len(history.attempts), history.refused_by_leaders
+        epoch = self._epoch_of(leader)
+        loop.run_until(loop.now_s + STEADY_S)
+        last = len(history.attempts)
+        loop.run_until(loop.now_s + LAST_SENDS_S)
+        if preferred:
+            return  # it may have handed the role over meanwhile
+        if self._epoch_of(leader) != epoch:
+            raise Violation(
+                f"{leader.name} led a healthy majority in epoch {epoch}, and was disturbed: {self._roles()}"
+            )
+        attempts = history.attempts[before:last]
+        unconfirmed = [attempt for attempt in attempts if attempt.copies and attempt.code != "SEND_OK"]
+        if unconfirmed or history.refused_by_leaders > refused:
+            raise Violation(
+                f"the leader of a healthy majority refused {history.refused_by_leaders - refused} sends"
+                f" and did not confirm {unconfirmed[:3]}"
+            )
+        if sum(attempt.code == "SEND_OK" for attempt in attempts) < SENDS_AT_LEAST:
+            raise Violation(f"the group with a healthy majority takes no sends: {self._roles()}")
+
+    @staticmethod
+    def _epoch_of(leader: QuorumMachine) -> int | None:
+        process = leader.process
+        return process.replica.epoch if process is not None and process.replica.leads else None
+
+    def _break_a_minority(self) -> list[QuorumMachine]:
+        """Each in its own way, so that every set of voters that may count has a healthy majority left."""
+        random = self.loop.random
+        machines = list(self.machines)
+        random.shuffle(machines)
+        broken: list[QuorumMachine] = []
+        for machine in machines[: random.choice((0, 1, 1, 2))]:
+            if self._leave_a_majority([*broken, machine]):
+                broken.append(machine)
+        for machine in broken:
+            self._break(machine, random.choice(("down", "paused", "cut off", "deaf", "mute", "deaf", "mute")))
+        return broken
+
+    def _leave_a_majority(self, broken: list[QuorumMachine]) -> bool:
+        ids = {machine.settings.replica_id for machine in broken}
+        ids |= {machine.settings.replica_id for machine in self.machines if machine.blank}
+        return all(len(set(voters) - ids) >= len(voters) // 2 + 1 for voters in self._voter_sets())
+
+    def _break(self, machine: QuorumMachine, how: str) -> None:
+        self.loop.note(f"{machine.name} stays {how}")
+        if how == "down":
+            machine.kill()
+            return
+        machine.start()
+        if how == "paused":
+            machine.pause()
+            return
+        machine.resume()
+        others = [other.name for other in machine.others]
+        if how != "mute":
+            self.network.blocked.update((other, machine.name) for other in others)
+        if how != "deaf":
+            self.network.blocked.update((machine.name, other) for other in others)
+
+    def _mend(self, machines: list[QuorumMachine]) -> None:
+        for machine in machines:
+            machine.sync_mean_s = 0.003
+            machine.disk.fail_syncs = 0
+            machine.disk.die_at = None
+            machine.resume()
+            process = machine.process
+            if process is not None and (
+                process.store.refusal is not None
+                or process.flush_failed
+                or process.follower.halted
+                or self._mute(machine)
+            ):
+                machine.kill()  # as the operator is told to
+            machine.start()
+
+    @staticmethod
+    def _mute(machine: QuorumMachine) -> bool:
+        elections = machine.process.replica.elections if machine.process else None
+        return machine.joined and elections is not None and elections.why_not_electable() is not None
+
+    def _heal(self) -> None:
+        loop = self.loop
+        loop.note("healing")
+        self.network.heal()
+        self._mend(self.machines)
+        self._elects("when all are healed")
+        for client in [*self.senders, *self.readers]:
+            client.stopped = True
+        loop.run_until(loop.now_s + LAST_SENDS_S)
+        loop.run_until(loop.now_s + LEVEL_S, self._level)
+        if not self._level():
+            raise Violation(f"the healed replicas do not become level: {self._roles()}")
+        loop.run_until(loop.now_s + 1.5)  # the last confirmOffset reaches the followers
+
+    def _level(self) -> bool:
+        processes = [machine.process for machine in self.machines]
+        ends = {
+            (
+                process.store.end_offset,
+                process.replica.held_offset,
+                process.replica.confirm_offset,
+                process.replica.epoch,
+            )
+            for process in processes
+            if process is not None
+        }
+        return None not in processes and len(ends) == 1 and len(self._leaders()) == 1
+
+    def _roles(self) -> str:
+        def role(machine: QuorumMachine) -> str:
+            process = machine.process
+            if process is None:
+                return f"{machine.name} down"
+            replica = process.replica
+            assert replica.elections is not None, "in mode QUORUM it has them"
+            state = replica.elections.state.value
+            unfit = replica.elections.why_not_electable() or ""
+            return (
+                f"{machine.name} {state} epoch {replica.epoch} log {replica.epochs.last_epoch}:{process.store.end_offset}"
+                f" confirmed {replica.confirm_offset} voters {replica.members.voters} follows {replica.leader_address}"
+                f" {unfit} {process.follower.halted or ''}"
+            )
+
+        return "; ".join(map(role, self.machines))
+
+
+def run_quorum_seed(flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
+    """One run, judged."""
+    world = QuorumWorld(flush, seed, replicas=replicas, show=show)
+    violation: str | None = None
+    try:
+        world.run()
+    except Violation as found:
+        violation = str(found)
+        world.loop.note(f"VIOLATION {violation}")
+    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))

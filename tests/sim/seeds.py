@@ -1,0 +1,16 @@
+"""One seed of any mode."""
+
+from __future__ import annotations
+
+from tests.sim import world
+from tests.sim.quorum_world import run_quorum_seed
+from tests.sim.world import Outcome
+
+MODES = (*world.MODES, "dledger")
+
+
+def run_seed(mode: str, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
+    """One run, judged; the seed says how many replicas there are unless `replicas` does."""
+    if mode == "dledger":
+        return run_quorum_seed(flush, seed, replicas=replicas, show=show)
+    return world.run_seed(mode, flush, seed, replicas=replicas, show=show)

@@ -50,6 +50,23 @@ class Meter:
         count[1] += result.body_bytes
         count[2] += result.units
 
+    def add_out(self, rows: Iterable[OutRow]) -> None:
+        """Pulls that were counted elsewhere."""
+        for row in rows:
+            count = self._pulls.setdefault((row.topic, row.group, row.credential), [0, 0, 0])
+            count[0] += row.messages
+            count[1] += row.bytes
+            count[2] += row.units
+
+    def take_out(self) -> tuple[OutRow, ...]:
+        """The rows of what was pulled, which leave the meter."""
+        rows = tuple(
+            OutRow(topic=topic, group=group, credential=credential, messages=count[0], bytes=count[1], units=count[2])
+            for (topic, group, credential), count in sorted(self._pulls.items())
+        )
+        self._pulls.clear()
+        return rows
+
     def take(self, *, start_ms: int, end_ms: int, start_offset: int, end_offset: int) -> Interval:
         """Close the interval: its counts leave the meter."""
         interval = Interval(
@@ -58,12 +75,7 @@ class Meter:
             start_offset=start_offset,
             end_offset=end_offset,
             messages_in=in_rows(self.sends.items()),
-            messages_out=tuple(
-                OutRow(
-                    topic=topic, group=group, credential=credential, messages=count[0], bytes=count[1], units=count[2]
-                )
-                for (topic, group, credential), count in sorted(self._pulls.items())
-            ),
+            messages_out=self.take_out(),
         )
         self.clear()
         return interval

@@ -6,7 +6,7 @@ record says exactly what the log holds between its two offsets, and the next beg
 
 Whoever begins to lead looks up the last record in its log and counts what lies behind it again, up to where it began to lead:
 neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
-not in it either: a crash or a change of the leader loses the counts of the open interval.
+not in it either: a crash loses the counts of the open interval. A follower tells its leader what it hands out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from brokerd.metering import Interval, Meter
 from brokerd.metering_records import Recorded, Samples, last_recorded, message_of, records_of
 from brokerd.metering_recount import Recount, RecountError
 from brokerd.metering_storage import StoredBytes
+from brokerd.services.metering_report import PullReporter
 from brokerd.services.metering_samples import connections, take_samples
 from brokerd.store import GetResult, StoreError
-from mqwire.metering import MeteringRecordError
+from mqwire.metering import MeteringRecordError, PullReport
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -58,13 +59,23 @@ class MeteringService:
         self._wake = trio.Event()
         self._running: trio.CancelScope | None = None
         self.stored_bytes = StoredBytes(broker.store)
+        self._reporter = PullReporter(broker)
 
     # --- counting
 
     def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None:
-        """Messages were handed to a consumer."""
-        if self.meter is not None:
-            self.meter.pulled(topic, group, credential, result)
+        """Messages were handed to a consumer, by this replica as leader or as follower."""
+        if self._interval_ms:
+            (self.meter or self._reporter.meter).pulled(topic, group, credential, result)
+
+    def take_report(self, report: PullReport) -> bool:
+        """A follower tells what it handed out; False while this replica does not lead."""
+        if self.meter is None:
+            return not self._interval_ms  # switched off here: nobody shall keep it
+        if self._reporter.is_new(report):
+            self.meter.add_out(report.messages_out)
+            self._reporter.took(report)
+        return True
 
     # --- roles
 
@@ -73,21 +84,31 @@ class MeteringService:
         if not self._interval_ms:
             return
         if not self._broker.replica.leads:
-            self.meter = None
-            self._epoch = -1
-            self._sealed.clear()
+            self._stop_counting()
         elif self._broker.replica.epoch != self._epoch:
             self._begin()
         self._wake.set()
 
+    def _stop_counting(self) -> None:
+        """The next leader counts the sends again; what was pulled here only this replica can tell."""
+        if self.meter is not None:
+            kept = self._reporter.meter
+            kept.add_out(self.meter.take_out())
+            for interval in self._sealed:
+                kept.add_out(interval.messages_out)
+        self.meter = None
+        self._epoch = -1
+        self._sealed.clear()
+
     def _begin(self) -> None:
         broker = self._broker
+        self._stop_counting()
         self.meter = Meter()
+        self._reporter.move_to(self.meter)
         self._epoch = broker.replica.epoch
         self._lead_offset = self._open_offset = broker.store.end_offset
         self._open_ms = broker.clock.time_ms()
         self._next_seal_ms = self._after(self._open_ms)
-        self._sealed.clear()
         self._caught_up = False
         self.stored_bytes = StoredBytes(broker.store)
 
@@ -109,6 +130,7 @@ class MeteringService:
         with trio.CancelScope() as self._running:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_stored_bytes)
+                nursery.start_soon(self._keep_reporting)
                 told = ""
                 while True:
                     pause_s = _LOOK_PERIOD_S
@@ -244,6 +266,9 @@ class MeteringService:
         """Record the open interval, before the broker refuses sends; waits for the slaves a moment. Bounded."""
         if self._running is not None:
             self._running.cancel()
+        if self._interval_ms and not self._broker.replica.leads:
+            with trio.move_on_after(_STOP_TIMEOUT_S):
+                await self._reporter.send()
         if self.meter is None or not self._leads or not self._caught_up:
             return
         with trio.move_on_after(_STOP_TIMEOUT_S):
@@ -267,6 +292,14 @@ class MeteringService:
         return in_sync is not None and any(
             follower.in_sync and follower.end_offset < end_offset for follower in in_sync.followers.values()
         )
+
+    # --- what is pulled from a follower
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            await trio.sleep(self._interval_ms / 1000)
+            if not self._broker.replica.leads:
+                await self._reporter.send()
 
     # --- storage
 

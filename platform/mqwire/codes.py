@@ -186,6 +186,7 @@ class HighwaterRequestCode(IntEnum):
     REPLICA_CAMPAIGN = 20012
     REPLICA_TRANSFER = 20013
     REPLICA_MEMBERS = 20014
+    METERING_REPORT = 20020
 
 
 class ResponseCode(IntEnum):

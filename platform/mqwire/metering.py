@@ -129,6 +129,14 @@ class MeteringRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.cluster, self.broker, self.epoch, self.sequence
 
 
+class PullReport(msgspec.Struct, frozen=True, kw_only=True):
+    """METERING_REPORT's body: what a follower handed to consumers, for its leader to record. Sent again with the same number."""
+
+    replica_id: _Count
+    number: _Count
+    messages_out: tuple[OutRow, ...] = msgspec.field(name="out")
+
+
 class _Version(msgspec.Struct):
     version: Annotated[int, msgspec.Meta(ge=1)]
 
@@ -136,6 +144,7 @@ class _Version(msgspec.Struct):
 _encoder = msgspec.json.Encoder()
 _version_decoder = msgspec.json.Decoder(_Version)
 _decoder = msgspec.json.Decoder(MeteringRecord)
+_report_decoder = msgspec.json.Decoder(PullReport)
 
 
 def units_of(body_bytes: int) -> int:
@@ -160,3 +169,16 @@ def decode_metering_record(body: bytes | bytearray | memoryview) -> MeteringReco
         return _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MeteringRecordError(f"not a metering record: {error}") from error
+
+
+def encode_pull_report(report: PullReport) -> bytes:
+    """The body of a METERING_REPORT request."""
+    return _encoder.encode(report)
+
+
+def decode_pull_report(body: bytes | bytearray | memoryview) -> PullReport:
+    """The report in a request's body; raises MeteringRecordError."""
+    try:
+        return _report_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MeteringRecordError(f"not a report of pulls: {error}") from error

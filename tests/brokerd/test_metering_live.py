@@ -13,14 +13,15 @@ from highwater import ConsumeFrom, Credentials, HighwaterError, Message, Produce
 from mqwire.acl import SessionCredentials
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.headers_offset import GetMaxOffsetRequestHeader
 from mqwire.message import StoredMessage, decode_records
 from mqwire.metering import MeteringRecord, decode_metering_record, units_of
 from mqwire.names import RMQ_SYS_METERING
 from tests.daemons import BrokerDaemon, DaemonCluster, ReplicaGroup
 from tests.highwater.collector import Collector
 from tests.processes import wait_until
-from tests.remoting import connect, create_topic, exchange, signed
-from tests.replication.replicas import promote, wait_level
+from tests.remoting import call, connect, create_topic, exchange, signed
+from tests.replication.replicas import demote, promote, wait_level
 
 WAIT_S = 60.0
 INTERVAL = {"meteringIntervalMs": "250"}
@@ -248,3 +249,37 @@ def test_a_promoted_slave_goes_on_without_gap_or_overlap(tmp_path: Path) -> None
             timeout_s=WAIT_S,
             what="the former master has the same records",
         )
+
+
+def handed_out(records: list[MeteringRecord]) -> int:
+    return sum(row.messages for record in records for row in record.messages_out if row.topic == TOPIC)
+
+
+def test_what_slaves_and_a_former_master_hand_out_is_recorded_by_the_master(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path, INTERVAL) as group:
+        wait_level(group)
+        create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+        with Producer(group.namesrv, "p") as sender:
+            for number in range(5):
+                sender.send(Message(TOPIC, b"%d" % number))
+        wait_level(group)
+        wait_until(lambda: max_offset(group[1]) == 5, timeout_s=WAIT_S, what="the slave's readers see all")
+        # Until it knows the topic it hands out nothing; then all at once.
+        wait_until(lambda: len(read_queue(group[1], TOPIC)) == 5, timeout_s=WAIT_S, what="the slave knows the topic")
+        wait_until(
+            lambda: handed_out(read_records(group[0])) == 5, timeout_s=WAIT_S, what="the slave's five are recorded"
+        )
+        assert len(read_queue(group[0], TOPIC)) == 5
+        demote(group, 0)
+        promote(group, 1)
+        wait_until(
+            lambda: handed_out(read_records(group[1])) >= 10,
+            timeout_s=WAIT_S,
+            what="the new master records what the old one handed out",
+        )
+        assert handed_out(read_records(group[1])) == 10
+
+
+def max_offset(broker: BrokerDaemon) -> int:
+    header = GetMaxOffsetRequestHeader(topic=TOPIC, queue_id=0)
+    return int(call(broker.address, RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)).ext_fields["offset"])

@@ -7,7 +7,7 @@ import trio
 
 from mqwire.acl import SessionCredentials, sign_request
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
+from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.headers_offset import UpdateConsumerOffsetRequestHeader
@@ -15,7 +15,7 @@ from mqwire.headers_pull import PullMessageRequestHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from mqwire.headers_topic import DeleteTopicRequestHeader
 from mqwire.message import BatchItem, encode_batch_body
-from mqwire.metering import decode_metering_record
+from mqwire.metering import OutRow, PullReport, decode_metering_record, encode_pull_report
 from mqwire.names import RMQ_SYS_METERING
 
 MINUTE_S = 60
@@ -389,6 +389,56 @@ def test_an_interval_of_0_switches_metering_off(make_broker, send):
     trio.run(broker.broker.metering.run)
     trio.run(broker.broker.metering.finish)
     assert records(broker) == []
+
+
+# --- what others handed out
+
+
+def report(broker, number=1, messages=3, **keywords):
+    row = OutRow(topic="orders", group="g", credential="AK", messages=messages, bytes=messages * 4, units=messages)
+    body = encode_pull_report(PullReport(replica_id=1, number=number, messages_out=(row,)))
+    return broker.ask(HighwaterRequestCode.METERING_REPORT, body=body, **keywords)
+
+
+def pulled(broker):
+    return sum(row.messages for record in records(broker) for row in record.messages_out)
+
+
+def test_what_a_slave_handed_out_is_recorded_once_however_often_it_says_so(broker):
+    for number in (7, 7, 8, 8):
+        assert report(broker, number).code == ResponseCode.SUCCESS
+    next_interval(broker)
+    assert pulled(broker) == 6
+
+
+def test_a_slave_takes_no_report(make_broker):
+    broker = make_broker(brokerRole="SLAVE", brokerId="1")
+    assert report(broker).code == ResponseCode.ILLEGAL_OPERATION
+
+
+def test_a_report_that_is_none_is_refused_with_its_cause(broker):
+    answer = broker.ask(HighwaterRequestCode.METERING_REPORT, body=b'{"replica_id": 1}')
+    assert (answer.code, "number" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+def test_only_replicas_and_operators_may_report(secured):
+    assert report(secured, signed_as=ALICE).code == ResponseCode.NO_PERMISSION
+    assert report(secured, signed_as=OPERATOR).code == ResponseCode.SUCCESS
+
+
+def test_what_a_master_handed_out_and_did_not_record_it_records_when_it_leads_again(broker, send):
+    send()
+    look(broker)
+    pull(broker)
+    broker.broker.replica.step_down(2, "192.0.2.1:1")
+    broker.broker.metering.role_changed()
+    broker.clock.advance(MINUTE_S)
+    broker.broker.replica.promote(2, 3, broker.clock.monotonic(), broker.clock.time_ms())
+    broker.broker.metering.role_changed()
+    next_interval(broker)
+    assert pulled(broker) == 1
+    assert sums(records(broker)) == {("orders", "normal"): (1, 4, 1)}
+    assert_tiled(records(broker))
 
 
 # --- restarts

@@ -1,15 +1,18 @@
 """Who may open and change what: an owner, a member, a viewer, an outsider of another tenant, and nobody."""
 
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 
+from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
+from tests.controlplane.billing_world import make_plan, use
 
 
 def _addresses(world: World) -> list[str]:
@@ -27,6 +30,8 @@ def _addresses(world: World) -> list[str]:
         requested_by="alice@example.com",
         candidate_id=1,
     )
+    use(world.cluster, datetime.now(UTC), "1.5", price=make_plan().prices.get())
+    draft = f"draft-{Month.of(datetime.now(UTC))}-eur"
     return [
         world.path(rest)
         for rest in (
@@ -35,6 +40,14 @@ def _addresses(world: World) -> list[str]:
             "members/",
             f"members/{membership.pk}/",
             f"members/{membership.pk}/remove/",
+            "usage/",
+            "usage/records/",
+            "budget/",
+            "invoices/",
+            f"invoices/{draft}/",
+            f"invoices/{draft}/csv/",
+            f"invoices/{draft}/lines/1/",
+            "settings/",
             "tokens/",
             f"tokens/{token.pk}/revoke/",
             f"operations/{operation.pk}/",
@@ -42,6 +55,8 @@ def _addresses(world: World) -> list[str]:
             f"operations/{operation.pk}/retry/",
             "clusters/orders/",
             "clusters/orders/health/",
+            "clusters/orders/lag/",
+            "clusters/orders/lag/billing/",
             "clusters/orders/reveal/",
             "clusters/orders/roles/",
             "clusters/orders/groups/broker-a/promote/",

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from controlplane.billing.models import Plan, Usage
+from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.clusters.selectors import credential_list
 from controlplane.failover.models import Failover, FailoverKind
+from controlplane.insight.models import JobRunState
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
+from tests.controlplane.billing_world import make_plan, make_run, use
 from tests.controlplane.world import SYSTEM, Json, World
 
 CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
@@ -56,6 +61,17 @@ ROWS = [
     Row(f"{TENANT}tokens/<uuid:token_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}audit-events/", "GET", 200, 403),
     Row(f"{TENANT}operations/", "GET", 200, 200),
+    Row(f"{TENANT}usage/", "GET", 200, 200),
+    Row(f"{TENANT}usage/breakdown/", "GET", 400, 400),  # it asks by what
+    Row(f"{TENANT}usage/records/", "GET", 200, 200),
+    Row(f"{TENANT}plan/", "GET", 200, 200),
+    Row(f"{TENANT}budget/", "GET", 404, 404),  # there is none
+    Row(f"{TENANT}budget/", "PUT", 200, 403, body={"amount": "10", "currency": "EUR"}),
+    Row(f"{TENANT}budget/", "DELETE", 204, 403),
+    Row(f"{TENANT}invoices/", "GET", 200, 200),
+    Row(f"{TENANT}invoices/<slug:invoice>/", "GET", 200, 200),
+    Row(f"{TENANT}invoices/<slug:invoice>/csv/", "GET", 200, 200),
+    Row(f"{TENANT}invoices/<slug:invoice>/lines/<int:position>/usage/", "GET", 200, 200),
     Row(CLUSTERS, "GET", 200, 200),
     Row(CLUSTERS, "POST", 202, 403, body={"slug": "billing"}),
     Row(ONE, "GET", 200, 200),
@@ -67,6 +83,9 @@ ROWS = [
     Row(f"{ONE}groups/<slug:group>/switchover/", "POST", 422, 403, body={}),
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
+    Row(f"{ONE}lag/", "GET", 503, 503),
+    Row(f"{ONE}lag/<consumer_group:group>/", "GET", 200, 200),  # it says that nobody answers
+    Row(f"{ONE}lag/<consumer_group:group>/history/", "GET", 400, 400),  # it asks of which topic
     Row(f"{ONE}credentials/", "GET", 200, 200),
     Row(f"{ONE}credentials/", "POST", 503, 403, body={"name": "billing"}),
     Row(CREDENTIAL, "GET", 200, 200),
@@ -81,6 +100,23 @@ ROWS = [
     Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),
     Row("operations/<uuid:operation_id>/", "GET", 200, 200),
     Row("operations/<uuid:operation_id>/retry/", "POST", 409, 403),  # it has not failed
+    # The platform's operators' own: to a tenant's owner they don't exist either.
+    Row("operator/plans/", "GET", 404, 404),
+    Row("operator/plans/", "POST", 404, 404, body={"slug": "mine", "currency": "EUR"}),
+    Row("operator/plans/<slug:plan>/", "GET", 404, 404),
+    Row("operator/plans/<slug:plan>/", "PATCH", 404, 404, body={"name": "Mine"}),
+    Row("operator/plans/<slug:plan>/prices/", "GET", 404, 404),
+    Row("operator/plans/<slug:plan>/prices/", "POST", 404, 404, body={}),
+    Row("operator/plans/<slug:plan>/prices/<uuid:price_id>/", "GET", 404, 404),
+    Row("operator/plans/<slug:plan>/prices/<uuid:price_id>/", "PUT", 404, 404, body={}),
+    Row("operator/plans/<slug:plan>/prices/<uuid:price_id>/", "DELETE", 404, 404),
+    Row("operator/subscriptions/", "GET", 404, 404),
+    Row("operator/subscriptions/", "POST", 404, 404, body={}),
+    Row("operator/job-runs/", "GET", 404, 404),
+    Row("operator/job-runs/", "POST", 404, 404, body={"job": "ingest"}),
+    Row("operator/job-runs/<uuid:run_id>/", "GET", 404, 404),
+    Row("operator/job-runs/<uuid:run_id>/retry/", "POST", 404, 404),
+    Row("operator/job-runs/<uuid:run_id>/acknowledge/", "POST", 404, 404),
 ]
 
 
@@ -103,7 +139,17 @@ def _address(world: World, pattern: str) -> str:
         requested_by="alice@example.com",
         candidate_id=1,
     )
+    plan = Plan.objects.filter(slug="standard").first() or make_plan()
+    price = plan.prices.get()
+    if not Usage.objects.exists():
+        use(world.cluster, datetime.now(UTC), "1.5", price=price)
     values = {
+        "<slug:plan>": plan.slug,
+        "<uuid:price_id>": str(price.pk),
+        "<uuid:run_id>": str(make_run(JobRunState.FAILED).pk),
+        "<slug:invoice>": f"draft-{Month.of(datetime.now(UTC))}-eur",
+        "<int:position>": "1",
+        "<consumer_group:group>": "billing",
         "<slug:tenant>": "acme",
         "<slug:cluster>": "orders",
         "<topic:topic>": "invoices",

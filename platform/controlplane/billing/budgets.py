@@ -127,6 +127,12 @@ def budget_check(tenant: Tenant, now: datetime | None = None) -> list[BudgetAler
     return new
 
 
+def budget_alert_now(tenant: Tenant) -> BudgetAlert | None:
+    """Return the highest alert of the present month, which the banner shows."""
+    month = Month.of(timezone.now()).first_day
+    return BudgetAlert.objects.filter(tenant=tenant, month=month).order_by("-threshold_percent").first()
+
+
 def budget_alert_mail(alert_id: uuid.UUID) -> bool:
     """Mail one alert to the tenant's owners and operators, once; returns whether this call did."""
     now = timezone.now()
@@ -153,17 +159,9 @@ def alert_title(alert: BudgetAlert) -> str:
     return f"[Highwater] {alert.tenant.name} has reached {alert.threshold_percent} % of its budget"
 
 
-def alert_sentence(alert: BudgetAlert) -> str:
-    """Return the alert in a sentence, as the banner and the mail say it."""
-    return (
-        f"{alert.threshold_percent} % of the budget for {alert.month:%B %Y} is reached: "
-        f"{to_cents(alert.spent)} of {alert.budget} {alert.currency}."
-    )
-
-
 def _mail_text(alert: BudgetAlert) -> str:
     return (
-        f"{alert_sentence(alert)}\n\n"
+        f"{alert.sentence}\n\n"
         f"See what it was spent on: {settings.HIGHWATER_PUBLIC_URL}/t/{alert.tenant.slug}/usage/\n\n"
         "A budget only tells: nothing is stopped when it is reached.\n"
     )

@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from controlplane.billing.money import to_cents
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
 from controlplane.tenants.models import Tenant
@@ -181,6 +182,14 @@ class BudgetAlert(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.tenant} {self.month:%Y-%m} {self.threshold_percent} %"
+
+    @property
+    def sentence(self) -> str:
+        """The alert in a sentence, as the banner and the mail say it."""
+        return (
+            f"{self.threshold_percent} % of the budget for {self.month:%B %Y} is reached: "
+            f"{to_cents(self.spent)} of {self.budget} {self.currency}."
+        )
 
 
 class InvoiceSeries(models.Model):

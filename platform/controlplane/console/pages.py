@@ -8,6 +8,7 @@ from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.billing.budgets import budget_alert_now
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
 from controlplane.tenants.models import Tenant
@@ -35,6 +36,8 @@ def tenant_render(
             "section": section,
             "page": page,
             "can_see_tokens": actor_can(request.user, "token.view", tenant),
+            "can_change_tenant": actor_can(request.user, "tenant.update", tenant),
+            "budget_alert": budget_alert_now(tenant),
             **context,
         },
         status=status,

@@ -34,6 +34,17 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "in_progress": ("busy", "In progress"),
     "completed": ("good", "Done"),
     "pending": ("plain", "Waiting"),
+    # runs of jobs, invoices, lag
+    "queued": ("plain", "Queued"),
+    "planned": ("busy", "Planned"),
+    "past": ("plain", "Past"),
+    "draft": ("plain", "Draft"),
+    "issued": ("good", "Issued"),
+    "stuck": ("bad", "Stuck"),
+    "loses_data": ("bad", "Will lose data"),
+    "never_drains": ("warn", "Never catches up"),
+    "skewed": ("warn", "Uneven"),
+    "live": ("good", "Live"),
     # topics and credentials
     "creating": ("busy", "Being created"),
     "active": ("good", "Active"),

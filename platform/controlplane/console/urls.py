@@ -8,11 +8,16 @@ from controlplane.console.views import (
     credentials,
     failover,
     front,
+    invoices,
+    lag,
     members,
     messages,
     operations,
+    operator,
+    tenant_settings,
     tokens,
     topics,
+    usage,
 )
 
 app_name = "console"
@@ -36,6 +41,8 @@ _cluster: list[URLPattern | URLResolver] = [
     path("failovers/", failover.failover_list_page, name="failover-list"),
     path("failovers/<uuid:failover>/", failover.failover_page, name="failover"),
     path("failovers/<uuid:failover>/timeline/", failover.failover_timeline, name="failover-timeline"),
+    path("lag/", lag.lag_page, name="lag"),
+    path("lag/<str:group>/", lag.lag_group_page, name="lag-group"),
     path("reveal/", clusters.cluster_reveal, name="cluster-reveal"),
     path("settings/", cluster_settings.cluster_settings, name="cluster-settings"),
     path("settings/policy/", cluster_settings.cluster_policy, name="cluster-policy"),
@@ -56,11 +63,30 @@ _tenant: list[URLPattern | URLResolver] = [
     path("operations/<uuid:operation>/", operations.operation_page, name="operation"),
     path("operations/<uuid:operation>/progress/", operations.operation_progress, name="operation-progress"),
     path("operations/<uuid:operation>/retry/", operations.operation_retry_page, name="operation-retry"),
+    path("usage/", usage.usage_page, name="usage"),
+    path("usage/records/", usage.usage_records, name="usage-records"),
+    path("budget/", usage.budget_page, name="budget"),
+    path("invoices/", invoices.invoice_list_page, name="invoice-list"),
+    path("invoices/<str:invoice>/", invoices.invoice_page, name="invoice"),
+    path("invoices/<str:invoice>/csv/", invoices.invoice_csv_page, name="invoice-csv"),
+    path("invoices/<str:invoice>/lines/<int:position>/", invoices.invoice_line_page, name="invoice-line"),
+    path("settings/", tenant_settings.tenant_settings, name="tenant-settings"),
     path("members/", members.member_list, name="member-list"),
     path("members/<uuid:membership>/", members.member_update, name="member-update"),
     path("members/<uuid:membership>/remove/", members.member_remove, name="member-remove"),
     path("tokens/", tokens.token_list, name="token-list"),
     path("tokens/<uuid:token>/revoke/", tokens.token_revoke, name="token-revoke"),
+]
+
+_operator: list[URLPattern | URLResolver] = [
+    path("", operator.plans, name="operator-plans"),
+    path("plans/<str:plan>/", operator.plan_page, name="operator-plan"),
+    path("plans/<str:plan>/prices/<uuid:price>/", operator.price_page, name="operator-price"),
+    path("subscriptions/", operator.subscriptions, name="operator-subscriptions"),
+    path("jobs/", operator.jobs, name="operator-jobs"),
+    path("jobs/<uuid:run>/", operator.job_page, name="operator-job"),
+    path("jobs/<uuid:run>/retry/", operator.job_retry, name="operator-job-retry"),
+    path("jobs/<uuid:run>/acknowledge/", operator.job_acknowledge, name="operator-job-acknowledge"),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -69,4 +95,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("tenants/", front.tenant_list, name="tenant-list"),
     path("tenants/new/", front.tenant_new, name="tenant-new"),
     path("t/<str:tenant>/", include(_tenant)),
+    path("operator/", include(_operator)),
 ]

@@ -2,6 +2,7 @@
 through the staging table of migration 0002.
 """
 
+from datetime import timedelta
 from typing import ClassVar
 
 from django.db import models
@@ -67,6 +68,11 @@ class JobRun(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.job} {self.state}"
+
+    @property
+    def took(self) -> timedelta | None:
+        """How long it ran; None before its end."""
+        return None if self.started_at is None or self.finished_at is None else self.finished_at - self.started_at
 
     @property
     def path(self) -> str:

@@ -82,7 +82,8 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
 def _run(job: str, folder: Path, lock: JobLock) -> tuple[int, str]:
     files = ["--config", str(folder / "config.json"), "--result", str(folder / "result.json")]
     # By its path and isolated (-I), so that it starts without importing the control plane.
-    command = [sys.executable, "-I", leash.__file__, *settings.HIGHWATER_JOB_COMMAND, f"spark_etl.jobs.{job}", *files]
+    parts = [part.format(python=sys.executable, job=job) for part in settings.HIGHWATER_JOB_COMMAND]
+    command = [sys.executable, "-I", leash.__file__, *parts, *files]
     environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -7,7 +7,6 @@ HIGHWATER_CHECKPOINTS. SECRET_KEY is read by
 `local` and `production`.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*]")
 HIGHWATER_SPARK_CONF: dict[str, str] = env.json("HIGHWATER_SPARK_CONF", default={})
 HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))
 HIGHWATER_CHECKPOINTS = env.str("HIGHWATER_CHECKPOINTS", default=str(STATE_DIR / "checkpoints"))
-HIGHWATER_JOB_COMMAND = [sys.executable, "-m"]  # runs the module spark_etl.jobs.<job>
+HIGHWATER_JOB_COMMAND = ["{python}", "-m", "spark_etl.jobs.{job}"]  # --config FILE --result FILE follow
 HIGHWATER_JOB_TIMEOUT_S = env.int("HIGHWATER_JOB_TIMEOUT_S", default=1800)
 HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.json(
     "HIGHWATER_JOB_INTERVALS_S",

@@ -17,5 +17,7 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 
+HIGHWATER_JOB_COMMAND = ["{python}", "-m", "deploy.local.etl", "{job}"]  # installs PySpark when a job first runs
+
 EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
 ACCOUNT_EMAIL_VERIFICATION = "none"  # there is no mail server on a laptop

@@ -1,16 +1,21 @@
 """How single values look on a page: times, unknown values, states, icons, form fields, and an action as a curl line."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from django import template
 from django.db.models import QuerySet
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect
 from django.templatetags.static import static
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.accounts.operators import is_operator
+from controlplane.common.zones import zone_of
 from controlplane.console.pills import Pill, pill_of
+from controlplane.insight.models import JobRun
+from controlplane.insight.selectors import failures_open
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_list
 from controlplane.topics.gateway import ShownBody
@@ -33,15 +38,17 @@ def or_unknown(value: Any) -> Any:
 
 
 @register.filter
-def number(value: int | None) -> str | SafeString:
-    """Return an integer with thin separators, `1 234 567`, or the mark of the unknown."""
-    return unknown() if value is None else f"{value:,}".replace(",", "\u202f")
+def number(value: int | Literal[""] | None) -> str | SafeString:
+    """Return an integer with thin separators, `1 234 567`, or the mark of the unknown: for None, and for the empty
+    string that templates make of an attribute of None.
+    """
+    return unknown() if value is None or value == "" else f"{value:,}".replace(",", "\u202f")
 
 
 @register.filter
-def byte_size(value: int | None) -> str | SafeString:
+def byte_size(value: int | Literal[""] | None) -> str | SafeString:
     """Return a size in bytes as a person reads it: `512 B`, `1.5 KiB`, `4.0 MiB`."""
-    if value is None:
+    if value is None or value == "":
         return unknown()
     size = float(value)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -51,9 +58,9 @@ def byte_size(value: int | None) -> str | SafeString:
     raise AssertionError("unreachable: the last unit takes every size")
 
 
-@register.simple_tag
-def timestamp(value: datetime | None, precision: str = "minutes") -> SafeString:
-    """Return a <time> in UTC: short on the page, to the millisecond in its title.
+@register.simple_tag(takes_context=True)
+def timestamp(context: template.Context, value: datetime | None, precision: str = "minutes") -> SafeString:
+    """Return a <time>: short and in the tenant's zone on the page, in UTC to the millisecond in its title.
 
     `precision` is `minutes`, `seconds` or `milliseconds`: how exactly it is shown on the page; `clock` is milliseconds
     without the day.
@@ -62,6 +69,9 @@ def timestamp(value: datetime | None, precision: str = "minutes") -> SafeString:
         return unknown()
     moment = value.astimezone(UTC)
     milliseconds = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    tenant = context.get("tenant")
+    if isinstance(tenant, Tenant) and tenant.time_zone != "UTC":
+        moment = moment.astimezone(zone_of(tenant.time_zone))
     shown = {
         "minutes": f"{moment.day} {moment:%b %Y, %H:%M}",
         "seconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}",
@@ -69,8 +79,18 @@ def timestamp(value: datetime | None, precision: str = "minutes") -> SafeString:
         "clock": f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
     }[precision]
     return format_html(
-        '<time datetime="{}Z" title="{} UTC">{} UTC</time>', milliseconds.replace(" ", "T"), milliseconds, shown
+        '<time datetime="{}Z" title="{} UTC">{} {}</time>',
+        milliseconds.replace(" ", "T"),
+        milliseconds,
+        shown,
+        zone_mark(moment),
     )
+
+
+def zone_mark(moment: datetime) -> str:
+    """Return what stands behind a time: `UTC`, `CET`, or `UTC+03` where the zone has no letters of its own."""
+    name = moment.tzname() or "UTC"
+    return f"UTC{name}" if name[:1] in "+-" else name
 
 
 @register.filter
@@ -96,6 +116,12 @@ def seconds(value_ms: int | None) -> str | SafeString:
     if value_ms is None:
         return unknown()
     return f"{value_ms / 1000:.2f} s" if value_ms < 60_000 else duration(timedelta(milliseconds=value_ms))
+
+
+@register.filter
+def age(value: datetime | None) -> str | SafeString:
+    """Return how long ago a moment was, as `duration` says it."""
+    return unknown() if value is None else duration(timezone.now() - value)
 
 
 @register.simple_tag
@@ -156,6 +182,13 @@ _PERM_WORDS = {2: "Write only", 4: "Read only", 6: "Read and write"}
 def perm_words(perm: int) -> str:
     """Return RocketMQ's topic permission (4 read, 2 write, 6 both) in words."""
     return _PERM_WORDS.get(perm, str(perm))
+
+
+@register.simple_tag(takes_context=True)
+def open_failures(context: template.Context) -> list[JobRun]:
+    """Return the jobs' failures that an operator of the platform has to look at; nothing for anybody else."""
+    request = context.get("request")
+    return failures_open() if request is not None and is_operator(request.user) else []
 
 
 @register.simple_tag(takes_context=True)

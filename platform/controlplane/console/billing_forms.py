@@ -1,0 +1,153 @@
+"""Forms of billing, of a tenant's settings, and of the operators' pages. They check shapes only; the rules are the services'."""
+
+from datetime import UTC, datetime
+
+from django import forms
+
+from controlplane.billing.models import Plan
+from controlplane.billing.money import CURRENCIES
+from controlplane.billing.plan_services import KINDS, Rates
+from controlplane.common.zones import zone_names
+from controlplane.insight.models import Job
+from controlplane.tenants.models import Tenant
+
+_CURRENCIES = [(code, code) for code in CURRENCIES]
+_HOUR_FORMATS = ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
+
+
+class UtcMoment(forms.CharField):
+    """A moment in UTC, typed as `2026-12-01 00:00`: the same on every machine, whatever zone that is set to."""
+
+    def __init__(self, *, label: str, help_text: str, required: bool = True) -> None:
+        widget = forms.TextInput(attrs={"placeholder": "2026-12-01 00:00", "autocomplete": "off"})
+        super().__init__(label=label, help_text=help_text, required=required, widget=widget)
+
+    def clean(self, value: object) -> datetime | None:
+        """Return the moment; None for an empty field that is not required."""
+        text = str(super().clean(value))
+        if not text:
+            return None
+        for pattern in _HOUR_FORMATS:
+            try:
+                return datetime.strptime(text, pattern).replace(tzinfo=UTC)
+            except ValueError:
+                continue
+        raise forms.ValidationError("Use a date and time such as 2026-12-01 00:00.")
+
+
+class BudgetForm(forms.Form):
+    """What may be spent in a month."""
+
+    amount = forms.DecimalField(max_digits=20, decimal_places=2, label="Budget for each month")
+    currency = forms.ChoiceField(choices=_CURRENCIES, label="Currency")
+
+
+class TenantSettingsForm(forms.Form):
+    """A tenant's name and zone."""
+
+    name = forms.CharField(max_length=100, label="Name")
+    time_zone = forms.ChoiceField(
+        label="Time zone",
+        help_text="In which pages show times. What is stored, billed and answered by the API is UTC.",
+    )
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+        field = self.fields["time_zone"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(name, name.replace("_", " ")) for name in zone_names()]
+
+
+class PlanForm(forms.Form):
+    """A new plan."""
+
+    slug = forms.CharField(max_length=39, label="Short name", help_text="In addresses; it can’t be changed later.")
+    name = forms.CharField(max_length=100, label="Name")
+    description = forms.CharField(max_length=500, required=False, label="Description")
+    currency = forms.ChoiceField(choices=_CURRENCIES, label="Currency", help_text="Of all its prices, for good.")
+    is_default = forms.BooleanField(required=False, label="Tenants without a plan get this one")
+
+
+class PlanChangeForm(forms.Form):
+    """What can be changed of a plan."""
+
+    name = forms.CharField(max_length=100, label="Name")
+    description = forms.CharField(max_length=500, required=False, label="Description")
+    is_default = forms.BooleanField(required=False, label="Tenants without a plan get this one")
+
+
+class RatesForm(forms.Form):
+    """What a version charges."""
+
+    per_million_units = forms.DecimalField(
+        min_value=0,
+        max_digits=20,
+        decimal_places=10,
+        label="A million units sent",
+        help_text="A unit is 4 KiB of body.",
+    )
+    per_million_units_out = forms.DecimalField(
+        min_value=0, max_digits=20, decimal_places=10, label="A million units delivered"
+    )
+    per_gib_month_stored = forms.DecimalField(
+        min_value=0, max_digits=20, decimal_places=10, label="A GiB stored for a month"
+    )
+    normal = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label="Normal, times")
+    ordered = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label="Ordered, times")
+    delayed = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label="Delayed, times")
+    transactional = forms.DecimalField(
+        min_value=0, max_digits=8, decimal_places=4, initial=1, label="Transactional, times"
+    )
+
+    def rates(self) -> Rates:
+        """Return what was typed. Only after is_valid()."""
+        values = self.cleaned_data
+        return Rates(
+            values["per_million_units"],
+            values["per_million_units_out"],
+            values["per_gib_month_stored"],
+            {kind: values[kind] for kind in KINDS},
+        )
+
+
+class PriceForm(RatesForm):
+    """A new version."""
+
+    valid_from = UtcMoment(
+        label="Valid from (UTC)", help_text="A full hour in the future. The version before it ends then."
+    )
+    field_order = ["valid_from"]
+
+
+class SubscriptionForm(forms.Form):
+    """Who gets which plan, and when."""
+
+    tenant = forms.CharField(max_length=40, label="Tenant", help_text="Its short name.")
+    plan = forms.ChoiceField(label="Plan", required=False)
+    valid_from = UtcMoment(
+        label="Valid from (UTC)", help_text="A full hour; in the future, unless it is the first plan."
+    )
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+        field = self.fields["plan"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [
+            ("", "No plan: end the present one"),
+            *Plan.objects.order_by("name").values_list("slug", "name"),
+        ]
+
+    def clean_tenant(self) -> Tenant:
+        """Return the tenant that was named."""
+        tenant = Tenant.objects.filter(slug=self.cleaned_data["tenant"].strip()).first()
+        if tenant is None:
+            raise forms.ValidationError("There is no such tenant.")
+        return tenant
+
+
+class JobForm(forms.Form):
+    """A run, or a backfill of a range."""
+
+    job = forms.ChoiceField(choices=Job.choices, label="Job")
+    range_from = UtcMoment(required=False, label="From (UTC)", help_text="For a backfill; left empty, the usual range.")
+    range_to = UtcMoment(required=False, label="To (UTC)", help_text="Not included.")

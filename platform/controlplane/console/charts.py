@@ -1,0 +1,73 @@
+"""A chart and its table twin: one object, of which the template makes both, and the browser draws the curve."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One curve: a value for each place, None where it is not known, and the same in words."""
+
+    name: str
+    values: list[float | None]
+    words: list[str]
+
+    @classmethod
+    def of(
+        cls, name: str, values: Sequence[Decimal | float | None], words: Callable[[Decimal | float], str]
+    ) -> "Curve":
+        """Return the curve of these values; `words` says one that is known."""
+        return cls(
+            name,
+            [None if value is None else float(value) for value in values],
+            [UNKNOWN if value is None else words(value) for value in values],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`bars`: one place for each label. `lines`: at the moments of `x`. `ticks` are short labels for the axis."""
+
+    id: str
+    title: str
+    kind: Literal["bars", "lines"]
+    first_column: str
+    labels: list[str]
+    ticks: list[str]
+    x: list[datetime]
+    zone: ZoneInfo
+    curves: list[Curve]
+
+    @property
+    def json(self) -> str:
+        """What chart.js reads."""
+        return json.dumps(
+            {
+                "kind": self.kind,
+                "zone": self.zone.key,
+                "labels": self.labels,
+                "ticks": self.ticks,
+                "x": [moment.timestamp() for moment in self.x],
+                "series": [{"name": curve.name, "values": curve.values, "words": curve.words} for curve in self.curves],
+            }
+        )
+
+    @property
+    def rows(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """The table's rows: the label, and (curve, value in words) for each curve."""
+        return [
+            (label, [(curve.name, curve.words[place]) for curve in self.curves])
+            for place, label in enumerate(self.labels)
+        ]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is known."""
+        return all(value is None for curve in self.curves for value in curve.values)

@@ -1,0 +1,46 @@
+"""How amounts and counts of billing look on a page."""
+
+from decimal import Decimal
+from typing import Literal
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.billing.money import to_cents
+from controlplane.console.templatetags.console import unknown
+
+register = template.Library()
+
+
+def money_words(amount: Decimal, currency: str) -> str:
+    """Return an amount to the cent: `1\u202f234.50 EUR`."""
+    return f"{to_cents(amount):,} {currency}".replace(",", "\u202f")
+
+
+@register.simple_tag
+def money(amount: Decimal | None, currency: str | None) -> SafeString:
+    """Show an amount to the cent, its exact value in the title; the mark of the unknown for None."""
+    if amount is None or currency is None:
+        return unknown()
+    return format_html(
+        '<span class="amount" title="exactly {} {}">{}</span>',
+        format(amount.normalize(), "f"),
+        currency,
+        money_words(amount, currency),
+    )
+
+
+@register.filter
+def exact(value: Decimal | Literal[""] | None) -> str | SafeString:
+    """Return a decimal with all of its digits, without trailing zeros."""
+    return unknown() if value is None or value == "" else format(value.normalize(), "f")
+
+
+@register.filter
+def gib_hours(byte_hours: int | Literal[""] | None) -> str | SafeString:
+    """Return byte-hours as GiB-hours: `1.25 GiB·h`; what is less than a hundredth of one says so."""
+    if byte_hours is None or byte_hours == "":
+        return unknown()
+    value = byte_hours / 2**30
+    return "0" if byte_hours == 0 else "< 0.01 GiB·h" if value < 0.01 else f"{value:,.2f} GiB·h".replace(",", "\u202f")

@@ -1,0 +1,20 @@
+"""How lag looks on a page."""
+
+from datetime import timedelta
+from typing import Literal
+
+from django import template
+from django.utils.safestring import SafeString
+
+from controlplane.console.templatetags.console import unknown
+from controlplane.insight.words import length_words
+
+register = template.Library()
+
+
+@register.filter
+def milliseconds(value: int | Literal[""] | None) -> str | SafeString:
+    """Return a length of time: `0 s`, `12 s`, `2 h 5 min`; the mark of the unknown for None."""
+    if value is None or value == "":
+        return unknown()
+    return f"{value} ms" if 0 < value < 1000 else length_words(timedelta(milliseconds=value))

@@ -1,0 +1,60 @@
+"""Pages of invoices: the list, one of them, and the usage behind each of its lines."""
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
+
+from controlplane.billing.apis import csv_response
+from controlplane.billing.invoices import invoice_drafts, invoice_get, invoice_list, line_usage
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.pages import tenant_render
+from controlplane.console.views.usage import ROWS_PER_PAGE
+from controlplane.tenants.models import Tenant
+
+_INVOICES_PER_PAGE = 60
+
+
+@require_safe
+@tenant_page("billing.view")
+def invoice_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Show drafts and issued invoices."""
+    context = {
+        "drafts": invoice_drafts(tenant),
+        "invoices": Paginator(invoice_list(tenant), _INVOICES_PER_PAGE).get_page(request.GET.get("page")),
+        "curl": curl("GET", f"{tenant.path}invoices/"),
+    }
+    return tenant_render(request, tenant, "console/invoices.html", context, section="invoices")
+
+
+@require_safe
+@tenant_page("billing.view")
+def invoice_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
+    """Show an invoice, fit to be printed."""
+    found = invoice_get(tenant, invoice)
+    context = {"invoice": found, "curl": curl("GET", found.path)}
+    return tenant_render(request, tenant, "console/invoice.html", context, section="invoices")
+
+
+@require_safe
+@tenant_page("billing.view")
+def invoice_csv_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
+    """Return the invoice as a file for spreadsheets."""
+    return csv_response(invoice_get(tenant, invoice))
+
+
+@require_safe
+@tenant_page("billing.view")
+def invoice_line_page(request: ConsoleRequest, tenant: Tenant, invoice: str, position: int) -> HttpResponse:
+    """Show the usage rows behind a line, and that they sum to it."""
+    found = invoice_get(tenant, invoice)
+    usage = line_usage(found, position)
+    context = {
+        "invoice": found,
+        "line": usage.line,
+        "usage": usage,
+        "rows": Paginator(usage.rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
+        "query": "",
+        "curl": curl("GET", f"{found.path}lines/{position}/usage/"),
+    }
+    return tenant_render(request, tenant, "console/invoice_line.html", context, section="invoices")

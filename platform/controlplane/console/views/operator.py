@@ -1,0 +1,247 @@
+"""The operators' pages: plans with their prices, subscriptions, and runs of the jobs. To everybody else they don't exist."""
+
+import uuid
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.accounts.operators import operator_require
+from controlplane.billing.models import Plan, Price, Subscription
+from controlplane.billing.plan_services import (
+    KINDS,
+    plan_create,
+    plan_update,
+    price_add,
+    price_remove,
+    price_update,
+    subscription_set,
+)
+from controlplane.billing.selectors import plan_get, price_get
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, console_page
+from controlplane.console.billing_forms import JobForm, PlanChangeForm, PlanForm, PriceForm, RatesForm, SubscriptionForm
+from controlplane.console.curl import curl
+from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
+from controlplane.insight.availability import jobs_problem
+from controlplane.insight.models import Job
+from controlplane.insight.selectors import counted, failures_open, job_run_get, job_run_list
+from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_retry
+
+P = ParamSpec("P")
+_PER_PAGE = 50
+
+
+def operator_page(
+    view: Callable[Concatenate[ConsoleRequest, P], HttpResponseBase],
+) -> Callable[..., HttpResponseBase]:
+    """Wrap a page for operators: everybody else who is logged in gets 404."""
+
+    @wraps(view)
+    def wrapped(request: ConsoleRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        operator_require(request.user)
+        return view(request, *args, **kwargs)
+
+    return console_page(wrapped)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_page
+def plans(request: ConsoleRequest) -> HttpResponse:
+    """Show the plans, and make one."""
+    form = PlanForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            plan = plan_create(actor=request.user, **form.cleaned_data)
+        except ApplicationError as error:
+            form_take_error(form, error, {"slug_taken": "slug"})
+        else:
+            tell_done(request, f"{plan.name} is there. Next, its first price.")
+            return redirect("console:operator-plan", plan.slug)
+    now = timezone.now()
+    rows = [{"plan": plan, "price": _now(list(plan.prices.all()), now)} for plan in Plan.objects.order_by("name")]
+    context = {"form": form, "rows": rows, "curl": curl("GET", "/api/v1/operator/plans/")}
+    return _render(request, "console/operator/plans.html", context, "plans", status_of(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_page
+def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
+    """Show a plan with the versions of its prices, change what it is called, and add a version."""
+    found = plan_get(plan)
+    changing = request.method == "POST" and request.POST.get("what") == "plan"
+    adding = request.method == "POST" and not changing
+    initial = {"name": found.name, "description": found.description, "is_default": found.is_default}
+    change = PlanChangeForm(request.POST if changing else None, initial=initial, prefix="plan")
+    versions = list(Price.objects.filter(plan=found).order_by("-valid_from"))
+    price = PriceForm(
+        request.POST if adding else None, initial=_rates_of(versions[0]) if versions else {}, prefix="price"
+    )
+    if change.is_valid():
+        plan_update(actor=request.user, plan=found, **change.cleaned_data)
+        tell_done(request, "The plan is saved.")
+        return redirect("console:operator-plan", found.slug)
+    if price.is_valid():
+        try:
+            price_add(actor=request.user, plan=found, valid_from=price.cleaned_data["valid_from"], rates=price.rates())
+        except ApplicationError as error:
+            form_take_error(price, error)
+        else:
+            tell_done(request, "The version is added.")
+            return redirect("console:operator-plan", found.slug)
+    now = timezone.now()
+    context = {
+        "plan": found,
+        "change_form": change,
+        "price_form": price,
+        "versions": [{"price": version, "state": _state(version, now)} for version in versions],
+        "kinds": KINDS,
+        "curl": curl("GET", f"{found.path}prices/"),
+    }
+    status = max(status_of(change), status_of(price))
+    return _render(request, "console/operator/plan.html", context, "plans", status)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_page
+def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResponse:
+    """Change or remove a version that has not begun."""
+    found = plan_get(plan)
+    version = price_get(found, price)
+    if request.method == "POST" and request.POST.get("remove"):
+        try:
+            price_remove(actor=request.user, price=version)
+        except ApplicationError as error:
+            tell_error(request, error)
+        else:
+            tell_done(request, "The version is removed.")
+        return redirect("console:operator-plan", found.slug)
+    form = RatesForm(request.POST if request.method == "POST" else None, initial=_rates_of(version))
+    if form.is_valid():
+        try:
+            price_update(actor=request.user, price=version, rates=form.rates())
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, "The version is saved.")
+            return redirect("console:operator-plan", found.slug)
+    context = {"plan": found, "price": version, "form": form, "has_begun": version.valid_from <= timezone.now()}
+    return _render(request, "console/operator/price.html", context, "plans", status_of(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_page
+def subscriptions(request: ConsoleRequest) -> HttpResponse:
+    """Show who has which plan, and give one."""
+    form = SubscriptionForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        values = form.cleaned_data
+        plan = Plan.objects.filter(slug=values["plan"]).first() if values["plan"] else None
+        try:
+            subscription_set(actor=request.user, tenant=values["tenant"], plan=plan, valid_from=values["valid_from"])
+        except ApplicationError as error:
+            form_take_error(form, error, {"no_price": "plan"})
+        else:
+            tell_done(request, "The subscription is set.")
+            return redirect("console:operator-subscriptions")
+    rows = Subscription.objects.select_related("tenant", "plan").order_by("-created_at", "pk")
+    context = {
+        "form": form,
+        "rows": Paginator(rows, _PER_PAGE).get_page(request.GET.get("page")),
+        "query": "",
+        "curl": curl(
+            "POST",
+            "/api/v1/operator/subscriptions/",
+            {"tenant": "my-team", "plan": "standard", "valid_from": "2026-12-01T00:00:00Z"},
+        ),
+    }
+    return _render(request, "console/operator/subscriptions.html", context, "subscriptions", status_of(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_page
+def jobs(request: ConsoleRequest) -> HttpResponse:
+    """Show the runs, how far each job has counted, and queue a run or a backfill."""
+    form = JobForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            run = job_run_queue(actor=request.user, **form.cleaned_data)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, f"{run.get_job_display()} is queued.")
+            return redirect("console:operator-job", run.pk)
+    body = {"job": "usage_billing", "range_from": "2026-11-01T00:00:00Z", "range_to": "2026-12-01T00:00:00Z"}
+    context = {
+        "form": form,
+        "problem": jobs_problem(),
+        "covered": [{"job": job, "counted": counted(job)} for job in Job],
+        "runs": Paginator(job_run_list().order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
+        "query": "",
+        "curl": curl("POST", "/api/v1/operator/job-runs/", body),
+    }
+    return _render(request, "console/operator/jobs.html", context, "jobs", status_of(form))
+
+
+@require_safe
+@operator_page
+def job_page(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
+    """Show one run."""
+    found = job_run_get(run)
+    context = {"run": found, "curl": curl("POST", f"{found.path}retry/")}
+    return _render(request, "console/operator/job.html", context, "jobs")
+
+
+@require_POST
+@operator_page
+def job_retry(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
+    """Queue a run that failed again."""
+    try:
+        again = job_run_retry(actor=request.user, run=job_run_get(run))
+    except ApplicationError as error:
+        tell_error(request, error)
+        return redirect("console:operator-job", run)
+    tell_done(request, "It is queued again.")
+    return redirect("console:operator-job", again.pk)
+
+
+@require_POST
+@operator_page
+def job_acknowledge(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
+    """Take a failure out of the banner."""
+    try:
+        job_run_acknowledge(actor=request.user, run=job_run_get(run))
+    except ApplicationError as error:
+        tell_error(request, error)
+    return redirect("console:operator-job", run)
+
+
+def _render(
+    request: ConsoleRequest, template: str, context: dict[str, Any], page: str, status: int = 200
+) -> HttpResponse:
+    response = render(request, template, {**context, "page": page, "failures": failures_open()}, status=status)
+    response.headers["Cache-Control"] = "private, no-cache"
+    return response
+
+
+def _now(prices: list[Price], now: Any) -> Price | None:
+    return next((price for price in prices if _state(price, now) == "active"), None)
+
+
+def _state(price: Price, now: Any) -> str:
+    if price.valid_from > now:
+        return "planned"
+    return "active" if price.valid_to is None or price.valid_to > now else "past"
+
+
+def _rates_of(price: Price) -> dict[str, object]:
+    rates = {
+        name: getattr(price, name) for name in ("per_million_units", "per_million_units_out", "per_gib_month_stored")
+    }
+    shown = {name: format(value.normalize(), "f") for name, value in rates.items()}
+    return {**shown, **price.multipliers}

@@ -1,0 +1,54 @@
+"""What the pages of usage are made of: charts of a month, and how old its numbers are."""
+
+from decimal import Decimal
+
+from controlplane.billing.selectors import DayUsage, MonthUsage
+from controlplane.console.charts import Chart, Curve
+from controlplane.console.templatetags.amounts import money_words
+from controlplane.console.templatetags.console import zone_mark
+
+
+def day_words(day: DayUsage, usage: MonthUsage) -> str:
+    """Return a day as a label: with its hours where it is cut by the UTC month's end."""
+    date = day.day.date
+    words = f"{date.day} {date:%b %Y}"
+    if day.day.whole:
+        return words
+    start, end = day.day.start.astimezone(usage.zone), day.day.end.astimezone(usage.zone)
+    return f"{words}, {start:%H:%M} to {end:%H:%M} {zone_mark(start)}"
+
+
+def usage_charts(usage: MonthUsage) -> list[Chart]:
+    """Return cost by day and messages by day. A day that was not counted is unknown, not 0."""
+    labels = [day_words(day, usage) for day in usage.days]
+    ticks = [str(day.day.date.day) for day in usage.days]
+    x = [day.day.start for day in usage.days]
+    charts = []
+    currency = usage.currency
+    if currency is not None:
+        amounts = [None if day.sums is None else day.sums.amount(currency) for day in usage.days]
+        cost = Curve.of(f"Cost in {currency}", amounts, lambda value: money_words(Decimal(value), currency))
+        charts.append(Chart("cost", "Cost by day", "bars", "Day", labels, ticks, x, usage.zone, [cost]))
+    counts = [
+        Curve.of("Sent", [None if day.sums is None else day.sums.messages_in for day in usage.days], _count),
+        Curve.of("Delivered", [None if day.sums is None else day.sums.messages_out for day in usage.days], _count),
+    ]
+    charts += [
+        Chart(
+            curve.name.lower(),
+            f"Messages {curve.name.lower()} by day",
+            "bars",
+            "Day",
+            labels,
+            ticks,
+            x,
+            usage.zone,
+            [curve],
+        )
+        for curve in counts
+    ]
+    return charts
+
+
+def _count(value: Decimal | float) -> str:
+    return f"{int(value):,}".replace(",", "\u202f")

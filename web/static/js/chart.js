@@ -1,0 +1,122 @@
+// Draws each [data-chart] with uPlot. Its attribute holds the JSON that the table beside it was made of; where scripts don't run,
+// the table is all there is. Arrow keys, Home and End read the values aloud. Unknown is null: a gap, never 0.
+
+/* global uPlot */
+
+const COLOURS = ["--accent", "--warn", "--busy", "--bad"];
+const HEIGHT_PX = 220;
+const drawn = new Map();
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function short(value) {
+  return value === null || value === undefined ? "–" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format(value);
+}
+
+// Days are drawn by their place, so that one of 23 hours is as wide as the others; moments by time, in the tenant's zone.
+function options(spec, width) {
+  const text = colour("--text-soft");
+  const line = { stroke: colour("--line"), width: 1 };
+  const font = `12px ${colour("--font")}`;
+  const ordinal = spec.kind === "bars";
+  const axis = { stroke: text, grid: line, ticks: line, font };
+  return {
+    width,
+    height: HEIGHT_PX,
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false } },
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), spec.zone),
+    scales: {
+      x: { time: !ordinal, range: ordinal ? [-0.6, spec.labels.length - 0.4] : undefined },
+      y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1] },
+    },
+    axes: [
+      ordinal ? { ...axis, grid: { show: false }, values: (_, places) => places.map((place) => spec.ticks[place] ?? ""), incrs: [1, 2, 5, 10] } : axis,
+      { ...axis, size: 56, values: (_, values) => values.map(short) },
+    ],
+    series: [
+      {},
+      ...spec.series.map((series, index) => ({
+        label: series.name,
+        stroke: colour(COLOURS[index % COLOURS.length]),
+        fill: ordinal ? colour(COLOURS[index % COLOURS.length]) : undefined,
+        width: ordinal ? 0 : 2,
+        dash: index === 0 ? undefined : [6, 4],
+        spanGaps: false,
+        points: { show: ordinal ? false : undefined },
+        paths: ordinal ? uPlot.paths.bars({ size: [0.7, 48] }) : undefined,
+      })),
+    ],
+  };
+}
+
+function draw(element) {
+  const spec = JSON.parse(element.dataset.chart);
+  const x = spec.kind === "bars" ? spec.labels.map((_, place) => place) : spec.x;
+  drawn.get(element)?.plot.destroy();
+  const plot = new uPlot(options(spec, element.clientWidth), [x, ...spec.series.map((series) => series.values)], element);
+  drawn.set(element, { plot, spec, place: null });
+  element.dataset.state = "drawn";
+}
+
+function tell(element, place) {
+  const chart = drawn.get(element);
+  chart.place = place;
+  const values = chart.spec.series.map((series) => `${series.name}: ${series.words[place]}`).join(", ");
+  document.getElementById(element.dataset.reading).textContent = `${chart.spec.labels[place]}. ${values}`;
+}
+
+function read(element, place) {
+  const { plot } = drawn.get(element);
+  plot.setCursor({ left: plot.valToPos(plot.data[0][place], "x"), top: 0 });
+  tell(element, place);
+}
+
+const STEPS = {
+  ArrowRight: (place, last) => (place === null ? 0 : Math.min(place + 1, last)),
+  ArrowLeft: (place, last) => (place === null ? last : Math.max(place - 1, 0)),
+  Home: () => 0,
+  End: (_, last) => last,
+};
+
+function press(event) {
+  const element = event.currentTarget;
+  const step = STEPS[event.key];
+  const last = drawn.get(element).spec.labels.length - 1;
+  if (step && last >= 0) {
+    event.preventDefault();
+    read(element, step(drawn.get(element).place, last));
+  }
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    const plot = drawn.get(target)?.plot;
+    if (plot && plot.width !== target.clientWidth && target.clientWidth > 0) {
+      plot.setSize({ width: target.clientWidth, height: HEIGHT_PX });
+    }
+  }
+});
+
+function redraw() {
+  for (const element of drawn.keys()) {
+    draw(element);
+  }
+}
+
+for (const element of document.querySelectorAll("[data-chart]")) {
+  draw(element);
+  element.addEventListener("keydown", press);
+  element.addEventListener("mousemove", () => {
+    const place = drawn.get(element).plot.cursor.idx;
+    if (place !== null && place !== undefined && place !== drawn.get(element).place) {
+      tell(element, place);
+    }
+  });
+  resized.observe(element);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+new MutationObserver(redraw).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });

@@ -280,6 +280,7 @@ class Broker:
     async def _finish_promotion(self, peer: AnyPeer, request: RemotingCommand) -> None:
         epoch = self.replica.epoch
         await self.flush_service.flush_once()
+        await self.follower.take_over_tables()
         registered = await self.registration.until_registered(_PROMOTION_REGISTER_TIMEOUT_S)
         status = replica_status(self)
         if not self.replica.leads or self.replica.epoch != epoch:

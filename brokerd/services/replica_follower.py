@@ -47,6 +47,7 @@ _ANNOUNCE_PERIOD_S: Final = 2.0
 _MAX_FAILURES: Final = 30
 _MAX_WAIT_MS: Final = 5_000
 _MAX_ELECTED_WAIT_MS: Final = 500
+_FLUSH_PATIENCE_S: Final = 0.5
 _MAX_ELECTED_RETRY_S: Final = 0.4
 _UNFORESEEN_S: Final = 5.0
 
@@ -66,6 +67,7 @@ class FollowerService:
         self._claim = LeaderClaim(broker, self._metadata)
         self._halted: str | None = None
         self._starting_over = False
+        self._flushed = trio.Event()
         self._hints = 0  # leaders named by replicas that do not lead, since the last answer from one that does
         self._failures = 0  # rounds without an answer from a leader, since the last one that had some
 
@@ -75,6 +77,10 @@ class FollowerService:
         if self._halted is None and self._starting_over:
             return "it started over behind the leader's retention, and has not caught up yet"
         return self._halted
+
+    async def take_over_tables(self) -> None:
+        """See MetadataFollower.take_over."""
+        await self._metadata.take_over()
 
     def role_changed(self) -> None:
         """Look at the role again now: what is under way with a former leader ends."""
@@ -183,8 +189,10 @@ class FollowerService:
         longest_ms = _MAX_WAIT_MS if replica.elections is None else _MAX_ELECTED_WAIT_MS  # pulls are the heartbeat
         wait_ms = min(longest_ms, broker.config.ha_send_heartbeat_interval_ms)
         leads = False
+        self._flushed.set()
         while not replica.leads and not replica.must_claim:
-            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms)
+            # While a flush takes long the report of its end must not wait for the leader's next record.
+            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if self._flushed.is_set() else 0)
             request = RemotingCommand.request(
                 HighwaterRequestCode.REPLICA_PULL,
                 ReplicaPullRequestHeader(
@@ -206,7 +214,7 @@ class FollowerService:
             if header.answer != "fenced" and replica.elections is not None:
                 replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
             if header.answer == "bytes":
-                await self._take(header, bytes(reply.body), pull.end_offset)
+                await self._take(header, bytes(reply.body), pull.end_offset, nursery)
                 self._failures = self._hints = 0
                 if not leads:  # before that it may be anyone, with tables of any age
                     leads = True
@@ -231,17 +239,35 @@ class FollowerService:
             raise RequestFailed(f"{address} and others name each other as the leader")
         self._failures = 0
 
-    async def _take(self, header: ReplicaPullResponseHeader, data: bytes, at_offset: int) -> None:
+    async def _take(
+        self, header: ReplicaPullResponseHeader, data: bytes, at_offset: int, nursery: trio.Nursery
+    ) -> None:
         broker = self._broker
         replica = broker.replica
         replica.told_of_replicas(parse_replicas(header.replicas))
         replica.saw_epoch(header.epoch, header.leader_address)
         replica.received(data, at_offset, header.epoch, header.confirm_offset)
         broker.replicated(has_data=bool(data))
-        if data and replica.settings.durable_counts and not await broker.flush_service.flush_once():
-            raise RequestFailed("the log cannot be flushed")
+        if replica.settings.durable_counts and (data or not self._flushed.is_set()):
+            await self._flush(nursery)
         self._starting_over &= not header.in_sync
         self._metadata.leader_is_at(header.metadata_version, header.end_offset)
+
+    async def _flush(self, nursery: trio.Nursery) -> None:
+        """Make what came durable before it is reported; pull meanwhile when that takes long, for pulls are the heartbeat."""
+        if self._flushed.is_set():
+            self._flushed = trio.Event()
+            nursery.start_soon(self._flush_until_done, self._flushed)
+        with trio.move_on_after(_FLUSH_PATIENCE_S):
+            await self._flushed.wait()
+
+    async def _flush_until_done(self, flushed: trio.Event) -> None:
+        broker = self._broker
+        try:
+            while broker.store.durable_offset < broker.store.end_offset and await broker.flush_service.flush_once():
+                pass
+        finally:
+            flushed.set()
 
     async def _cut(self, header: ReplicaPullResponseHeader) -> None:
         broker = self._broker

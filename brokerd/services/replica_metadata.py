@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 BodyT = TypeVar("BodyT", bound=Body)
 
 _PERIOD_S: Final = 10.0
-_QUIET_S: Final = 0.5  # versions change with every commit: fetch at most this often
+_QUIET_S: Final = 0.5  # offsets change with every commit: fetch at most this often for them alone
+_TAKE_OVER_S: Final = 0.5  # of a promotion's two seconds
 _LOOK_PERIOD_S: Final = 1.0
 _TIMEOUT_S: Final = 5.0
 
@@ -46,6 +47,8 @@ class MetadataFollower:
         self._version = ""
         self._fetched_version: str | None = None
         self._changed = trio.Event()
+        self._tables_changed = trio.Event()
+        self._leader_address: str | None = None  # the one whose tables these are
         # The leader's delay offsets, and the end of its log, at or behind the one when it told them.
         self._delays: DelayOffsetSerializeWrapper | None = None
         self._delays_end_offset: int | None = None
@@ -55,6 +58,8 @@ class MetadataFollower:
         self._version = version
         if version != self._fetched_version:
             self._changed.set()
+            if self._fetched_version is None or _tables_of(version) != _tables_of(self._fetched_version):
+                self._tables_changed.set()
         if self._delays is not None:
             # Taking them over before the delivered messages are here would lose these, should this replica lead next.
             if self._delays_end_offset is None:
@@ -67,10 +72,12 @@ class MetadataFollower:
         """Fetch from the leader at `address` until cancelled."""
         client = RemotingClient(address, sign=self._broker.sign)
         self._fetched_version = None
+        self._leader_address = address
         try:
             while True:
                 version = self._version
                 self._changed = trio.Event()
+                self._tables_changed = trio.Event()
                 try:
                     await self._fetch_all(client)
                     self._fetched_version = version
@@ -78,7 +85,8 @@ class MetadataFollower:
                     logger.warning("metadata of the master at %s: %s", address, error)
                 offsets = self._broker.consumer_offsets
                 seen = offsets.changes
-                await trio.sleep(_QUIET_S)
+                with trio.move_on_after(_QUIET_S):  # a topic or group is fetched at once: senders use it already
+                    await self._tables_changed.wait()
                 with trio.move_on_after(_PERIOD_S - _QUIET_S):
                     # Also when consumers commit here: their offsets belong to the leader too.
                     while not self._changed.is_set() and offsets.changes == seen:
@@ -95,6 +103,39 @@ class MetadataFollower:
         finally:
             client.close()
         self._broker.consumer_offsets.merge(offsets)
+
+    async def take_over(self) -> None:
+        """This replica leads now: take what its leader's tables had that was not fetched yet, if that one still answers.
+
+        After a planned switchover it does. Nothing is deleted, for topics may have been made here meanwhile.
+        """
+        broker = self._broker
+        address = self._leader_address
+        if address is None or address == broker.advertised_address:
+            return
+        client = RemotingClient(address, sign=broker.sign)
+        try:
+            with trio.move_on_after(_TAKE_OVER_S):
+                topics = await self._get(
+                    client, RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigAndMappingSerializeWrapper
+                )
+                groups = await self._get(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupWrapper)
+                offsets = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetSerializeWrapper)
+                known = broker.topic_configs.table
+                if broker.topic_configs.put_all(
+                    one for name, one in topics.topic_config_table.items() if name not in known
+                ):
+                    broker.register_soon()
+                known_groups = broker.subscription_groups.table
+                broker.subscription_groups.put_all(
+                    one for name, one in groups.subscription_group_table.items() if name not in known_groups
+                )
+                broker.consumer_offsets.merge(offsets)
+                broker.consumer_offsets.bound(broker.store.queue_end_offset)
+        except (RequestFailed, RemoteProtocolError) as error:
+            logger.info("the former master at %s tells nothing of its tables: %s", address, error)
+        finally:
+            client.close()
 
     async def _fetch_all(self, client: RemotingClient) -> None:
         broker = self._broker
@@ -127,3 +168,8 @@ class MetadataFollower:
         if reply.code != ResponseCode.SUCCESS:
             raise RequestFailed(f"request {code.name} was answered with code {reply.code}: {reply.remark}")
         return body_type.from_json(reply.body)
+
+
+def _tables_of(version: str) -> str:
+    """The part of Broker.metadata_version that topics and groups change."""
+    return version.rsplit("-", 2)[0]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from highwater import BrokerError, Message, SendStatus
-from mqwire.codes import ResponseCode
+from mqwire.bodies import TopicConfigAndMappingSerializeWrapper
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from tests.daemons import ReplicaGroup
 from tests.processes import free_ports, wait_until
-from tests.remoting import create_topic
+from tests.remoting import call, create_topic
 from tests.replication.catch_up import MEBIBYTE, measure
 from tests.replication.replicas import (
     PATIENT,
@@ -80,6 +84,16 @@ def test_a_promotion_moves_the_role_without_a_restart_and_the_old_master_follows
     wait_until(
         lambda: bodies(group, 0) == [b"before", b"after"], timeout_s=WAIT_S, what="the old master serves as a slave"
     )
+
+
+def test_a_topic_made_at_the_last_moment_moves_with_the_role(group: ReplicaGroup) -> None:
+    os.kill(group[1].pid, signal.SIGSTOP)
+    create_topic(group[0].address, "at-the-last-moment", queues=1)
+    demote(group, 0)
+    os.kill(group[1].pid, signal.SIGCONT)
+    promote(group, 1)
+    answer = call(group[1].address, RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    assert "at-the-last-moment" in TopicConfigAndMappingSerializeWrapper.from_json(answer.body).topic_config_table
 
 
 def test_of_two_promotions_from_one_epoch_one_wins(group: ReplicaGroup) -> None:

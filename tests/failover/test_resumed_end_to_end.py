@@ -160,10 +160,10 @@ def test_a_lost_masters_worker_is_killed_behind_the_fence(live: LiveGroup, platf
 def test_a_restarted_synchronous_master_whose_slave_is_dead_leads_again_by_itself(live: LiveGroup) -> None:
     before = healthy(live)
     master = before["master_id"]
-    live.lose_machine(1 - master)
-    live.wait_group(lambda found: found["state"] == "degraded", "slave lost")
     with senders(live, before) as load:
         load_flows(load)
+        live.lose_machine(1 - master)
+        live.wait_group(lambda found: found["state"] == "degraded", "slave lost")
         os.kill(live.pid(master), signal.SIGKILL)  # supervisord starts it again, but its slave can't agree
         repeated(live, before)
         load_flows(load)

@@ -52,7 +52,7 @@ def second_worker(platform: PlatformStack, log: Path) -> Iterator[None]:
     command += [f"{MARK}={platform.state_dir}", "sh", "-c", 'cd "$0" && exec "$@"', str(stack.layout.root)]
     command += [sys.executable, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO"]
     command += ["--concurrency", "2", "--hostname", "second@%h"]
-    with kept(command, "SIGTERM", log):
+    with kept(command, "SIGQUIT", log):  # a cold shutdown: it finishes nothing
         wait_for(lambda: log.read_text(), lambda text: "ready." in text, "second worker")
         yield
 

@@ -3,6 +3,7 @@ step of a failover, so that all of them decide on the same rows.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -11,6 +12,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
+from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
@@ -81,6 +83,8 @@ def _write_group(
         if epoch > leadership.epoch:
             if leadership_raise(leadership, epoch, leader):
                 _log.info("leader", group=group.name, replica=leader.broker_id, epoch=epoch)
+                if group.cluster.elects_leaders and leadership.epoch:
+                    election_note(group, leadership, leader, known)
         elif epoch == leadership.epoch and leadership.leader_id != leader.pk:
             GroupLeadership.objects.filter(pk=leadership.pk, epoch=epoch).update(
                 leader=leader, updated_at=timezone.now()
@@ -88,7 +92,8 @@ def _write_group(
     for replica, answer in answers.items():
         if answer.status is not None:
             follower = None if leader is None or replica == leader else followers.get(replica.broker_id)
-            _write_answer(replica, answer.status, follower, gap_is_known=leader is not None)
+            gap_is_known = leader is not None or answer.status.quorum is not None
+            _write_answer(replica, answer.status, follower, gap_is_known=gap_is_known)
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
@@ -129,6 +134,8 @@ def _write_answer(
             "promotable": status.promotable,
             "not_promotable_because": (status.not_promotable_because or "")[:512],
             "diverged_files": status.diverged_files,
+            "quorum": None if status.quorum is None else msgspec.to_builtins(status.quorum),
+            "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
         },
     )
 
@@ -139,7 +146,7 @@ def _write_silence(replica: Replica, error: str, process: ProcessStatus | None) 
     sample.sampled_at = now
     sample.error = error[:512]
     sample.unreachable_since = sample.unreachable_since or now
-    if process is not None and process.state in _ENDED:
+    if process is not None and _has_ended(process, sample.last_seen_at):
         # A supervisor that tries again tells the end of the last try: the first end is when it went away.
         sample.process_ended_at = sample.process_ended_at or process.stopped_at or now
     # The gap of before is of before; what it held then is kept, for that is what may be lost.
@@ -147,6 +154,13 @@ def _write_silence(replica: Replica, error: str, process: ProcessStatus | None) 
     sample.accepts_sends = None
     sample.claims = None
     sample.save()
+
+
+def _has_ended(process: ProcessStatus, last_seen_at: datetime | None) -> bool:
+    """Whether the process that last answered is gone; one that is tried again and again may run at the moment."""
+    if process.state in _ENDED:
+        return True
+    return process.started_at is not None and last_seen_at is not None and process.started_at > last_seen_at
 
 
 def _process_statuses(cluster: Cluster, silent: list[Replica], driver: Driver) -> dict[Replica, ProcessStatus]:

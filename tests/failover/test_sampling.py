@@ -1,0 +1,88 @@
+"""What a sample of a group writes down: who led when, and since when a silent replica's process is known to have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from unittest.mock import patch
+
+import pytest
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster
+from controlplane.failover.models import GroupLeadership, ReplicaSample
+from controlplane.failover.sampling import cluster_sample
+from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import World
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_group import ScriptedGroup
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    return make_replicated(world.acme, "pair", "async")
+
+
+def sample_with(cluster: Cluster, driver: DriverTwin, **process: object) -> ReplicaSample:
+    """Sample while the slave is silent and its process is so."""
+
+    def statuses(names: Sequence[str]) -> dict[str, ProcessStatus]:
+        return {name: ProcessStatus(name, **process) for name in names}  # type: ignore[arg-type]  # values of any type
+
+    with patch.object(driver, "process_statuses", statuses):
+        cluster_sample(cluster, driver)
+    return ReplicaSample.objects.get(replica__group__cluster=cluster, replica__broker_id=1)
+
+
+def test_the_moment_at_which_a_master_was_last_seen_leading_is_kept(cluster: Cluster, driver: DriverTwin) -> None:
+    with ScriptedGroup.of(cluster).answering() as group:
+        before = timezone.now()
+        cluster_sample(cluster, driver)
+        led = GroupLeadership.objects.get(group__cluster=cluster)
+        assert led.led_at is not None
+        assert led.led_at > before
+        assert (led.led_epoch, led.led_to_offset) == (1, 1000)
+        group.restart(0)
+        cluster_sample(cluster, driver)
+        led_again = GroupLeadership.objects.get(group__cluster=cluster)
+        assert (led_again.led_at, led_again.led_epoch) == (led.led_at, 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "started_s", "ended"),
+    [
+        (ProcessState.BACKOFF, -60, True),
+        (ProcessState.RUNNING, 1, True),
+        (ProcessState.RUNNING, -60, False),
+        (ProcessState.STARTING, None, False),
+    ],
+    ids=["tried again later", "another one by now", "the one that answered", "nobody knows"],
+)
+def test_a_silent_replicas_process_has_ended_if_it_is_not_the_one_that_answered(
+    cluster: Cluster, driver: DriverTwin, state: ProcessState, started_s: float | None, ended: bool
+) -> None:
+    with ScriptedGroup.of(cluster).answering() as group:
+        cluster_sample(cluster, driver)
+        group[1].answers = False
+        stopped_at = timezone.now()
+        started_at = None if started_s is None else stopped_at + timedelta(seconds=started_s)
+        sample = sample_with(cluster, driver, state=state, started_at=started_at, stopped_at=stopped_at)
+        assert sample.process_ended_at == (stopped_at if ended else None)
+
+
+def test_the_first_end_is_when_it_went_away(cluster: Cluster, driver: DriverTwin) -> None:
+    with ScriptedGroup.of(cluster).answering() as group:
+        cluster_sample(cluster, driver)
+        group[1].answers = False
+        first = timezone.now()
+        ends: list[datetime | None] = []
+        for seconds in (0, 30):
+            stopped_at = first + timedelta(seconds=seconds)
+            sample = sample_with(cluster, driver, state=ProcessState.BACKOFF, stopped_at=stopped_at)
+            ends.append(sample.process_ended_at)
+        assert ends == [first, first]
+        group[1].answers = True
+        cluster_sample(cluster, driver)
+        sample.refresh_from_db()
+        assert sample.process_ended_at is None

@@ -1,9 +1,10 @@
 """What metering costs: processor time of the broker per send and per pull, with metering and without, in pairs.
 
-    PYTHONPATH=.:platform python -m tests.bench.metering [--pairs 40] [--quick]
+    PYTHONPATH=.:platform python -m tests.bench.metering [--pairs 40] [--live] [--quick]
 
 The broker's own dispatcher gets frames as a connection gives them, so many sends in a wake-up; nothing goes over a socket and
-nothing waits for the disk. Processor time, and pairs in turn, because other processes on a small machine would drown it.
+nothing waits for the disk. With --live, two running brokers are loaded over sockets instead, and their processes' time is read.
+Processor time, and pairs in turn, because other processes on a small machine would drown the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.headers_pull import PullMessageRequestHeader
 from mqwire.message import pack_host
-from tests.bench.load import send_frames
+from tests.bench.load import RING_FRAMES, run_sends, send_frames
+from tests.daemons import BrokerDaemon, DaemonCluster
+from tests.remoting import create_topic
 
 TOPIC = "metering"
 QUEUES = 8
@@ -33,6 +36,7 @@ SIZE_BYTES = 1024
 SENDS_PER_ROUND = 4096
 PULLS_PER_ROUND = 400
 PULLED = 32
+LIVE_S = 1.0
 
 
 class Client:
@@ -110,6 +114,37 @@ class System:
         return (time.process_time() - began) / PULLS_PER_ROUND * 1e6
 
 
+def process_s(pid: int) -> float:
+    """Processor time of all threads of a process by now."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def live_sends(broker: BrokerDaemon, frames: list[bytes], in_flight: int) -> float:
+    """Microseconds of the broker's processor time per message."""
+    began = process_s(broker.pid)
+    result = run_sends(broker.address, frames, in_flight=in_flight, seconds=LIVE_S, warm_up_s=0.0)
+    return (process_s(broker.pid) - began) / result.messages * 1e6
+
+
+def live(folder: Path, pairs: int) -> None:
+    """Two brokers, under load in turn."""
+    frames = send_frames(TOPIC, size_bytes=SIZE_BYTES, queues=QUEUES, count=RING_FRAMES)
+    with (
+        DaemonCluster.start(folder / "off", {"meteringIntervalMs": "0"}) as off,
+        DaemonCluster.start(folder / "on", {"meteringIntervalMs": "60000"}) as on,
+    ):
+        for cluster in (off, on):
+            create_topic(cluster.broker.address, TOPIC, queues=QUEUES)
+        for in_flight in (1, 16, 64):
+            measured = []
+            for number in range(pairs + 1):
+                order = (off, on) if number % 2 else (on, off)
+                costs = {id(each): live_sends(each.broker, frames, in_flight) for each in order}
+                measured.append((costs[id(off)], costs[id(on)]))
+            compare(f"live send, {in_flight} in flight", "us", measured[1:])
+
+
 def wake_ups(sends_each: int) -> list[bytes]:
     frames = send_frames(TOPIC, size_bytes=SIZE_BYTES, queues=QUEUES, count=SENDS_PER_ROUND)
     return [b"".join(frames[at : at + sends_each]) for at in range(0, len(frames), sends_each)]
@@ -124,11 +159,15 @@ def compare(name: str, unit: str, pairs: list[tuple[float, float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--live", action="store_true", help="running brokers, over sockets")
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     arguments = parser.parse_args()
     pairs = 2 if arguments.quick else arguments.pairs
     root = Path(tempfile.mkdtemp(prefix="metering-"))
     try:
+        if arguments.live:
+            live(root, pairs)
+            return
         off, on = System(root / "off", 0), System(root / "on", 60_000)
         for sends_each in (1, 4, 16, 64):
             frames = wake_ups(sends_each)

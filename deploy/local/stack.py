@@ -40,6 +40,11 @@ PASSED_ON = (
     "HIGHWATER_ADVERTISED_HOST",
     "HIGHWATER_PORT_RANGE",
     "HIGHWATER_STEP_LEASE_S",
+    "HIGHWATER_JOBS",
+    "HIGHWATER_JOB_INTERVALS_S",
+    "HIGHWATER_SPARK_MASTER",
+    "HIGHWATER_SPARK_CONF",
+    "HIGHWATER_METERING_INTERVAL_MS",
     "HIGHWATER_LOG_LEVEL",
 )
 
@@ -175,6 +180,13 @@ class Stack:
             Program("worker", worker, priority=110, environment=variables, directory=root, stop_seconds_max=30),
             Program("beat", beat, priority=120, environment=variables, directory=root),
         ]
+        if self._runs_jobs:
+            # Spark's jobs, one at a time: a long one keeps no operation waiting. Each ends with this worker.
+            jobs = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO"]
+            jobs += ["--queues", "jobs", "--pool", "solo", "--hostname", "jobs@%h"]
+            programs.append(
+                Program("jobs", jobs, priority=130, environment=variables, directory=root, stop_seconds_max=5)
+            )
         return programs
 
     def _start_servers(self, supervisor: Supervisor, services: Services, running: set[str]) -> None:
@@ -208,7 +220,8 @@ class Stack:
             file.unlink(missing_ok=True)
             with self.terminal.step("Migrating the database"):
                 self._migrate(services)
-        stale = [name for name in APPLICATION_PROGRAMS if name not in running or not unchanged]
+        expected = (*APPLICATION_PROGRAMS, *(("jobs",) if self._runs_jobs else ()))
+        stale = [name for name in expected if name not in running or not unchanged]
         if stale:
             with self.terminal.step(f"Starting {', '.join(stale)}"):
                 supervisor.stop(stale)
@@ -243,6 +256,10 @@ class Stack:
             if time.monotonic() > deadline:
                 raise DevError(f"The web server does not become ready: {reason}", "look into ./dev logs web")
             time.sleep(0.1)
+
+    @property
+    def _runs_jobs(self) -> bool:
+        return self._variables.get("HIGHWATER_JOBS") != "off"
 
     # --- what it is like ----------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -
 
     Args:
         folder: the state directory; must not be in use.
-        variables: settings such as HIGHWATER_PORT_RANGE. DATABASE_URL and REDIS_URL of the tests don't reach it.
+        variables: settings such as HIGHWATER_PORT_RANGE, or HIGHWATER_JOBS=on for Spark's jobs. DATABASE_URL and REDIS_URL of the tests don't reach it.
     """
     clean = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
     layout = Layout(state=folder.resolve())
@@ -74,7 +74,8 @@ def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -
         Terminal(quiet=True),
         usual_ports=False,
         throw_away=True,
-        variables={**clean, **(variables or {})},
+        # No Spark beside the tests, but where one asks for it.
+        variables={**clean, "HIGHWATER_JOBS": "off", **(variables or {})},
     )
     with _stopped_with_us(layout):
         try:

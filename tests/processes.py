@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import re
 import signal
 import socket
@@ -185,6 +186,19 @@ def free_ports(*offsets: int) -> int:
         if all(_can_bind(base + offset) for offset in wanted):
             return base
     raise AssertionError(f"no free ports at offsets {wanted}")
+
+
+def steady_ports(count: int) -> int:
+    """The first of ``count`` free ports of the loopback that no outgoing connection gets while their server is down.
+
+    A port of the kernel's own range may be taken by anyone who connects somewhere, even to that very port.
+    """
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(500):
+        base = random.randrange(max(2048, first_outgoing // 2), first_outgoing - count)
+        if all(_can_bind(base + offset) for offset in range(count)):
+            return base
+    raise AssertionError(f"no {count} free ports below {first_outgoing}")
 
 
 def _can_bind(port: int) -> bool:

@@ -204,9 +204,11 @@ class Elections:
         if ready.lead:
             try:
                 replica.lead_elected(self._now_s, now_ms)
-            except (StoreError, OSError) as error:
+            except OSError as error:
+                self._quorum.halt(f"the epoch file cannot be written: {error.strerror or error}")
+                return outcome
+            except StoreError as error:
                 ready = self._quorum.resign(f"the epoch record cannot be written: {error}", self._now_s)
-                replica.stop_leading()
             else:
                 self._change_end = self._store.end_offset
                 outcome.role_changed = True

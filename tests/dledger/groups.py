@@ -12,7 +12,7 @@ from mqwire.bodies import ReplicaStatus as Status
 from mqwire.codes import HighwaterRequestCode
 from mqwire.command import RemotingCommand
 from tests.daemons import BrokerDaemon, NameServerDaemon, ReplicaGroup
-from tests.processes import free_ports, wait_until
+from tests.processes import steady_ports, wait_until
 from tests.remoting import Refused, call
 from tests.replication.network import HERE, Network
 
@@ -35,7 +35,7 @@ def quorum_group(
 ) -> Iterator[ReplicaGroup]:
     """A name server and a group that elects, each replica in a place of its own if told; entered when a leader takes sends."""
     names = NameServerDaemon(folder / "namesrv", host="127.0.0.1" if places is None else places.address(HERE)).start()
-    base = free_ports(*range(2 * replicas))
+    base = steady_ports(2 * replicas)
     hosts = ["127.0.0.1" if places is None else places.address(replica_id) for replica_id in range(replicas)]
     peers = {replica_id: f"{hosts[replica_id]}:{base + replicas + replica_id}" for replica_id in range(replicas)}
     group = ReplicaGroup(names, [], name)

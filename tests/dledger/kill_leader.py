@@ -79,7 +79,7 @@ def one_kill(group: ReplicaGroup, producer: Producer) -> tuple[float, float]:
         while not wrote:
             try:
                 if (
-                    producer.send(Message(TOPIC, b"probe", keys=["probe-%f" % time.monotonic()])).status
+                    producer.send(Message(TOPIC, b"probe", keys=[f"probe-{time.monotonic():f}"])).status
                     is SendStatus.SEND_OK
                 ):
                     wrote.append(time.monotonic())

@@ -18,7 +18,7 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaVoteRequestHeader
 from tests.daemons import BrokerDaemon, ReplicaGroup
 from tests.dledger.groups import WAIT_S, quorum_group, status, wait_all_level, wait_leader
-from tests.processes import free_ports, wait_until
+from tests.processes import steady_ports, wait_until
 from tests.remoting import Refused, call, create_topic
 from tests.replication.replicas import read_all, send_until_ok
 
@@ -98,7 +98,7 @@ def test_the_preferred_leader_leads_before_long(group: ReplicaGroup) -> None:
 def test_a_group_grows_by_an_observer_that_becomes_a_voter_and_shrinks_again(
     group: ReplicaGroup, tmp_path: Path
 ) -> None:
-    base = free_ports(0, 1)
+    base = steady_ports(2)
     conf = dict(group[0].conf)
     conf |= {"dLegerPeers": f"{conf['dLegerPeers']};n3-127.0.0.1:{base + 1}", "dLegerSelfId": "n3"}
     fourth = BrokerDaemon(tmp_path / "fourth", group.namesrv, conf, port=base)
@@ -154,7 +154,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerDaemon]:
     ]
     acl_file = folder / "plain_acl.yml"
     acl_file.write_text(yaml.safe_dump({"globalWhiteRemoteAddresses": [], "accounts": accounts}), "utf-8")
-    base = free_ports(0, 1, 2, 3)
+    base = steady_ports(4)
     conf = {
         "aclEnable": "true", "aclConfigFile": str(acl_file), "enableDLegerCommitLog": "true",
         "dLegerPeers": ";".join(f"n{n}-127.0.0.1:{base + 1 + n}" for n in range(3)), "dLegerSelfId": "n0",

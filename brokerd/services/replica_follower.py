@@ -78,6 +78,10 @@ class FollowerService:
             return "it started over behind the leader's retention, and has not caught up yet"
         return self._halted
 
+    async def take_over_tables(self) -> None:
+        """See MetadataFollower.take_over."""
+        await self._metadata.take_over()
+
     def role_changed(self) -> None:
         """Look at the role again now: what is under way with a former leader ends."""
         if self._broker.replica.elections is not None:

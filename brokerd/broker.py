@@ -36,6 +36,7 @@ from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
 from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
 from brokerd.services.long_polling import PullRequestHoldService
+from brokerd.services.loop_lag import LoopLag
 from brokerd.services.metering import MeteringService
 from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
@@ -100,11 +101,13 @@ class Broker:
         self.held_pulls = PullRequestHoldService()
         self.replica = Replica(_replica_settings(config, self), store, EpochFile(OsDisk(), config.store_path_root_dir))
         self.replica_server = ReplicaServer(self)
+        self.loop_lag = LoopLag()
         self.read_split = ReadSplit(
             self.replica,
             store,
             slave_read_enable=lambda: config.slave_read_enable,
             memory_bytes=_physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100,
+            busy=lambda: self.loop_lag.busy,
         )
         self.follower = FollowerService(self)
         self.diverged = DivergedMessages(OsDisk(), config.store_path_root_dir)

@@ -69,6 +69,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
             nursery.start_soon(_persist, broker)
             nursery.start_soon(_remember_confirm_offset, broker)
             nursery.start_soon(_scan_clients, broker)
+            nursery.start_soon(broker.loop_lag.run)
             nursery.start_soon(_sample, broker)
             on_ready(f"{ip}:{port}")
             async for number in signals:

@@ -27,12 +27,17 @@ class ReadSplit:
         *,
         slave_read_enable: Callable[[], bool],
         memory_bytes: int,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`memory_bytes` is how much of the log's end is taken to be in memory (accessMessageInMemoryMaxRatio)."""
+        """`memory_bytes` is how much of the log's end is taken to be in memory (accessMessageInMemoryMaxRatio).
+
+        A leader that is `busy` sends away readers of what is in memory, too.
+        """
         self._replica = replica
         self._store = store
         self._slave_read_enable = slave_read_enable
         self._memory_bytes = memory_bytes
+        self._busy = busy
 
     def suggest(self, topic: str, queue_id: int, result: GetResult) -> int:
         """The brokerId for the pull behind `result`."""
@@ -44,7 +49,9 @@ class ReadSplit:
         if not self._slave_read_enable() or not result.count or not in_sync.followers:
             return MASTER_ID
         next_physical_offset = self._store.physical_offset_of(topic, queue_id, result.next_begin_offset)
-        if next_physical_offset is None or self._store.end_offset - next_physical_offset <= self._memory_bytes:
+        if next_physical_offset is None:
+            return MASTER_ID
+        if self._store.end_offset - next_physical_offset <= self._memory_bytes and not self._busy():
             return MASTER_ID
         for follower in in_sync.followers.values():
             # One byte behind the record's start is not the whole record, but followers receive whole records only.

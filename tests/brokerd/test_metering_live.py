@@ -18,6 +18,7 @@ from mqwire.message import StoredMessage, decode_records
 from mqwire.metering import MeteringRecord, decode_metering_record, units_of
 from mqwire.names import RMQ_SYS_METERING
 from tests.daemons import BrokerDaemon, DaemonCluster, ReplicaGroup
+from tests.dledger.groups import quorum_group, wait_leader
 from tests.highwater.collector import Collector
 from tests.processes import wait_until
 from tests.remoting import call, connect, create_topic, exchange, signed
@@ -249,6 +250,19 @@ def test_a_promoted_slave_goes_on_without_gap_or_overlap(tmp_path: Path) -> None
             timeout_s=WAIT_S,
             what="the former master has the same records",
         )
+
+
+def test_an_elected_leader_goes_on_without_gap_or_overlap(tmp_path: Path) -> None:
+    with quorum_group(tmp_path, conf=INTERVAL) as group:
+        first = wait_leader(group)
+        create_topic(group[first].address, TOPIC, queues=QUEUES, namesrv=group.namesrv)
+        with load(group.namesrv):
+            wait_for_more(group[first])
+            group[first].kill()
+            second = wait_leader(group, first)
+            wait_for_more(group[second])
+        records = assert_exact(group[second])
+        assert len({record.epoch for record in records}) >= 2
 
 
 def handed_out(records: list[MeteringRecord]) -> int:

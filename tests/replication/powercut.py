@@ -25,7 +25,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,6 @@ SENDERS = 4
 Kind = Literal["master", "slave", "both", "master, slave promoted"]
 KINDS: tuple[Kind, ...] = ("master", "slave", "both", "master, slave promoted")
 CONF = {
-    "flushDiskType": "SYNC_FLUSH",
     "haSendHeartbeatInterval": "500",
     "haMaxTimeSlaveNotCatchup": "2000",
     "slaveTimeout": "1000",
@@ -217,8 +216,10 @@ def check(load: Load) -> tuple[int, int]:
     return sum(not stored[body] for body in acknowledged), sum(count > 1 for count in stored.values())
 
 
-def campaign(folder: Path, cuts: int, seed: int, *, say: bool = False) -> tuple[int, int, int]:
-    """(acknowledged, lost, twice) after so many cuts."""
+def campaign(
+    folder: Path, cuts: int, seed: int, *, flush: str = "SYNC_FLUSH", kinds: Sequence[Kind] = KINDS, say: bool = False
+) -> tuple[int, int, int]:
+    """(acknowledged, lost, twice) after so many cuts of these kinds, or the first that loses something."""
     choose = random.Random(seed)
     place = folder / "disks"
     disks = [Disk(folder / f"disk-{number}.img", place / f"{number}") for number in (0, 1)]
@@ -238,7 +239,7 @@ def campaign(folder: Path, cuts: int, seed: int, *, say: bool = False) -> tuple[
         group = stack.enter_context(
             ReplicaGroup.start(
                 folder,
-                CONF,
+                {**CONF, "flushDiskType": flush},
                 synchronous=True,
                 own_conf=own,
                 hosts=["127.0.0.1"] * 2,
@@ -253,7 +254,7 @@ def campaign(folder: Path, cuts: int, seed: int, *, say: bool = False) -> tuple[
             for number in range(cuts):
                 load.wait_for(len(load.acknowledged) + 50)
                 time.sleep(choose.uniform(0.0, 0.5))
-                kind = choose.choice(KINDS)
+                kind = choose.choice(kinds)
                 try:
                     one_cut(load, disks, machines, kind)
                 except AssertionError as error:
@@ -276,12 +277,23 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev powercut", description="Cut the power of replicas under load.")
     parser.add_argument("--cuts", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--control",
+        action="store_true",
+        help="cut both each time under ASYNC_FLUSH: that must lose acknowledged messages",
+    )
     options = parser.parse_args(arguments)
     reason = why_not()
     if reason is not None:
         print(f"./dev powercut: {reason}", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory(prefix="highwater-powercut-") as folder:
+        if options.control:
+            acknowledged, lost, _ = campaign(
+                Path(folder), options.cuts, options.seed, flush="ASYNC_FLUSH", kinds=("both",), say=True
+            )
+            print(f"ASYNC_FLUSH: of {acknowledged} acknowledged messages {lost} are lost")
+            return 0 if lost else 1
         acknowledged, lost, twice = campaign(Path(folder), options.cuts, options.seed, say=True)
     print(f"{options.cuts} cuts: {acknowledged} messages acknowledged, {lost} lost, {twice} stored twice")
     return 1 if lost or twice else 0

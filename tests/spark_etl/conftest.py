@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_etl.datasource import register
 from spark_etl.jobs.session import build_session
-
-SETTINGS = {
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-    # Small frames on two busy cores: compiling costs more than it saves. The jobs' own processes compile as they always do.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+from tests.spark_etl.database import Database, migrated_database
+from tests.spark_etl.job_world import SETTINGS, JobWorld
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +24,16 @@ def spark(java_home: Path) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def database(postgres_url: str, django_db_blocker: Any) -> Iterator[Database]:
+    """The control plane's tables, as its migrations make them."""
+    with django_db_blocker.unblock(), migrated_database(postgres_url) as made:
+        yield made
+
+
+@pytest.fixture
+def world(spark: SparkSession, database: Database, tmp_path: Path) -> JobWorld:
+    """A cluster, tenant and lake of this test's own."""
+    return JobWorld(spark, database, tmp_path)

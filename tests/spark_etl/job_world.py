@@ -1,0 +1,133 @@
+"""A tenant's cluster as the jobs see it, and the jobs, in this process or as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from mqwire.metering import MeteringRecord
+from spark_etl.jobs import billing_check, ingest, lag_analytics, usage_billing
+from spark_etl.jobs.config import JobResult, parse_config
+from spark_etl.jobs.lake import Lake
+from tests.daemons import REPOSITORY, daemon_environment
+from tests.processes import ChildProcess
+from tests.spark_etl.database import PRICE, Database
+from tests.spark_etl.metering import CLUSTER, NAME, lake_frame
+
+JOBS: dict[str, ModuleType] = {
+    "ingest": ingest,
+    "usage_billing": usage_billing,
+    "lag_analytics": lag_analytics,
+    "billing_check": billing_check,
+}
+
+
+# Small frames on two busy cores: compiling costs more than it saves.
+SETTINGS = {
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@dataclass
+class JobWorld:
+    """One tenant with one cluster, its lake and its database."""
+
+    spark: SparkSession
+    database: Database
+    folder: Path
+    namesrv: str = "127.0.0.1:1"
+    cluster_name: str = NAME
+    cluster_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    tenant_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def subscribe(self, *prices: dict[str, Any]) -> None:
+        self.database.subscribe(self.tenant_id, prices or [PRICE])
+
+    def config(self, job: str, **given: Any) -> dict[str, Any]:
+        """A job's configuration file."""
+        return {
+            "run_id": str(uuid.uuid4()),
+            "job": job,
+            "master": "local[2]",
+            "lake": str(self.folder / "lake"),
+            "checkpoints": str(self.folder / "checkpoints"),
+            "database": self.database.config,
+            "range": None,
+            "late_window_hours": 48,
+            "spark": SETTINGS,
+            "clusters": [self.cluster()],
+            **given,
+        }
+
+    def cluster(self, **given: Any) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "tenant_id": self.tenant_id,
+            "cluster_name": self.cluster_name,
+            "namesrv_addr": self.namesrv,
+            "access_key": "",
+            "secret_key": "",
+            "retention_hours": 72,
+            **given,
+        }
+
+    def run(self, job: str, *, now: datetime | None = None, **given: Any) -> JobResult:
+        """The job in this process, in the tests' session."""
+        config = parse_config(self.config(job, **given), job)
+        options: dict[str, Any] = {} if now is None else {"now": now}
+        result: JobResult = JOBS[job].run(self.spark, config, **options)
+        return result
+
+    def start(self, job: str, **given: Any) -> JobProcess:
+        """The job as the control plane starts it."""
+        folder = self.folder / f"{job}-{uuid.uuid4().hex[:8]}"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(self.config(job, **given)))
+        files = ["--config", str(folder / "config.json"), "--result", str(folder / "result.json")]
+        process = ChildProcess(
+            [sys.executable, "-m", f"spark_etl.jobs.{job}", *files],
+            log_path=folder / "log",
+            env={**daemon_environment(), "JAVA_HOME": os.environ["JAVA_HOME"]},
+            cwd=REPOSITORY,
+        )
+        return JobProcess(process, folder / "result.json")
+
+    def add_to_lake(self, *records: MeteringRecord, now: datetime) -> None:
+        """Records as an ingest at `now` would have left them."""
+        frame = lake_frame(self.spark, records, now=now).replace(CLUSTER, self.cluster_id, subset=["cluster"])
+        Lake(self.spark, str(self.folder / "lake")).add_records(frame, self.cluster_id)
+
+
+@dataclass(frozen=True)
+class JobProcess:
+    """A job that runs, or ran."""
+
+    process: ChildProcess
+    result_file: Path
+
+    def kill(self) -> None:
+        """As a power cut would: Python and its JVM at once."""
+        os.killpg(self.process.pid, 9)
+        self.process.kill()
+        assert not self.result_file.exists()
+
+    def wait(self, timeout_s: float = 240) -> dict[str, Any]:
+        """The result, once it has ended; its exit status must agree."""
+        status = self.process.popen.wait(timeout_s)
+        assert self.result_file.exists(), self.process.log_tail()
+        result: dict[str, Any] = json.loads(self.result_file.read_text())
+        assert status == (0 if result["state"] == "completed" else 1), self.process.log_tail()
+        return result

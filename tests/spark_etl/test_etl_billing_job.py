@@ -1,0 +1,194 @@
+"""usage_billing and billing_check on the control plane's own tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from mqwire.metering import StorageRow
+from spark_etl.errors import EtlError
+from spark_etl.jobs.counting import scopes_of
+from spark_etl.transforms.time import to_ms
+from tests.processes import wait_until
+from tests.spark_etl.database import PRICE
+from tests.spark_etl.job_world import JobWorld
+from tests.spark_etl.metering import CLUSTER, NOW, OTHER_CLUSTER, delivered, record, sent, utc
+
+RECORDS = [
+    record(
+        "2026-11-21 13:00",
+        1,
+        messages_in=[sent(messages=5), sent(messages=2, kind="ordered")],
+        messages_out=[delivered(messages=3)],
+        storage=[StorageRow(topic="orders", bytes=2**30)],
+    ),
+    record("2026-11-21 13:01", 2, messages_in=[sent(messages=4), sent("RMQ_SYS_TRACE_TOPIC")]),
+    record("2026-11-21 14:00", 3, messages_in=[sent(messages=7, credential="")], start_offset=3000, end_offset=3900),
+]
+LATE = record("2026-11-21 14:30", 4, messages_in=[sent(messages=6, credential="")], start_offset=3900, end_offset=5000)
+
+
+def figures(world: JobWorld) -> list[tuple[object, ...]]:
+    return [
+        (
+            f"{row['hour']:%H}",
+            row["direction"],
+            row["kind"],
+            row["messages"],
+            row["bytes"],
+            row["billed_units"],
+            row["amount"],
+        )
+        for row in world.database.usage(world.cluster_id)
+    ]
+
+
+EXPECTED = [
+    ("13", "in", "normal", 9, 900, Decimal("9.0000"), Decimal("0.0000180000")),
+    ("13", "in", "ordered", 2, 200, Decimal("3.0000"), Decimal("0.0000060000")),
+    ("13", "out", "", 3, 300, Decimal("3.0000"), Decimal("0.0000015000")),
+    # a GiB for a minute, as byte-hours
+    ("13", "storage", "", 0, 17895697, Decimal("0.0000"), Decimal("0.0000057870")),
+    ("14", "in", "normal", 7, 700, Decimal("7.0000"), Decimal("0.0000140000")),
+]
+
+
+@pytest.fixture
+def counted(world: JobWorld) -> JobWorld:
+    """After one run over RECORDS."""
+    world.subscribe()
+    world.add_to_lake(*RECORDS, now=NOW)
+    result = world.run("usage_billing", now=NOW)
+    assert (result.state, result.rows_in, result.rows_out) == ("completed", 3, 5)
+    assert (result.range_from, result.range_to) == (utc("2026-11-21 13:00"), utc("2026-11-21 14:01"))
+    return world
+
+
+def test_usage_is_what_the_records_say(counted: JobWorld) -> None:
+    assert figures(counted) == EXPECTED
+    assert {str(row["tenant_id"]) for row in counted.database.usage(counted.cluster_id)} == {counted.tenant_id}
+    assert counted.database.rows("select * from billing_usage_staging") == []
+
+
+def test_running_it_twice_changes_nothing_and_a_late_record_only_its_hour(counted: JobWorld) -> None:
+    before = counted.database.usage(counted.cluster_id)
+    counted.run("usage_billing", now=NOW)
+    assert counted.database.usage(counted.cluster_id) == before
+    counted.add_to_lake(LATE, LATE, RECORDS[0], now=NOW)
+    counted.run("usage_billing", now=NOW)
+    after = counted.database.usage(counted.cluster_id)
+    assert after[:4] == before[:4]
+    assert (after[4]["messages"], before[4]["messages"]) == (13, 7)
+    assert after[4]["updated_at"] > before[4]["updated_at"]
+
+
+def test_hours_outside_the_window_stay_until_a_backfill_asks_for_them(world: JobWorld) -> None:
+    world.subscribe()
+    week_later = NOW + timedelta(days=7)
+    world.add_to_lake(*RECORDS, now=week_later)
+    assert world.run("usage_billing", now=week_later).rows_out == 0
+    asked = {"from": "2026-11-21T00:00:00Z", "to": "2026-11-21T14:00:00Z"}
+    result = world.run("usage_billing", now=week_later, range=asked)
+    assert result.rows_out == 4
+    assert figures(world) == EXPECTED[:4]
+
+
+def test_rows_that_are_no_longer_counted_go_and_those_of_hours_without_records_stay(counted: JobWorld) -> None:
+    copy = (
+        "insert into billing_usage (tenant_id, cluster_id, hour, direction, topic, messages, bytes, units, billed_units,"
+        " amount, run_id) select tenant_id, cluster_id, %s, 'in', 'stray', 1, 1, 1, 1, 0, run_id from billing_usage"
+        " where cluster_id = %s limit 1"
+    )
+    for hour in ("2026-11-21 13:00+00", "2026-11-21 15:00+00"):
+        counted.database.change(copy, hour, counted.cluster_id)
+    counted.run("usage_billing", now=NOW)
+    stray = [row["hour"] for row in counted.database.usage(counted.cluster_id) if row["topic"] == "stray"]
+    assert stray == [utc("2026-11-21 15:00")]
+
+
+def test_a_price_change_inside_a_month_is_billed_by_the_hour(world: JobWorld) -> None:
+    change = utc("2026-11-21 14:00")
+    world.subscribe({**PRICE, "valid_to": change}, {**PRICE, "valid_from": change, "per_million_units": Decimal("4")})
+    world.add_to_lake(*RECORDS, now=NOW)
+    world.run("usage_billing", now=NOW)
+    rows = world.database.usage(world.cluster_id)
+    assert [row["amount"] / row["billed_units"] for row in rows if row["direction"] == "in"] == [
+        Decimal("0.000002"), Decimal("0.000002"), Decimal("0.000004"),
+    ]  # fmt: skip
+
+
+def test_usage_without_a_subscription_is_written_unpriced(world: JobWorld) -> None:
+    world.add_to_lake(RECORDS[1], now=NOW)
+    world.run("usage_billing", now=NOW)
+    (row,) = world.database.usage(world.cluster_id)
+    assert (row["price_id"], row["amount"], row["messages"]) == (None, 0, 4)
+
+
+def test_an_empty_lake_is_no_error(world: JobWorld) -> None:
+    result = world.run("usage_billing", now=NOW)
+    assert (result.state, result.rows_in, result.rows_out, result.range_from) == ("completed", 0, 0, None)
+
+
+def test_the_check_agrees_and_then_finds_each_planted_difference(counted: JobWorld) -> None:
+    assert counted.run("billing_check", now=NOW).state == "completed"
+    cluster = counted.cluster_id
+    counted.database.change(
+        "update billing_usage set amount = amount + 0.0000000001 where cluster_id = %s and kind = 'ordered'", cluster
+    )
+    counted.database.change("delete from billing_usage where cluster_id = %s and direction = 'out'", cluster)
+    gap = record("2026-11-21 14:40", 6, start_offset=9000, end_offset=9100)
+    counted.add_to_lake(gap, now=NOW)
+    result = counted.run("billing_check", now=NOW)
+    assert (result.state, result.rows_out) == ("failed", 4)
+    for finding in (
+        "kind ordered: amount is 0.0000060001, counted 0.0000060000",
+        "group workers, credential key-2, kind : missing in the database",
+        "bytes 3900 to 9000 of the log were not counted (before record 1/6)",
+        "2 records are missing before 1/6",
+    ):
+        assert finding in result.error
+    counted.run("usage_billing", now=NOW)
+    assert counted.run("billing_check", now=NOW).rows_out == 2, "what was changed by hand is mended; the gap stays"
+
+
+# -- killed anywhere
+
+
+@pytest.mark.parametrize(
+    ("table", "mode"),
+    [("billing_usage_staging", "access exclusive"), ("billing_usage", "exclusive")],
+    ids=["before it stages", "inside the merge"],
+)
+def test_a_job_that_is_killed_has_changed_nothing_and_the_next_run_completes(
+    world: JobWorld, table: str, mode: str
+) -> None:
+    now = utc("2026-11-21 20:00")
+    world.subscribe()
+    world.add_to_lake(*RECORDS, now=now)
+    asked = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
+    with world.database.locked(table, mode):
+        job = world.start("usage_billing", **asked)
+        try:
+            wait_until(lambda: world.database.waits_for_lock(table), timeout_s=240, what="the job waits for the table")
+        finally:
+            job.kill()
+    assert world.database.usage(world.cluster_id) == []
+    assert world.run("usage_billing", **asked).rows_out == 5
+    assert figures(world) == EXPECTED
+    assert world.database.rows("select * from billing_usage_staging") == []
+
+
+def test_a_database_that_does_not_answer_is_named(world: JobWorld) -> None:
+    nowhere = {**world.database.config, "port": 1}
+    with pytest.raises(EtlError, match=r"at 127\.0\.0\.1:1 can't be reached.*Way out"):
+        world.run("usage_billing", database=nowhere)
+
+
+def test_hours_are_joined_to_scopes_without_those_that_were_not_counted() -> None:
+    hours = [to_ms(utc(f"2026-11-21 {hour}:00")) for hour in (10, 11, 13)]
+    found = scopes_of([(CLUSTER, hours[1]), (CLUSTER, hours[2]), (CLUSTER, hours[0]), (OTHER_CLUSTER, hours[0])])
+    assert [(scope.cluster_id[:1], f"{scope.begin:%H}", f"{scope.end:%H}") for scope in found] == [
+        ("1", "10", "12"), ("1", "13", "14"), ("2", "10", "11"),
+    ]  # fmt: skip

@@ -64,7 +64,8 @@ def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -
 
     Args:
         folder: the state directory; must not be in use.
-        variables: settings such as HIGHWATER_PORT_RANGE, or HIGHWATER_JOBS=on for Spark's jobs. DATABASE_URL and REDIS_URL of the tests don't reach it.
+        variables: settings such as HIGHWATER_PORT_RANGE, or HIGHWATER_JOBS=on for Spark's jobs.
+            DATABASE_URL and REDIS_URL of the tests don't reach it.
     """
     clean = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
     layout = Layout(state=folder.resolve())

@@ -20,10 +20,12 @@ from mqwire.names import RMQ_SYS_METERING
 
 MINUTE_S = 60
 ALICE = SessionCredentials("alice-app", "alice-secret")
+BILLER = SessionCredentials("biller-app", "biller-secret")
 OPERATOR = SessionCredentials("operator", "operator-secret")
 ACCOUNTS = """
 accounts:
   - {accessKey: operator, secretKey: operator-secret, admin: true}
+  - {accessKey: biller-app, secretKey: biller-secret, topicPerms: [RMQ_SYS_METERING=SUB], defaultGroupPerm: SUB}
   - {accessKey: alice-app, secretKey: alice-secret, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
 """
 
@@ -328,11 +330,12 @@ def test_without_access_control_nobody_can_write_on_anothers_bill(broker, send):
     assert [row.credential for row in records(broker)[0].messages_in] == [""]
 
 
-def test_the_topic_is_read_by_admins_only_and_written_and_deleted_by_nobody(secured, new_peer):
+def test_the_topic_is_read_by_admins_and_whom_they_name_and_written_and_deleted_by_nobody(secured, new_peer):
     next_interval(secured)
     assert pull(secured, RMQ_SYS_METERING, signed_as=OPERATOR).code == ResponseCode.SUCCESS
+    assert pull(secured, RMQ_SYS_METERING, signed_as=BILLER).code == ResponseCode.SUCCESS
     assert pull(secured, RMQ_SYS_METERING, signed_as=ALICE).code == ResponseCode.NO_PERMISSION
-    for signer in (ALICE, OPERATOR):
+    for signer in (ALICE, BILLER, OPERATOR):
         (answer,) = dispatch(secured, new_peer(), send_request(RMQ_SYS_METERING, signed_as=signer))
         assert answer.code == ResponseCode.NO_PERMISSION
         delete = DeleteTopicRequestHeader(topic=RMQ_SYS_METERING)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from brokerd.replica.in_sync import AckMode
+from brokerd.replica.pull_protocol import Fenced
 from brokerd.replica.replica import RoleRefused
 from brokerd.store import AppendFailedError
 from tests.brokerd.replica_members import Member, group
@@ -113,3 +114,20 @@ def test_a_slave_that_is_a_round_trip_behind_a_steady_load_stays_in_sync() -> No
     in_sync = leader.replica.in_sync
     assert in_sync is not None
     assert in_sync.size == 2
+
+
+def test_a_lower_epoch_changes_no_role_and_gets_no_bytes() -> None:
+    leader, follower = group()
+    leader.replica.promote(1, 5, 0.0, 0)
+    with pytest.raises(RoleRefused, match="below"):
+        leader.replica.step_down(4, "r1")
+    with pytest.raises(RoleRefused, match="epoch 5"):
+        leader.replica.promote(1, 9, 0.0, 0)
+    with pytest.raises(RoleRefused, match="does not lead in epoch"):
+        leader.replica.freeze_sends(4, 10.0)
+    stale = follower.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
+    assert stale.leader_epoch == 1
+    assert isinstance(leader.replica.pulled(stale, "r1", 0.0), Fenced)
+    assert (leader.replica.leads, leader.replica.epoch) == (True, 5)
+    assert leader.replica.in_sync is not None
+    assert leader.replica.in_sync.size == 1, "its report did not count"

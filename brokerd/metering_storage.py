@@ -43,6 +43,7 @@ class StoredBytes:
                 self.forget_topic(topic)  # the log was cut, or the topic made anew
             for queue_id in queue_ids:
                 yield from self._update_queue(topic, queue_id)
+            yield
         first = store.min_physical_offset
         for sums in self._by_file.values():
             for base in [base for base in sums if base + store.commit_log_file_bytes <= first]:

@@ -257,8 +257,8 @@ def operations_resume() -> int:
         if due >= now - _LOST_AFTER:
             continue
         # Marked, so that a step that waits behind much other work is not sent again at each look.
-        won = OperationStep.objects.filter(pk=step.pk, state=StepState.PENDING, updated_at=step.updated_at)
-        if won.update(updated_at=now) == 1:
+        unchanged = OperationStep.objects.filter(pk=step.pk, state=StepState.PENDING, updated_at=step.updated_at)
+        if unchanged.update(updated_at=now) == 1:
             step_enqueue(step.pk)
             resumed += 1
     return resumed

@@ -178,3 +178,16 @@ def test_with_the_automatic_policy_a_lost_master_needs_nobody(live: LiveGroup) -
     live.wait_group(_healthy, "healthy again")
     assert live.get("failovers/")["results"][0]["kind"] == "automatic"
     assert send_ok(live) == "SEND_OK"
+
+
+def test_growing_by_a_replica_restarts_nobody_and_the_new_slave_holds_all(live: LiveGroup) -> None:
+    live.wait_group(_healthy, "healthy")
+    before = [live.pid(0), live.pid(1)]
+    answer = live.api.post(f"{live.path}grow/", json={"by": "replica"})
+    assert answer.status_code == 202, answer.text
+    operation = live.finished(answer.json())
+    assert operation["state"] == "completed", operation
+    group = live.wait_group(lambda found: len(found["replicas"]) == 3 and _healthy(found), "three of them in sync")
+    assert [live.pid(0), live.pid(1)] == before
+    assert {replica["end_offset"] for replica in group["replicas"]} == {group["replicas"][0]["end_offset"]}
+    assert send_ok(live) == "SEND_OK"

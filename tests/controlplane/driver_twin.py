@@ -37,6 +37,11 @@ class DriverTwin:
         self._called("files_remove")
         self.files = {path: text for path, text in self.files.items() if not path.startswith(f"{cluster_id}/")}
 
+    def folder_remove(self, cluster_id: uuid.UUID, folder: str) -> None:
+        self._called(f"folder_remove {folder}")
+        gone = f"{cluster_id}/{folder}/"
+        self.files = {path: text for path, text in self.files.items() if not path.startswith(gone)}
+
     def process_start(self, process: DaemonProcess) -> None:
         self._called(f"start {process.name}")
         self.processes[process.name] = process

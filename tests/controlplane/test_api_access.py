@@ -81,6 +81,10 @@ ROWS = [
     Row(f"{ONE}groups/", "GET", 200, 200),
     Row(f"{ONE}groups/<slug:group>/promote/", "POST", 422, 403, body={}),  # and nobody to promote
     Row(f"{ONE}groups/<slug:group>/switchover/", "POST", 422, 403, body={}),
+    Row(f"{ONE}groups/<slug:group>/transfer/", "POST", 422, 403, body={}),  # it does not elect its leader
+    Row(f"{ONE}groups/<slug:group>/prefer/", "POST", 422, 403, body={"replica": 0}),
+    Row(f"{ONE}groups/<slug:group>/replace/", "POST", 422, 403, body={"replica": 0}),
+    Row(f"{ONE}groups/<slug:group>/resize/", "POST", 422, 403, body={"replicas": 5}),
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
     Row(f"{ONE}lag/", "GET", 503, 503),

@@ -30,7 +30,7 @@ PROBLEMS = [
     ("PUT", ORDERS, {}, 405, "method_not_allowed"),
     ("POST", CLUSTERS, {}, 400, "invalid_input"),
     ("POST", CLUSTERS, {"slug": "orders"}, 409, "slug_taken"),
-    ("POST", CLUSTERS, {"slug": "big", "mode": "dledger"}, 422, "not_offered_yet"),
+    ("POST", CLUSTERS, {"slug": "big", "mode": "dledger", "replicas": 4}, 400, "invalid_input"),
     ("POST", CLUSTERS, {"slug": "No Slug"}, 400, "invalid_input"),
     ("GET", f"{CLUSTERS}?limit=1000", None, 400, "invalid_input"),
     ("GET", f"{CLUSTERS}?cursor=nonsense", None, 400, "invalid_input"),

@@ -14,7 +14,6 @@ from django.utils import timezone
 from controlplane.clusters.credential_services import Permissions, credential_create, credential_reveal
 from controlplane.clusters.models import (
     Cluster,
-    ClusterMode,
     ClusterState,
     Credential,
     Health,
@@ -31,7 +30,6 @@ from controlplane.common.errors import (
     Conflict,
     InvalidInput,
     NotAllowed,
-    NotOfferedYet,
 )
 from controlplane.common.models import AuditEvent
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
@@ -46,12 +44,6 @@ from controlplane.topics.services import TopicOptions, topic_create, topic_delet
 from tests.controlplane.world import Json, World, make_cluster
 
 NOW = datetime(2026, 11, 21, 3, 31, 7, tzinfo=UTC)
-
-
-def test_the_dledger_mode_is_not_offered_yet(world: World) -> None:
-    with pytest.raises(NotOfferedYet, match="dledger"):
-        cluster_create(actor=world.alice, tenant=world.acme, slug="big", mode=ClusterMode.DLEDGER)
-    assert not Cluster.objects.filter(slug="big").exists()
 
 
 def test_a_new_cluster_is_requested_with_its_operation(world: World) -> None:

@@ -9,7 +9,7 @@ from controlplane.tenants.models import Tenant
 
 
 class ClusterMode(models.TextChoices):
-    """The five modes of architecture.md section 1. DLEDGER is not offered yet."""
+    """The five modes of architecture.md section 1. In DLEDGER a group elects its leader itself."""
 
     SINGLE = "single"
     MULTI = "multi"
@@ -18,8 +18,8 @@ class ClusterMode(models.TextChoices):
     DLEDGER = "dledger"
 
 
-# Groups of these modes have slaves, which can be promoted.
-REPLICATED_MODES = (ClusterMode.ASYNC, ClusterMode.SYNC)
+# Groups of these modes have slaves; who leads is decreed, or, in DLEDGER, elected by them.
+REPLICATED_MODES = (ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
 
 
 class FailoverPolicy(models.TextChoices):
@@ -92,8 +92,15 @@ class Cluster(BaseModel):
         return self.mode in REPLICATED_MODES
 
     @property
+    def elects_leaders(self) -> bool:
+        """Whether its groups elect their leaders: nobody promotes there, and a majority confirms each send."""
+        return self.mode == ClusterMode.DLEDGER
+
+    @property
     def in_sync_replicas(self) -> int:
-        """How many replicas hold a record before its send is acknowledged: RocketMQ's inSyncReplicas."""
+        """How many replicas hold a record before its send is acknowledged: RocketMQ's inSyncReplicas. It says nothing of
+        a group that elects its leader, whose majority counts.
+        """
         return 2 if self.mode == ClusterMode.SYNC else 1
 
     @property
@@ -157,6 +164,14 @@ class BrokerGroup(BaseModel):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="broker_groups")
     name = models.CharField(max_length=64)
+    # Of a group that elects its leader.
+    founding_peers = models.CharField(
+        max_length=1024, blank=True, db_default="", help_text="dLegerPeers at its foundation; later ones restart nobody"
+    )
+    preferred_leader = models.PositiveIntegerField(null=True, help_text="replica id, as last asked for")
+    replica_ids_used = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="ids below this one were given out: an id is never a second replica's"
+    )
 
     class Meta:
         ordering: ClassVar = ["name"]
@@ -167,13 +182,13 @@ class BrokerGroup(BaseModel):
 
 
 class Replica(Process):
-    """One brokerd. `broker_id` is its replica id, stable for life; `broker_role` is its role at its very first start.
-    Who leads now is what the failover app samples.
+    """One brokerd. `broker_id` is its replica id, stable for life; `broker_role` is its role at its very first start, empty
+    in a group that elects its leader. Who leads now is what the failover app samples.
     """
 
     group = models.ForeignKey(BrokerGroup, on_delete=models.CASCADE, related_name="replicas")
     broker_id = models.PositiveIntegerField(default=0)
-    broker_role = models.CharField(max_length=16, default="ASYNC_MASTER")
+    broker_role = models.CharField(max_length=16, default="ASYNC_MASTER", blank=True)
     registered = models.BooleanField(null=True, help_text="known to every name server; null when not sampled")
     fenced = models.BooleanField(
         default=False, db_default=False, help_text="a failover stopped it: nobody starts it until that is done"
@@ -242,6 +257,12 @@ class OperationType(models.TextChoices):
     CLUSTER_GROW = "cluster.grow"
     GROUP_PROMOTE = "group.promote"
     GROUP_SWITCHOVER = "group.switchover"
+    # Of groups that elect their leader.
+    GROUP_TRANSFER = "group.transfer"
+    GROUP_PREFER = "group.prefer"
+    GROUP_REPLACE = "group.replace"
+    GROUP_GROW = "group.grow"
+    GROUP_SHRINK = "group.shrink"
 
 
 class OperationState(models.TextChoices):

@@ -170,7 +170,8 @@ def step_at_once(step_id: uuid.UUID) -> uuid.UUID | None:
     waits in the queue behind other work.
     """
     step = OperationStep.objects.select_related("operation").filter(pk=step_id).first()
-    if step is None or step.operation.type not in (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER):
+    at_once = (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER, OperationType.GROUP_TRANSFER)
+    if step is None or step.operation.type not in at_once:
         return None
     following = OperationStep.objects.filter(operation=step.operation_id, position=step.position + 1).first()
     return None if following is None else following.pk

@@ -21,12 +21,16 @@ from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.errors import ProtocolError
 from mqwire.header import CustomHeader
+from mqwire.headers_pull import ViewMessageRequestHeader
 from mqwire.headers_replica import (
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
+    ReplicaMembersRequestHeader,
     ReplicaPromoteRequestHeader,
+    ReplicaTransferRequestHeader,
 )
 from mqwire.headers_send import SendMessageRequestHeader
+from mqwire.message import StoredMessage, decode_record
 from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_PROBE
 
 _CONNECT_TIMEOUT_S = 1.0
@@ -80,6 +84,42 @@ def replica_freeze_sends(cluster: Cluster, address: str, *, group: str, epoch: i
     header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
     code = HighwaterRequestCode.REPLICA_FREEZE_SENDS
     return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+
+
+def replica_transfer(cluster: Cluster, address: str, *, group: str, target: int) -> Answer:
+    """Ask the leader of a group that elects to hand its role over; begun when answered, done when the target leads."""
+    header = ReplicaTransferRequestHeader(group=group, target=target)
+    code = HighwaterRequestCode.REPLICA_TRANSFER
+    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+
+
+def replica_members(
+    cluster: Cluster,
+    address: str,
+    *,
+    group: str,
+    change: str,
+    replica_id: int | None,
+    replica_address: str | None = None,
+) -> Answer:
+    """Ask the leader of a group that elects for one change of who counts: addObserver (with `replica_address`), addVoter,
+    removeVoter or prefer. In force when answered, final when its status says that no change is pending.
+    """
+    header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
+    code = HighwaterRequestCode.REPLICA_MEMBERS
+    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+
+
+def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | None:
+    """Return the record that begins at this offset of the CommitLog; None when none does, or nobody answers."""
+    header = ViewMessageRequestHeader(offset=offset)
+    try:
+        reply = _request(
+            address, control_credentials(cluster), RequestCode.VIEW_MESSAGE_BY_ID, header, _STATUS_TIMEOUT_S
+        )
+        return decode_record(reply.body) if reply.code == ResponseCode.SUCCESS else None
+    except (OSError, ProtocolError):
+        return None
 
 
 def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:

@@ -63,7 +63,9 @@ class ReplicaSerializer(ProcessSerializer):
     """A brokerd. `broker_id` is its replica id, stable for life; who leads now is told by `groups/`."""
 
     broker_id = serializers.IntegerField()
-    broker_role = serializers.CharField(help_text="its role at its very first start")
+    broker_role = serializers.CharField(
+        help_text="its role at its very first start; empty where the leader is elected", allow_blank=True
+    )
     registered = serializers.BooleanField(allow_null=True)
 
 
@@ -105,7 +107,9 @@ class ClusterCreateSerializer(Shape):
     slug = serializers.CharField(min_length=2, max_length=39)
     name = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
     mode = serializers.ChoiceField(choices=ClusterMode.choices, default=ClusterMode.SINGLE)
-    flush_disk_type = serializers.ChoiceField(choices=FlushType.choices, default=FlushType.ASYNC_FLUSH)
+    flush_disk_type = serializers.ChoiceField(
+        choices=FlushType.choices, required=False, help_text="left out: SYNC_FLUSH for `dledger`, else ASYNC_FLUSH"
+    )
     groups = serializers.IntegerField(
         required=False, allow_null=True, help_text="broker groups; the least that the mode allows when left out"
     )

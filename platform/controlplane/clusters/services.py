@@ -25,13 +25,15 @@ from controlplane.clusters.models import (
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import Conflict, InvalidInput, NotOfferedYet, PreconditionFailed
+from controlplane.common.errors import Conflict, InvalidInput, PreconditionFailed
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.services import slug_check
 
 GROUPS_MAX = 4
 REPLICAS_MAX = 3
+# A group that elects its leader has an odd number: an even one outvotes no more dead replicas.
+VOTERS = (3, 5)
 _DELETABLE = (ClusterState.REQUESTED, ClusterState.RUNNING, ClusterState.FAILED)
 
 
@@ -42,26 +44,26 @@ def cluster_create(
     slug: str,
     name: str = "",
     mode: str = ClusterMode.SINGLE,
-    flush_disk_type: str = FlushType.ASYNC_FLUSH,
+    flush_disk_type: str | None = None,
     groups: int | None = None,
     replicas: int | None = None,
     failover_policy: str = FailoverPolicy.MANUAL,
 ) -> tuple[Cluster, Operation]:
     """Write the cluster's rows and start the operation that provisions it.
 
-    `groups` and `replicas` (per group, the master included) default to the least that the mode allows. Raises
-    InvalidInput, NotOfferedYet for DLedger, Conflict when the tenant has a cluster of this name.
+    `groups` and `replicas` (per group, the master included) default to the least that the mode allows; the flush type to
+    SYNC_FLUSH for DLedger, whose majority then answers for disks, otherwise to ASYNC_FLUSH. Raises InvalidInput, Conflict
+    when the tenant has a cluster of this name.
     """
     actor_require(actor, "cluster.create", tenant)
     slug_check("slug", slug)
     if mode not in ClusterMode.values:
         raise InvalidInput.for_field("mode", f"Use one of {', '.join(ClusterMode.values)}.", "invalid_choice")
-    if mode == ClusterMode.DLEDGER:
-        offered = ", ".join(f"`{value}`" for value in ClusterMode.values if value != ClusterMode.DLEDGER)
-        raise NotOfferedYet(f"The mode `{mode}` is not offered yet; {offered} are.")
+    if flush_disk_type is None:
+        flush_disk_type = FlushType.SYNC_FLUSH if mode == ClusterMode.DLEDGER else FlushType.ASYNC_FLUSH
     if flush_disk_type not in FlushType.values:
         raise InvalidInput.for_field("flush_disk_type", f"Use one of {', '.join(FlushType.values)}.", "invalid_choice")
-    _policy_check(failover_policy)
+    _policy_check(failover_policy, mode)
     shape = Shape.of(ClusterMode(mode), groups, replicas)
     with transaction.atomic():
         try:
@@ -113,10 +115,14 @@ class Shape:
         least_groups = 2 if mode == ClusterMode.MULTI else 1
         most_groups = 1 if mode == ClusterMode.SINGLE else GROUPS_MAX
         least_replicas, most_replicas = (2, REPLICAS_MAX) if replicated else (1, 1)
+        if mode == ClusterMode.DLEDGER:
+            least_replicas, most_replicas = VOTERS
         groups = least_groups if groups is None else groups
         replicas = least_replicas if replicas is None else replicas
         if not least_groups <= groups <= most_groups:
             raise _out_of_range("groups", mode, "broker group{s}", least_groups, most_groups)
+        if mode == ClusterMode.DLEDGER and replicas not in VOTERS:
+            raise InvalidInput.for_field("replicas", "Mode `dledger` has 3 or 5 replicas per group.", "out_of_range")
         if not least_replicas <= replicas <= most_replicas:
             raise _out_of_range("replicas", mode, "replica{s} per group", least_replicas, most_replicas)
         return cls(groups, replicas, 1 if mode == ClusterMode.SINGLE else 2)
@@ -131,22 +137,28 @@ def _plural(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def _policy_check(policy: str) -> None:
+def _policy_check(policy: str, mode: str) -> None:
     if policy not in FailoverPolicy.values:
         raise InvalidInput.for_field(
             "failover_policy", f"Use one of {', '.join(FailoverPolicy.values)}.", "invalid_choice"
         )
+    if mode == ClusterMode.DLEDGER and policy != FailoverPolicy.MANUAL:
+        words = "Groups of the mode `dledger` elect their leaders themselves: leave the policy out."
+        raise InvalidInput.for_field("failover_policy", words, "invalid_choice")
 
 
 def group_rows_create(cluster: Cluster, position: int, replicas: int) -> BrokerGroup:
     """Write the rows of one broker group: `broker-a` is the first, and replica 0 its first master."""
-    group = BrokerGroup.objects.create(cluster=cluster, name=f"broker-{'abcdefgh'[position]}")
+    group = BrokerGroup.objects.create(
+        cluster=cluster, name=f"broker-{'abcdefgh'[position]}", replica_ids_used=replicas
+    )
     master = "SYNC_MASTER" if cluster.mode == ClusterMode.SYNC else "ASYNC_MASTER"
     for broker_id in range(replicas):
+        role = "" if cluster.elects_leaders else master if broker_id == 0 else "SLAVE"
         Replica.objects.create(
             group=group,
             broker_id=broker_id,
-            broker_role=master if broker_id == 0 else "SLAVE",
+            broker_role=role,
             host=settings.HIGHWATER_ADVERTISED_HOST,
         )
     return group
@@ -165,7 +177,8 @@ def cluster_growths(cluster: Cluster) -> list[Growth]:
     replicas = max((len(group.replicas.all()) for group in groups), default=0)
     possible = {
         Growth.GROUP: cluster.mode != ClusterMode.SINGLE and len(groups) < GROUPS_MAX,
-        Growth.REPLICA: cluster.is_replicated and replicas < REPLICAS_MAX,
+        # A group that elects its leader grows by two voters, one at a time: an operation of the group.
+        Growth.REPLICA: cluster.is_replicated and not cluster.elects_leaders and replicas < REPLICAS_MAX,
     }
     return [growth for growth, is_possible in possible.items() if is_possible]
 
@@ -185,6 +198,9 @@ def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> O
         raise InvalidInput.for_field("mode", "A single-master cluster has one broker group.", "invalid")
     if by == Growth.REPLICA and not cluster.is_replicated:
         raise InvalidInput.for_field("mode", f"Groups of the mode `{cluster.mode}` have no slaves.", "invalid")
+    if by == Growth.REPLICA and cluster.elects_leaders:
+        words = "A group that elects its leader grows from 3 to 5 replicas: POST groups/{group}/resize/."
+        raise InvalidInput.for_field("by", words, "invalid")
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
         require_running(locked)
@@ -209,7 +225,10 @@ def _add_group(cluster: Cluster) -> BrokerGroup:
     groups = list(cluster.broker_groups.all())
     if len(groups) >= GROUPS_MAX:
         raise Conflict(f"A cluster has at most {GROUPS_MAX} broker groups.", code="too_many")
-    return group_rows_create(cluster, len(groups), groups[0].replicas.count())
+    replicas = groups[0].replicas.count()
+    if cluster.elects_leaders:  # one that is just being replaced, grown or shrunk is no measure
+        replicas = max(VOTERS) if replicas >= max(VOTERS) else min(VOTERS)
+    return group_rows_create(cluster, len(groups), replicas)
 
 
 def _add_replicas(cluster: Cluster) -> int:
@@ -239,7 +258,7 @@ def cluster_update(
     failover_policy = cluster.failover_policy if failover_policy is None else failover_policy
     if not name:
         raise InvalidInput.for_field("name", "A name is needed.", "required")
-    _policy_check(failover_policy)
+    _policy_check(failover_policy, cluster.mode)
     with transaction.atomic():
         now = timezone.now()
         won = Cluster.objects.filter(pk=cluster.pk, updated_at=cluster.updated_at).update(

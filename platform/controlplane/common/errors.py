@@ -100,13 +100,6 @@ class Unprocessable(ApplicationError):
     title = "Unprocessable"
 
 
-class NotOfferedYet(Unprocessable):
-    """A value of the plan that is not offered yet, such as a cluster mode."""
-
-    code = "not_offered_yet"
-    title = "Not offered yet"
-
-
 class BrokerRefused(ApplicationError):
     """A broker or name server answered with an error."""
 

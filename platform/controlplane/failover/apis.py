@@ -26,7 +26,7 @@ from controlplane.failover.serializers import (
 from controlplane.failover.services import failover_start, group_preflight
 from controlplane.provisioning.drivers import get_driver
 
-_DRY_RUN = OpenApiParameter("dry_run", bool, description="Only say what would happen: 200 with the pre-flight.")
+DRY_RUN = OpenApiParameter("dry_run", bool, description="Only say what would happen: 200 with the pre-flight.")
 _RESPONSES = {200: PreflightSerializer, 202: OperationSerializer}
 
 
@@ -48,7 +48,7 @@ class _RoleChangeApi(ClusterApi):
         """Answer a dry run with the pre-flight, anything else with the operation."""
         found = group_get(self.cluster, group)
         candidate_id = values.get("candidate")
-        if _is_dry_run(request):
+        if is_dry_run(request):
             preflight = group_preflight(
                 cluster=self.cluster, group=found, kind=kind, candidate_id=candidate_id, driver=get_driver()
             )
@@ -71,7 +71,7 @@ class GroupPromoteApi(_RoleChangeApi):
 
     @extend_schema(
         operation_id="group_promote",
-        parameters=[_DRY_RUN],
+        parameters=[DRY_RUN],
         request=PromoteSerializer,
         responses=_RESPONSES,
         tags=["failover"],
@@ -92,7 +92,7 @@ class GroupSwitchoverApi(_RoleChangeApi):
 
     @extend_schema(
         operation_id="group_switchover",
-        parameters=[_DRY_RUN],
+        parameters=[DRY_RUN],
         request=SwitchoverSerializer,
         responses=_RESPONSES,
         tags=["failover"],
@@ -128,7 +128,8 @@ class FailoverDetailApi(ClusterApi):
         return Response(FailoverSerializer(failover_get(self.cluster, failover_id)).data)
 
 
-def _is_dry_run(request: Request) -> bool:
+def is_dry_run(request: Request) -> bool:
+    """Whether only a preview is asked for; raises InvalidInput for what is neither true nor false."""
     text = request.query_params.get("dry_run", "false").lower()
     if text not in ("true", "false", "1", "0"):
         raise InvalidInput.for_field("dry_run", "Use true or false.", "invalid")

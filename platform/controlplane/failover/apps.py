@@ -7,7 +7,7 @@ class FailoverConfig(AppConfig):
 
     def ready(self) -> None:
         """Give the operation machine the steps of this app."""
-        from controlplane.failover.steps import STEPS
-        from controlplane.provisioning import steps
+        from controlplane.failover import quorum_steps, steps
+        from controlplane.provisioning.steps import STEPS
 
-        steps.STEPS.update(STEPS)
+        STEPS.update({**steps.STEPS, **quorum_steps.STEPS})

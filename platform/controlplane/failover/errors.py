@@ -10,6 +10,13 @@ class NotPromotable(Unprocessable):
     title = "Not promotable"
 
 
+class NotPossible(Unprocessable):
+    """A group that elects its leader does not admit the change now; the message says why."""
+
+    code = "not_possible"
+    title = "Not possible now"
+
+
 class ConfirmationNeeded(ApplicationError):
     """The promotion may lose messages: `confirm` must be the group's name."""
 

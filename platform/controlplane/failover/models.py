@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.common.models import BaseModel
 
 
@@ -59,6 +59,9 @@ class ReplicaSample(BaseModel):
     promotable = models.BooleanField(null=True)
     not_promotable_because = models.CharField(max_length=512, blank=True)
     diverged_files = models.IntegerField(null=True, help_text="saved cuts of a log that parted from its leader's")
+    # Of a group that elects its leader.
+    quorum = models.JSONField(null=True, help_text="mqwire's QuorumStatus: state, vote, voters, as it told them")
+    last_pull_at = models.DateTimeField(null=True, help_text="when it last pulled, as its leader counts")
 
     def __str__(self) -> str:
         return f"{self.replica} at {self.sampled_at:%H:%M:%S}"
@@ -72,19 +75,24 @@ class ReplicaSample(BaseModel):
 class FailoverKind(models.TextChoices):
     """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked.
 
-    REPEAT: the detector gave the last master its role again, which a restart had made it ask for in vain.
+    REPEAT: the detector gave the last master its role again, which a restart had made it ask for in vain. Of groups that
+    elect their leader: TRANSFER, planned, to another voter; ELECTION, which nobody ordered, noticed by a sample.
     """
 
     PROMOTE = "promote"
     SWITCHOVER = "switchover"
     AUTOMATIC = "automatic"
     REPEAT = "repeat", "Decree repeated"
+    TRANSFER = "transfer", "Leadership transferred"
+    ELECTION = "election"
 
 
 class Failover(BaseModel):
-    """One change of a group's master. How far it is, is told by its operation; what happened, by its steps."""
+    """One change of a group's master. How far it is, is told by its operation; what happened, by its steps. An election has
+    no operation: nobody ordered it.
+    """
 
-    operation = models.OneToOneField(Operation, on_delete=models.CASCADE, related_name="failover")
+    operation = models.OneToOneField(Operation, on_delete=models.CASCADE, null=True, related_name="failover")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="failovers")
     group_name = models.CharField(max_length=64)
     kind = models.CharField(max_length=16, choices=FailoverKind.choices)
@@ -105,6 +113,8 @@ class Failover(BaseModel):
     rejoined_at = models.DateTimeField(null=True)
     writes_stopped_at = models.DateTimeField(null=True, help_text="when the master last took sends, as far as known")
     writes_back_at = models.DateTimeField(null=True)
+    measured_how = models.CharField(max_length=512, blank=True, db_default="", help_text="between which two moments")
+    superseded_at = models.DateTimeField(null=True, help_text="another epoch began before anything was written")
 
     class Meta:
         ordering: ClassVar = ["-created_at"]
@@ -119,8 +129,11 @@ class Failover(BaseModel):
 
     @property
     def state(self) -> str:
-        """in_progress, completed or failed."""
-        return self.operation.state
+        """in_progress, completed or failed. An election goes on until something is written."""
+        if self.operation is not None:
+            return self.operation.state
+        over = self.writes_back_at is not None or self.superseded_at is not None
+        return OperationState.COMPLETED if over else OperationState.IN_PROGRESS
 
     @property
     def asked_by(self) -> str:

@@ -3,8 +3,9 @@ step of a failover, so that all of them decide on the same rows.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import msgspec
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -12,6 +13,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
+from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
@@ -82,6 +84,8 @@ def _write_group(
         if epoch > leadership.epoch:
             if leadership_raise(leadership, epoch, leader):
                 _log.info("leader", group=group.name, replica=leader.broker_id, epoch=epoch)
+                if group.cluster.elects_leaders and leadership.epoch:
+                    election_note(group, leadership, leader, known)
         elif epoch == leadership.epoch and leadership.leader_id != leader.pk:
             GroupLeadership.objects.filter(pk=leadership.pk, epoch=epoch).update(
                 leader=leader, updated_at=timezone.now()
@@ -89,7 +93,8 @@ def _write_group(
     for replica, answer in answers.items():
         if answer.status is not None:
             follower = None if leader is None or replica == leader else followers.get(replica.broker_id)
-            _write_answer(replica, answer.status, follower, gap_is_known=leader is not None)
+            gap_is_known = leader is not None or answer.status.quorum is not None
+            _write_answer(replica, answer.status, follower, gap_is_known=gap_is_known)
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
@@ -130,6 +135,8 @@ def _write_answer(
             "promotable": status.promotable,
             "not_promotable_because": (status.not_promotable_because or "")[:512],
             "diverged_files": status.diverged_files,
+            "quorum": None if status.quorum is None else msgspec.to_builtins(status.quorum),
+            "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
         },
     )
 

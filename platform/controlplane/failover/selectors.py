@@ -4,14 +4,17 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Replica
 from controlplane.common.errors import NotFound
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.quorum_verdict import Electorate, electorate_of, judge_elected
 from controlplane.failover.timeline import TITLES
 from controlplane.failover.verdict import GroupView, ReplicaView, Verdict, judge
+from mqwire.bodies import QuorumStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,18 @@ class ReplicaRow:
     diverged_files: int | None = None
     last_seen_at: datetime | None = None
     unreachable_since: datetime | None = None
+    # Of a group that elects its leader; None in any other, and while it is not known.
+    election_state: str | None = None
+    is_voter: bool | None = None
+    voted_for: int | None = None
+    confirm_offset: int | None = None
+    last_pull_at: datetime | None = None
+    not_electable_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A broker group of the role map, with the verdict on it."""
+    """A broker group of the role map, with the verdict on it. `electorate` is of a group that elects its leader."""
 
     name: str
     epoch: int | None
@@ -46,6 +56,7 @@ class GroupRow:
     verdict: Verdict
     replicas: list[ReplicaRow]
     sampled_at: datetime | None
+    electorate: Electorate | None = None
 
     @property
     def state(self) -> str:
@@ -74,11 +85,12 @@ def group_row(group: BrokerGroup) -> GroupRow:
     view, now = group_view(group), timezone.now()
     leadership = GroupLeadership.objects.filter(group=group).first()
     has_master = view.master is not None
-    rows = [_replica_row(replica, sample, has_master=has_master) for replica, sample in _samples(group)]
-    verdict = judge(view, now)
+    electorate = electorate_of(view) if view.elects else None
+    rows = [_replica_row(replica, sample, electorate, has_master=has_master) for replica, sample in _samples(group)]
+    verdict = judge_elected(view, now) if view.elects else judge(view, now)
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
     epoch = None if leadership is None or leadership.epoch == 0 else leadership.epoch
-    return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None))
+    return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None), electorate)
 
 
 def group_view(group: BrokerGroup) -> GroupView:
@@ -93,6 +105,7 @@ def group_view(group: BrokerGroup) -> GroupView:
         led_epoch=None if leadership is None else leadership.led_epoch,
         led_to_offset=None if leadership is None else leadership.led_to_offset,
         replicas=[_replica_view(replica, sample) for replica, sample in _samples(group)],
+        elects=group.cluster.elects_leaders,
     )
 
 
@@ -166,14 +179,24 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         claims=sample.claims,
         promotable=sample.promotable,
         not_promotable_because=sample.not_promotable_because,
+        quorum=_quorum_told(sample),
     )
 
 
-def _replica_row(replica: Replica, sample: ReplicaSample | None, *, has_master: bool) -> ReplicaRow:
+def _quorum_told(sample: ReplicaSample) -> QuorumStatus | None:
+    return None if sample.quorum is None else msgspec.convert(sample.quorum, QuorumStatus)
+
+
+def _replica_row(
+    replica: Replica, sample: ReplicaSample | None, electorate: Electorate | None, *, has_master: bool
+) -> ReplicaRow:
     address = "" if replica.port is None else replica.address
+    voters = () if electorate is None else electorate.voters
+    is_voter = replica.broker_id in voters if voters else None
     if sample is None:
-        return ReplicaRow(replica.broker_id, address, replica.fenced)
+        return ReplicaRow(replica.broker_id, address, replica.fenced, is_voter=is_voter)
     answers = sample.answers
+    quorum = _quorum_told(sample)
     return ReplicaRow(
         replica_id=replica.broker_id,
         address=address,
@@ -191,4 +214,10 @@ def _replica_row(replica: Replica, sample: ReplicaSample | None, *, has_master: 
         last_seen_at=sample.last_seen_at,
         unreachable_since=sample.unreachable_since,
         fenced=replica.fenced,
+        election_state=quorum.state if quorum is not None and answers else None,
+        is_voter=is_voter,
+        voted_for=quorum.voted_for if quorum is not None and answers else None,
+        confirm_offset=sample.confirm_offset,
+        last_pull_at=sample.last_pull_at if answers else None,
+        not_electable_because=(quorum.not_electable_because or "") if quorum is not None and answers else "",
     )

@@ -39,6 +39,25 @@ class ReplicaStateSerializer(Shape):
     last_seen_at = serializers.DateTimeField(allow_null=True)
     unreachable_since = serializers.DateTimeField(allow_null=True)
     fenced = serializers.BooleanField(help_text="a failover stopped it")
+    election_state = serializers.CharField(
+        allow_null=True,
+        help_text="leader, follower, candidate, pre-candidate or unattached; null where leaders are not elected, or unknown",
+    )
+    is_voter = serializers.BooleanField(allow_null=True, help_text="false: an observer, which does not count")
+    voted_for = serializers.IntegerField(allow_null=True, help_text="a replica id, in its epoch")
+    confirm_offset = Offset()
+    last_pull_at = serializers.DateTimeField(allow_null=True, help_text="as its leader counts; null for the leader")
+    not_electable_because = serializers.CharField(allow_blank=True)
+
+
+class ElectorateSerializer(Shape):
+    """Who counts in a group that elects its leader."""
+
+    voters = serializers.ListField(child=serializers.IntegerField())
+    observers = serializers.ListField(child=serializers.IntegerField())
+    preferred_leader = serializers.IntegerField(allow_null=True)
+    change_pending = serializers.BooleanField(help_text="of who counts: a majority has not confirmed it yet")
+    transferring_to = serializers.IntegerField(allow_null=True)
 
 
 class GroupSerializer(Shape):
@@ -52,6 +71,7 @@ class GroupSerializer(Shape):
     master_dead_since = serializers.DateTimeField(allow_null=True, source="verdict.master_dead_since")
     candidates = serializers.ListField(child=serializers.IntegerField(), source="verdict.candidates")
     sampled_at = serializers.DateTimeField(allow_null=True)
+    electorate = ElectorateSerializer(allow_null=True, help_text="null where leaders are not elected")
     replicas = ReplicaStateSerializer(many=True)
 
 
@@ -122,7 +142,7 @@ class FailoverSerializer(Shape):
 
     id = serializers.UUIDField()
     path = serializers.CharField()
-    operation_id = serializers.UUIDField()
+    operation_id = serializers.UUIDField(allow_null=True, help_text="null for an election: nobody ordered it")
     group = serializers.CharField(source="group_name")
     kind = serializers.ChoiceField(choices=FailoverKind.choices)
     state = serializers.ChoiceField(choices=OperationState.choices)
@@ -140,6 +160,8 @@ class FailoverSerializer(Shape):
     writes_stopped_at = serializers.DateTimeField(allow_null=True)
     writes_back_at = serializers.DateTimeField(allow_null=True)
     outage_ms = serializers.IntegerField(allow_null=True)
+    measured_how = serializers.CharField(allow_blank=True, help_text="of an election: between which moments")
+    superseded_at = serializers.DateTimeField(allow_null=True, help_text="another epoch began before a write")
     rejoined_at = serializers.DateTimeField(allow_null=True)
     created_at = serializers.DateTimeField()
     timeline = serializers.SerializerMethodField()

@@ -83,6 +83,9 @@ def failover_preflight(
     """
     if view is None:
         return _impossible("", kind, "There is no such broker group.", now)
+    if view.elects:
+        cause = "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
+        return _impossible(view.name, kind, cause, now)
     if len(view.replicas) < 2:
         return _impossible(view.name, kind, "The group has one replica: there is nobody to promote.", now)
     ranked = candidates_ranked(view)

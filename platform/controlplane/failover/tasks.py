@@ -5,7 +5,7 @@ import uuid
 from celery import shared_task
 
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
-from controlplane.failover import sampling, services
+from controlplane.failover import elections, sampling, services
 from controlplane.provisioning.drivers import get_driver
 
 
@@ -19,7 +19,7 @@ def clusters_sample_task() -> None:
 
 @shared_task(name="failover.cluster_sample", ignore_result=True)
 def cluster_sample_task(cluster_id: str) -> None:
-    """Look at one cluster, and promote where the policy says so."""
+    """Look at one cluster, and promote where the policy says so; or measure what its groups decided themselves."""
     cluster = Cluster.objects.select_related("tenant").filter(pk=uuid.UUID(cluster_id), state=ClusterState.RUNNING)
     found = cluster.first()
     if found is None:
@@ -27,5 +27,8 @@ def cluster_sample_task(cluster_id: str) -> None:
     driver = get_driver()
     views = sampling.cluster_sample(found, driver)
     sampling.fences_release(found)
+    if found.elects_leaders:
+        elections.elections_measure(found, driver)
+        return  # the groups decide
     for view in views:
         services.automatic_failover(found, view, driver)

@@ -20,6 +20,10 @@ TITLES = {
     "rejoining": "Stopped replica started again",
     "rejoined": "Old master rejoined as slave",
     "given_back": "Given back to the old master",
+    "lost": "Leader lost",
+    "noticed": "Election detected",
+    "elected": "Elected by the group",
+    "superseded": "Another epoch began",
 }
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from mqwire.bodies import QuorumStatus
+
 # A supervisor restarts what crashes within a second or two; samples come each three seconds. Two of them, missed in a
 # row, make a dead master.
 DEAD_AFTER = timedelta(seconds=2.5)
@@ -52,6 +54,7 @@ class ReplicaView:
     claims: bool | None = None
     promotable: bool | None = None
     not_promotable_because: str = ""
+    quorum: QuorumStatus | None = None
 
     @property
     def answers(self) -> bool:
@@ -71,11 +74,15 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`."""
+    """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
+
+    One that `elects` its leader is judged by quorum_verdict.py.
+    """
 
     name: str
     in_sync_replicas: int
     replicas: Sequence[ReplicaView]
+    elects: bool = False
     leader_id: int | None = None
     led_at: datetime | None = None
     led_epoch: int | None = None

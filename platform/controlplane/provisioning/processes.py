@@ -10,8 +10,11 @@ from controlplane.clusters.credential_services import acl_account
 from controlplane.clusters.models import Cluster, CredentialState, NameServer, Replica
 from controlplane.provisioning.drivers.base import DaemonProcess, Driver
 from controlplane.provisioning.rendering import (
+    METERING_INTERVAL_MS,
     BrokerConfiguration,
+    ElectedGroup,
     NameServerConfiguration,
+    dleger_peers,
     render_broker_conf,
     render_namesrv_conf,
     render_plain_acl,
@@ -121,6 +124,8 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             control=control,
             total_replicas=sizes[replica.group_id],
             in_sync_replicas=cluster.in_sync_replicas,
+            elected=_elected_group(replica, replicas) if cluster.elects_leaders else None,
+            metering_interval_ms=settings.HIGHWATER_METERING_INTERVAL_MS,
         )
         text = render_broker_conf(configuration)
         daemons.append(
@@ -130,16 +135,41 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
                     name=replica_process_name(cluster, replica),
                     cluster_id=cluster.id,
                     command=[*_command("brokerd"), "-c", str(path / "broker.conf")],
-                    # A group that grows by a replica is not restarted: it reads totalReplicas when it next starts.
-                    configuration=render_broker_conf(
-                        replace(configuration, total_replicas=min(2, configuration.total_replicas))
-                    ),
+                    configuration=_restarting_configuration(replica, configuration),
                 ),
                 files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(accounts)},
                 data_dir=str(path),
             )
         )
     return daemons
+
+
+def _restarting_configuration(replica: Replica, configuration: BrokerConfiguration) -> str:
+    """Return the part of broker.conf whose change restarts the broker.
+
+    A group that grows or shrinks is not restarted: it reads totalReplicas when it next starts, and dLegerPeers and
+    preferredLeaderId are in its log. Only before its foundation do peers count. meteringIntervalMs waits for a start, too.
+    """
+    lasting = replace(
+        configuration,
+        total_replicas=min(2, configuration.total_replicas),
+        metering_interval_ms=METERING_INTERVAL_MS,
+    )
+    if configuration.elected is None:
+        return render_broker_conf(lasting)
+    return f"{render_broker_conf(replace(lasting, elected=ElectedGroup({})))}{replica.group.founding_peers}"
+
+
+def _elected_group(replica: Replica, replicas: list[Replica]) -> ElectedGroup:
+    group = [other for other in replicas if other.group_id == replica.group_id and other.port is not None]
+    peers = {other.broker_id: other.address for other in group}
+    preferred = replica.group.preferred_leader
+    return ElectedGroup(peers, preferred if preferred in peers else None)
+
+
+def founding_peers(replicas: list[Replica]) -> str:
+    """Return dLegerPeers of a group that is founded by these replicas, all of which have ports."""
+    return dleger_peers({replica.broker_id: replica.address for replica in replicas})
 
 
 def cluster_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:

@@ -17,6 +17,9 @@ _MEBIBYTE = 1024 * 1024
 _CONSUME_QUEUE_ENTRY_BYTES = 20
 
 
+METERING_INTERVAL_MS = 60_000  # brokers' own default, which is not written
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Sizes of a cluster. Files are created whole, so that a small cluster should have small ones."""
@@ -39,8 +42,21 @@ class NameServerConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
+class ElectedGroup:
+    """What a replica of a group that elects its leader reads of it: RocketMQ's DLedger keys.
+
+    `peers` is replica id -> host:port of those that are to count; the log's own record of them wins once there is one.
+    """
+
+    peers: Mapping[int, str]
+    preferred_leader: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerConfiguration:
-    """Values of one broker.conf. `control` signs the broker's own requests to name servers."""
+    """Values of one broker.conf. `control` signs the broker's own requests to name servers. With `elected`, nobody decrees
+    who leads, and broker_role is not written.
+    """
 
     cluster_name: str
     broker_name: str
@@ -56,7 +72,9 @@ class BrokerConfiguration:
     control: AclAccount
     total_replicas: int = 1
     in_sync_replicas: int = 1
+    elected: ElectedGroup | None = None
     plan: Plan = Plan()
+    metering_interval_ms: int = METERING_INTERVAL_MS
 
 
 def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
@@ -78,8 +96,7 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
         {
             "brokerClusterName": configuration.cluster_name,
             "brokerName": configuration.broker_name,
-            "brokerId": configuration.broker_id,
-            "brokerRole": configuration.broker_role,
+            **_role(configuration),
             "flushDiskType": configuration.flush_disk_type,
             "namesrvAddr": ";".join(configuration.name_server_addresses),
             "brokerIP1": configuration.host,
@@ -98,6 +115,7 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
             "autoCreateTopicEnable": False,
             "autoCreateSubscriptionGroup": True,
             **_replication(configuration),
+            **_metering(configuration),
             "aclEnable": True,
             "aclConfigFile": configuration.acl_path,
             "innerClientAuthenticationCredentials": json.dumps(
@@ -108,8 +126,30 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
     )
 
 
+def _role(configuration: BrokerConfiguration) -> dict[str, str | int | bool]:
+    if configuration.elected is not None:  # the id is dLegerSelfId's
+        return {}
+    return {"brokerId": configuration.broker_id, "brokerRole": configuration.broker_role}
+
+
+def dleger_peers(peers: Mapping[int, str]) -> str:
+    """Return RocketMQ's dLegerPeers: `n0-host:port;n1-host:port`, by replica id."""
+    return ";".join(f"n{replica_id}-{address}" for replica_id, address in sorted(peers.items()))
+
+
 def _replication(configuration: BrokerConfiguration) -> dict[str, str | int | bool]:
-    """Keys of a group with slaves. haListenPort is left out: pulls use the ordinary listener."""
+    """Keys of a group with slaves. haListenPort is left out: pulls and votes use the ordinary listener."""
+    elected = configuration.elected
+    if elected is not None:
+        preferred = elected.preferred_leader
+        return {
+            "enableDLegerCommitLog": True,
+            "dLegerGroup": configuration.broker_name,
+            "dLegerPeers": dleger_peers(elected.peers),
+            "dLegerSelfId": f"n{configuration.broker_id}",
+            **({} if preferred is None else {"preferredLeaderId": f"n{preferred}"}),
+            "slaveReadEnable": True,
+        }
     if configuration.total_replicas == 1:
         return {}
     return {
@@ -117,6 +157,11 @@ def _replication(configuration: BrokerConfiguration) -> dict[str, str | int | bo
         "inSyncReplicas": configuration.in_sync_replicas,
         "slaveReadEnable": True,
     }
+
+
+def _metering(configuration: BrokerConfiguration) -> dict[str, str | int | bool]:
+    interval_ms = configuration.metering_interval_ms
+    return {} if interval_ms == METERING_INTERVAL_MS else {"meteringIntervalMs": interval_ms}
 
 
 def render_plain_acl(accounts: Sequence[AclAccount]) -> str:

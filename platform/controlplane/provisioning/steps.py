@@ -37,6 +37,7 @@ from controlplane.provisioning.processes import (
     cluster_name_servers,
     cluster_process_names,
     cluster_replicas,
+    founding_peers,
     name_server_daemons,
     name_server_process_name,
     replica_daemons,
@@ -87,6 +88,8 @@ def allocate_ports(context: StepContext) -> None:
     for replica in cluster_replicas(cluster):
         running = statuses[replica_process_name(cluster, replica)].state in _ALIVE
         _ensure_port(context, Replica, replica, BROKER_PORTS, running=running)
+    if cluster.elects_leaders:
+        _note_founders(context)
 
 
 def render_configuration(context: StepContext) -> None:
@@ -98,12 +101,12 @@ def render_configuration(context: StepContext) -> None:
 
 def start_name_servers(context: StepContext) -> None:
     """Start the name servers, and wait until they accept connections."""
-    _start(context, name_server_daemons(context.cluster, context.driver))
+    daemons_start(context, name_server_daemons(context.cluster, context.driver))
 
 
 def start_brokers(context: StepContext) -> None:
     """Start the brokers, and wait until they accept connections."""
-    _start(context, replica_daemons(context.cluster, context.driver))
+    daemons_start(context, replica_daemons(context.cluster, context.driver))
 
 
 def wait_for_registration(context: StepContext) -> None:
@@ -132,6 +135,8 @@ def wait_for_replication(context: StepContext) -> None:
         master = next((status for status in statuses.values() if status is not None and status.role == "master"), None)
         if master is None:
             raise StepNotReady(f"The group {group} has no master yet.")
+        if cluster.elects_leaders:
+            _wait_until_leader_is_known(cluster, group, master.address)
         missing = sorted(set(statuses) - set(master.in_sync))
         if not missing:
             continue
@@ -243,7 +248,26 @@ def _ensure_port(
         locked.save(update_fields=["port", "updated_at"])
 
 
-def _start(context: StepContext, daemons: list[Daemon]) -> None:
+def _note_founders(context: StepContext) -> None:
+    """Write down who founds the groups that are being made: until that is done, a changed port restarts all of a group."""
+    groups = BrokerGroup.objects.filter(cluster=context.cluster)
+    if context.operation.type == OperationType.CLUSTER_GROW:
+        groups = groups.filter(name=context.operation.metadata["group"])
+    elif context.operation.type != OperationType.CLUSTER_CREATE:
+        return
+    for group in groups:
+        peers = founding_peers([replica for replica in cluster_replicas(context.cluster) if replica.group == group])
+        groups.filter(pk=group.pk).update(founding_peers=peers, updated_at=context.now)
+
+
+def _wait_until_leader_is_known(cluster: Cluster, group: str, address: str) -> None:
+    for name_server, master in replica_remoting.group_masters(cluster, group).items():
+        if master != address:
+            raise StepNotReady(f"The name server {name_server} does not know the leader of {group} yet.")
+
+
+def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:
+    """Start these daemons; raises StepNotReady until all of them accept connections."""
     for daemon in daemons:
         context.driver.process_start(daemon.process)
     _fail_if_crashing(context, daemons)

@@ -65,6 +65,10 @@ class Driver(Protocol):
         """Remove the cluster's directory with everything in it."""
         ...
 
+    def folder_remove(self, cluster_id: uuid.UUID, folder: str) -> None:
+        """Remove one folder below the cluster's directory with everything in it."""
+        ...
+
     def process_start(self, process: DaemonProcess) -> None:
         """Have the process run, and restarted whenever it ends. A running one with other settings is restarted."""
         ...

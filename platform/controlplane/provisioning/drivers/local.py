@@ -56,6 +56,12 @@ class LocalDriver:
         if path.exists():
             shutil.rmtree(path)
 
+    def folder_remove(self, cluster_id: uuid.UUID, folder: str) -> None:
+        _check_name(folder)
+        path = self.cluster_dir(cluster_id) / folder
+        if path.exists():
+            shutil.rmtree(path)
+
     def process_start(self, process: DaemonProcess) -> None:
         _check_name(process.name)
         path = self._program_path(process.name)

@@ -1,0 +1,129 @@
+"""REST: changes of groups that elect their leader (mode `dledger`). Each has a dry run that says what every step does and
+stops.
+"""
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.clusters.api_base import ClusterApi
+from controlplane.clusters.selectors import operation_get
+from controlplane.clusters.serializers import OperationSerializer
+from controlplane.common.api import accepted
+from controlplane.common.idempotency import idempotent
+from controlplane.failover.apis import DRY_RUN, is_dry_run
+from controlplane.failover.quorum_serializers import (
+    PreferSerializer,
+    QuorumPlanSerializer,
+    ReplaceSerializer,
+    ResizeSerializer,
+    TransferSerializer,
+)
+from controlplane.failover.quorum_services import (
+    Prefer,
+    QuorumChange,
+    Replace,
+    Resize,
+    Transfer,
+    quorum_change_start,
+    quorum_preview,
+)
+from controlplane.failover.selectors import group_get
+from controlplane.provisioning.drivers import get_driver
+
+_RESPONSES = {200: QuorumPlanSerializer, 202: OperationSerializer}
+
+
+class _QuorumChangeApi(ClusterApi):
+    def change(self, request: Request, group: str, change: QuorumChange) -> Response:
+        """Answer a dry run with the preview, anything else with the operation."""
+        found, driver = group_get(self.cluster, group), get_driver()
+        if is_dry_run(request):
+            plan = quorum_preview(cluster=self.cluster, group=found, change=change, driver=driver)
+            return Response(QuorumPlanSerializer(plan).data)
+        operation = quorum_change_start(
+            actor=self.actor, cluster=self.cluster, group=found, change=change, driver=driver
+        )
+        return accepted(dict(OperationSerializer(operation_get(self.actor, operation.pk)).data))
+
+
+class GroupTransferApi(_QuorumChangeApi):
+    """Transfer of the leadership."""
+
+    permissions: ClassVar = {"POST": "group.promote"}
+
+    @extend_schema(
+        operation_id="group_transfer",
+        parameters=[DRY_RUN],
+        request=TransferSerializer,
+        responses=_RESPONSES,
+        tags=["failover"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Hand the leadership to another voter, planned, without losing anything."""
+        form = TransferSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        return self.change(request, group, Transfer(form.validated_data.get("target")))
+
+
+class GroupPreferApi(_QuorumChangeApi):
+    """The preferred leader."""
+
+    permissions: ClassVar = {"POST": "group.promote"}
+
+    @extend_schema(
+        operation_id="group_prefer",
+        parameters=[DRY_RUN],
+        request=PreferSerializer,
+        responses=_RESPONSES,
+        tags=["failover"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Say which voter shall lead whenever it is level."""
+        form = PreferSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        return self.change(request, group, Prefer(form.validated_data["replica"]))
+
+
+class GroupReplaceApi(_QuorumChangeApi):
+    """Replacement of a replica."""
+
+    permissions: ClassVar = {"POST": "cluster.grow"}
+
+    @extend_schema(
+        operation_id="group_replace",
+        parameters=[DRY_RUN],
+        request=ReplaceSerializer,
+        responses=_RESPONSES,
+        tags=["failover"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Put an empty replica in the place of a dead one: it observes, catches up, becomes a voter, and the dead one goes."""
+        form = ReplaceSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        return self.change(request, group, Replace(form.validated_data["replica"]))
+
+
+class GroupResizeApi(_QuorumChangeApi):
+    """The number of replicas."""
+
+    permissions: ClassVar = {"POST": "cluster.grow"}
+
+    @extend_schema(
+        operation_id="group_resize",
+        parameters=[DRY_RUN],
+        request=ResizeSerializer,
+        responses=_RESPONSES,
+        tags=["failover"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Grow the group from 3 to 5 replicas, or shrink it from 5 to 3, one voter at a time."""
+        form = ResizeSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        return self.change(request, group, Resize(**form.validated_data))

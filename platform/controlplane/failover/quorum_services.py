@@ -1,0 +1,152 @@
+"""Writes: changes of groups that elect their leader. A request is planned on a fresh look at every replica, then becomes an
+operation; the workers do the rest (quorum_steps.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
+from controlplane.clusters.operations import operation_start
+from controlplane.clusters.remoting import require_running
+from controlplane.common.audit import audit_event_record
+from controlplane.failover.errors import NotPossible
+from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.quorum_plan import (
+    ChangeKind,
+    QuorumPlan,
+    plan_prefer,
+    plan_replace,
+    plan_resize,
+    plan_transfer,
+)
+from controlplane.failover.sampling import group_sample
+from controlplane.failover.timeline import timeline_add
+from controlplane.failover.verdict import GroupView
+from controlplane.provisioning.drivers.base import Driver
+from controlplane.tenants.rules import actor_require
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Hand the leadership over; to the best of the others when `target` is None."""
+
+    target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefer:
+    """Whom the group wants as its leader; None for nobody in particular."""
+
+    replica_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Put an empty replica in the place of this one."""
+
+    replica_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Have so many replicas; `remove` names those that go when it shrinks."""
+
+    replicas: int
+    remove: Sequence[int] | None = None
+
+
+QuorumChange = Transfer | Prefer | Replace | Resize
+
+
+def change_permission(change: QuorumChange) -> str:
+    """Return the permission that a change needs."""
+    return "group.promote" if isinstance(change, (Transfer, Prefer)) else "cluster.grow"
+
+
+def quorum_preview(*, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver) -> QuorumPlan:
+    """Look at every replica now, and say what the change would do. Raises Conflict unless the cluster is running."""
+    require_running(cluster)
+    view = group_sample(cluster, group.name, driver)
+    return _plan(view or GroupView(name=group.name, in_sync_replicas=1, replicas=(), elects=True), group, change)
+
+
+def quorum_change_start(
+    *, actor: Actor, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver
+) -> Operation:
+    """Start the operation that changes the group.
+
+    Raises NotPossible with the causes, Conflict when the cluster isn't running or another operation on it is in progress:
+    of two requests at once, one wins.
+    """
+    actor_require(actor, change_permission(change), cluster.tenant)
+    plan = quorum_preview(cluster=cluster, group=group, change=change, driver=driver)
+    if plan.problems:
+        raise NotPossible(" ".join(plan.problems))
+    with transaction.atomic():
+        operation = operation_start(
+            actor=actor,
+            cluster=cluster,
+            operation_type=OperationType(f"group.{plan.kind}"),
+            resource=f"{cluster.path}groups/{group.name}/",
+            metadata={
+                "group": group.name,
+                "target": plan.target,
+                "adding": list(plan.adding),
+                "removing": list(plan.removing),
+            },
+        )
+        for replica_id in plan.adding:
+            Replica.objects.get_or_create(
+                group=group,
+                broker_id=replica_id,
+                defaults={"broker_role": "", "host": settings.HIGHWATER_ADVERTISED_HOST},
+            )
+        if plan.adding:
+            used = max(group.replica_ids_used, max(plan.adding) + 1)
+            BrokerGroup.objects.filter(pk=group.pk).update(replica_ids_used=used, updated_at=timezone.now())
+        if plan.kind == ChangeKind.TRANSFER and plan.target is not None:
+            _transfer_row(actor, cluster, plan, operation)
+        audit_event_record(
+            actor=actor,
+            action=str(operation.type),
+            resource=operation.resource,
+            tenant_id=cluster.tenant_id,
+            details={"target": plan.target, "adding": list(plan.adding), "removing": list(plan.removing)},
+        )
+    return operation
+
+
+def _plan(view: GroupView, group: BrokerGroup, change: QuorumChange) -> QuorumPlan:
+    now = timezone.now()
+    next_id = max([group.replica_ids_used, *(replica.replica_id + 1 for replica in view.replicas)])
+    match change:
+        case Transfer(target):
+            return plan_transfer(view, target, now)
+        case Prefer(replica_id):
+            return plan_prefer(view, replica_id, now)
+        case Replace(replica_id):
+            return plan_replace(view, replica_id, next_id, now)
+        case Resize(replicas, remove):
+            return plan_resize(view, replicas, next_id, now, remove)
+
+
+def _transfer_row(actor: Actor, cluster: Cluster, plan: QuorumPlan, operation: Operation) -> None:
+    failover = Failover.objects.create(
+        operation=operation,
+        cluster=cluster,
+        group_name=plan.group,
+        kind=FailoverKind.TRANSFER,
+        requested_by=actor_label(actor),
+        candidate_id=plan.target,
+        old_master_id=plan.leader_id,
+        bytes_at_risk=0,
+        messages_at_risk=0,
+        lossless=True,
+        lossless_because="the leader hands its role over only to a voter that holds all that it holds.",
+    )
+    timeline_add(failover, "requested", f"By {actor_label(actor)}: the leadership to replica {plan.target}.")

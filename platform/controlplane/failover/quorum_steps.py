@@ -1,0 +1,298 @@
+"""What each step of a change of a group that elects its leader does. Every step may run twice, or from two workers, or again
+after its worker was killed anywhere in it.
+
+The group's log decides who counts and who leads; a step asks the leader for one thing, unless that is so already, and looks
+until a majority has confirmed it. Nothing here is remembered but replica ids.
+"""
+
+import time
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.clusters import replica_remoting
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
+from controlplane.failover.elections import epoch_record_time
+from controlplane.failover.models import Failover
+from controlplane.failover.quorum_plan import successor
+from controlplane.failover.quorum_verdict import Electorate, electorate_of
+from controlplane.failover.sampling import group_sample
+from controlplane.failover.steps import failover_verify
+from controlplane.failover.timeline import timeline_add
+from controlplane.failover.verdict import GroupView, ReplicaView
+from controlplane.provisioning.errors import StepFailed, StepNotReady
+from controlplane.provisioning.models import PortLease
+from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
+from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
+from mqwire.bodies import ReplicaStatus
+
+# A leader gives a transfer up after 1.5 s and goes on; an election of somebody else takes three at most.
+_TRANSFER_S = 6.0
+_POLL_S = 0.02
+_MEBIBYTE = 1024 * 1024
+_TRY_AGAIN = "Look at the group's replicas, and ask again."
+
+
+def quorum_look(context: StepContext) -> None:
+    """Wait for a leader that takes sends: only it can change anything."""
+    view, leader, electorate = _look(context)
+    target = context.operation.metadata["target"]
+    failover = Failover.objects.filter(operation=context.operation).first()
+    if failover is None or leader.replica_id == target:
+        return
+    replica = view.replica(target)
+    if replica is None or target not in electorate.voters:
+        raise StepFailed(f"Replica {target} is no voter any more.", hint=_TRY_AGAIN)
+    behind = "nobody knows how far" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes"
+    timeline_add(
+        failover,
+        "preflight",
+        f"Replica {leader.replica_id} leads in epoch {leader.epoch}, its log ends at {leader.end_offset};"
+        f" replica {target} is behind by {behind}.",
+    )
+
+
+def quorum_transfer(context: StepContext) -> None:
+    """Have the leader hand its role to the target. It waits within itself: each moment of it is outage."""
+    failover = Failover.objects.select_related("cluster__tenant", "operation").get(operation=context.operation)
+    view, leader, _ = _look(context, sends=False)
+    target = failover.candidate_id
+    if leader.replica_id != target:
+        now = timezone.now()
+        Failover.objects.filter(pk=failover.pk, writes_stopped_at=None).update(writes_stopped_at=now, updated_at=now)
+        try:
+            elected = _hand_over(context, view, leader, target, failover)
+        except StepNotReady:
+            Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=None)
+            raise
+        epoch, expected = elected.epoch, leader.epoch
+    else:  # the worker that asked was killed; or it came so by itself
+        epoch, expected = leader.epoch or 0, failover.expected_epoch
+    _look(context, sends=False)  # writes the new leader into the group's row, while this operation explains it
+    Failover.objects.filter(pk=failover.pk).update(
+        expected_epoch=expected, new_epoch=epoch, fence="none", updated_at=timezone.now()
+    )
+    _tell_elected(context, failover, target, epoch)
+
+
+def quorum_step_aside(context: StepContext) -> None:
+    """If the leader is to go, have it hand its role to a voter that stays."""
+    view, leader, electorate = _look(context)
+    removing = context.operation.metadata["removing"]
+    if leader.replica_id not in removing:
+        return
+    target = successor(view, electorate, removing)
+    if target is None:
+        raise StepNotReady("No voter that stays is level with the leader yet.", delay_s=1.0)
+    Operation.objects.filter(pk=context.operation.pk).update(
+        metadata={**context.operation.metadata, "target": target}, updated_at=timezone.now()
+    )
+    _hand_over(context, view, leader, target, None)
+    _look(context, sends=False)
+
+
+def quorum_prefer(context: StepContext) -> None:
+    """Write into the log whom the group wants as its leader."""
+    wanted = context.operation.metadata["target"]
+    _, leader, electorate = _look(context)
+    if electorate.preferred_leader != wanted:
+        _change(context, leader, "prefer", wanted)
+        raise StepNotReady("A majority has not confirmed it yet.", delay_s=0.2)
+    _confirmed(electorate)
+    BrokerGroup.objects.filter(cluster=context.cluster, name=_group(context)).update(
+        preferred_leader=wanted, updated_at=timezone.now()
+    )
+
+
+def quorum_start_added(context: StepContext) -> None:
+    """Start the new replicas, and wait until they accept connections. The others are left alone."""
+    adding = _rows(context, "adding")
+    daemons_start(
+        context, [daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row in adding]
+    )
+
+
+def quorum_observe(context: StepContext) -> None:
+    """Tell the leader of the new replicas, and wait until each pulls."""
+    view, leader, electorate = _look(context)
+    for row in _rows(context, "adding"):
+        if row.broker_id in electorate.voters:
+            continue
+        replica = view.replica(row.broker_id)
+        if replica is None or replica.in_sync is None:
+            _change(context, leader, "addObserver", row.broker_id, row.address)
+            raise StepNotReady(f"Replica {row.broker_id} does not pull from the leader yet.")
+
+
+def quorum_catch_up(context: StepContext) -> None:
+    """Wait until the new replicas hold what the leader holds."""
+    view, _, electorate = _look(context)
+    for row in _rows(context, "adding"):
+        replica = view.replica(row.broker_id)
+        if row.broker_id in electorate.voters or (replica is not None and replica.in_sync):
+            continue
+        behind = None if replica is None else replica.gap_bytes
+        words = "It does not pull just now." if behind is None else f"It is {behind / _MEBIBYTE:.1f} MiB behind."
+        raise StepNotReady(f"Replica {row.broker_id} has not caught up yet. {words}", delay_s=1.0)
+
+
+def quorum_promote_added(context: StepContext) -> None:
+    """Make the new replicas voters, one after the other: each change waits for the one before it."""
+    _, leader, electorate = _look(context)
+    _confirmed(electorate)
+    for row in _rows(context, "adding"):
+        if row.broker_id not in electorate.voters:
+            _change(context, leader, "addVoter", row.broker_id)
+            raise StepNotReady(f"A majority has not confirmed replica {row.broker_id} as a voter yet.", delay_s=0.2)
+
+
+def quorum_remove(context: StepContext) -> None:
+    """Take the votes of those that go, one after the other."""
+    view, leader, electorate = _look(context)
+    _confirmed(electorate)
+    for replica_id in context.operation.metadata["removing"]:
+        if replica_id not in electorate.voters:
+            continue
+        if replica_id == leader.replica_id:
+            target = successor(view, electorate, context.operation.metadata["removing"])
+            if target is None:
+                raise StepNotReady(f"Replica {replica_id} leads, and no voter that stays is level yet.", delay_s=1.0)
+            _hand_over(context, view, leader, target, None)
+            raise StepNotReady(f"Replica {target} leads now.", delay_s=0.2)
+        _change(context, leader, "removeVoter", replica_id)
+        raise StepNotReady(f"A majority has not confirmed that replica {replica_id} counts no more.", delay_s=0.2)
+
+
+def quorum_forget(context: StepContext) -> None:
+    """Stop those that count no more, and free their ports, their rows and their room."""
+    cluster = context.cluster
+    for row in _rows(context, "removing"):
+        with transaction.atomic():
+            Cluster.objects.select_for_update().get(
+                pk=cluster.pk
+            )  # the health sampling starts processes under this lock
+            Replica.objects.filter(pk=row.pk).update(fenced=True, updated_at=context.now)
+        context.driver.process_remove(replica_process_name(cluster, row))
+        context.driver.folder_remove(cluster.id, f"{row.group.name}-{row.broker_id}")
+        with transaction.atomic():
+            PortLease.objects.filter(holder=row.pk).delete()
+            BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=row.broker_id).update(preferred_leader=None)
+            Replica.objects.filter(pk=row.pk).delete()
+
+
+def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, ReplicaView, Electorate]:
+    """Ask every replica; return the group, its leader and who counts. Raises StepNotReady without a leader, and, with
+    `sends`, while that one can confirm nothing.
+    """
+    name = _group(context)
+    view = group_sample(context.cluster, name, context.driver)
+    if view is None:
+        raise StepFailed(f"The broker group {name} is gone.")
+    leader = view.master
+    if leader is None:
+        raise StepNotReady(f"No replica of {name} leads just now.")
+    if sends and leader.accepts_sends is False:
+        raise StepNotReady(f"Replica {leader.replica_id} leads, but can confirm nothing: {leader.refusal}.")
+    return view, leader, electorate_of(view)
+
+
+def _hand_over(
+    context: StepContext, view: GroupView, leader: ReplicaView, target: int, failover: Failover | None
+) -> ReplicaStatus:
+    """Ask for the transfer, and look closely until the target leads; raises StepNotReady when the leader goes on."""
+    addresses = {row.broker_id: row.address for row in _replicas(context)}
+    answer = replica_remoting.replica_transfer(
+        context.cluster, addresses[leader.replica_id], group=view.name, target=target
+    )
+    if answer.status is None:
+        raise StepNotReady(f"Replica {leader.replica_id} did not hand its role over: {answer.error}")
+    if failover is not None:
+        timeline_add(
+            failover, "sends_held", f"Replica {leader.replica_id} takes no sends until replica {target} leads."
+        )
+    deadline = time.monotonic() + _TRANSFER_S
+    asked = [addresses[replica_id] for replica_id in (leader.replica_id, target)]
+    while time.monotonic() < deadline:
+        answers = replica_remoting.replica_statuses(context.cluster, asked)
+        status = answers[addresses[target]].status
+        if status is not None and status.role == "master" and status.epoch > (leader.epoch or 0):
+            return status
+        old = answers[addresses[leader.replica_id]].status
+        gone_on = old is not None and old.role == "master" and old.quorum is not None
+        if gone_on and old is not None and old.quorum is not None and old.quorum.transferring_to is None:
+            raise StepNotReady(f"Replica {target} did not take over in time: replica {leader.replica_id} goes on.")
+        time.sleep(_POLL_S)
+    raise StepNotReady(f"Replica {target} does not lead yet.")
+
+
+def _change(
+    context: StepContext, leader: ReplicaView, change: str, replica_id: int | None, address: str | None = None
+) -> None:
+    """Ask the leader for one change; raises StepNotReady with its words when it refuses."""
+    addresses = {row.broker_id: row.address for row in _replicas(context)}
+    answer = replica_remoting.replica_members(
+        context.cluster,
+        addresses[leader.replica_id],
+        group=_group(context),
+        change=change,
+        replica_id=replica_id,
+        replica_address=address,
+    )
+    if answer.status is None:
+        raise StepNotReady(f"Replica {leader.replica_id} answered: {answer.error}")
+
+
+def _confirmed(electorate: Electorate) -> None:
+    if electorate.change_pending:
+        raise StepNotReady("A majority has not confirmed the last change of the voters yet.", delay_s=0.2)
+
+
+def _tell_elected(context: StepContext, failover: Failover, target: int, epoch: int) -> None:
+    row = next(row for row in _replicas(context) if row.broker_id == target)
+    status = replica_remoting.replica_statuses(context.cluster, [row.address])[row.address].status
+    record = (
+        None if status is None or status.epoch != epoch else epoch_record_time(context.cluster, row.address, status)
+    )
+    told = "" if record is None else f", whose record it wrote at {record:%H:%M:%S.%f}"[:-3] + " UTC by its clock"
+    timeline_add(failover, "elected", f"Replica {target} leads in epoch {epoch}{told}.")
+
+
+def _group(context: StepContext) -> str:
+    return str(context.operation.metadata["group"])
+
+
+def _replicas(context: StepContext) -> list[Replica]:
+    return [
+        replica
+        for replica in cluster_replicas(context.cluster)
+        if replica.group.name == _group(context) and replica.port is not None
+    ]
+
+
+def _rows(context: StepContext, which: str) -> list[Replica]:
+    """The rows of those that are added or removed; who is gone already is left out."""
+    wanted = context.operation.metadata[which]
+    rows = [replica for replica in cluster_replicas(context.cluster) if replica.group.name == _group(context)]
+    return [replica for replica in rows if replica.broker_id in wanted]
+
+
+STEPS: dict[str, Step] = {
+    **{
+        step.__name__: step
+        for step in (
+            quorum_look,
+            quorum_transfer,
+            quorum_step_aside,
+            quorum_prefer,
+            quorum_start_added,
+            quorum_observe,
+            quorum_catch_up,
+            quorum_promote_added,
+            quorum_remove,
+            quorum_forget,
+        )
+    },
+    # The same work, at another place of a workflow.
+    "quorum_verify": failover_verify,
+    "render_configuration_again": render_configuration,
+}

@@ -1,0 +1,189 @@
+"""The detector's word on a group that elects its leader: who leads, who counts, who is away, and what that means. Pure.
+
+Nothing is to be done by anybody: the group decides, so that there are no candidates and no cleanness. What a majority of
+the voters holds is confirmed, and stays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict
+
+# An election takes a second or three: only one that takes longer is worth its reasons.
+_LONG_ELECTION = timedelta(seconds=10)
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Electorate:
+    """Who counts, as far as anybody has told: by the leader, else by whoever is in the highest epoch.
+
+    `voters` is empty when nobody ever told; `told_now` is False when the only word is older than the last sample.
+    """
+
+    voters: tuple[int, ...] = ()
+    observers: tuple[int, ...] = ()
+    preferred_leader: int | None = None
+    change_pending: bool = False
+    transferring_to: int | None = None
+    told_now: bool = False
+
+    @property
+    def majority(self) -> int:
+        """How many voters decide."""
+        return len(self.voters) // 2 + 1
+
+
+def electorate_of(group: GroupView) -> Electorate:
+    """Return who counts in the group."""
+    told = [replica for replica in group.replicas if replica.quorum is not None]
+    if not told:
+        return Electorate()
+    master = group.master
+    best = master or max(told, key=lambda replica: (replica.answers, replica.epoch or 0))
+    if best.quorum is None:
+        return Electorate()
+    quorum = best.quorum
+    rows = {replica.replica_id for replica in group.replicas}
+    return Electorate(
+        voters=tuple(sorted(quorum.voters)),
+        # Leaders remember for good whom they ever saw: only those that still exist are shown.
+        observers=tuple(sorted(rows.difference(quorum.voters))),
+        preferred_leader=quorum.preferred_leader,
+        change_pending=quorum.change_pending,
+        transferring_to=quorum.transferring_to,
+        told_now=best.answers,
+    )
+
+
+def judge_elected(group: GroupView, now: datetime) -> Verdict:
+    """Return the verdict on one group that elects its leader."""
+    samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
+    if not samples or now - max(samples) > STALE_AFTER:
+        return Verdict(GroupState.UNKNOWN, (f"Nobody has looked at {group.name} lately.",))
+    electorate = electorate_of(group)
+    if not electorate.voters:
+        return Verdict(
+            GroupState.NO_MASTER, (f"No replica of {group.name} has answered yet: nobody knows who counts.",)
+        )
+    silent = [replica_id for replica_id in electorate.voters if not _answers(group, replica_id)]
+    leader = group.master
+    if leader is not None and leader.accepts_sends is not False:
+        return _writable(group, leader, electorate, silent)
+    return _refusing(group, leader, electorate, silent, now)
+
+
+def _writable(group: GroupView, leader: ReplicaView, electorate: Electorate, silent: Sequence[int]) -> Verdict:
+    voters = electorate.voters
+    sentences = []
+    if silent:
+        spare = len(voters) - len(silent) - electorate.majority
+        left = "one more lost, and writes are refused" if spare <= 0 else f"{spare} more may be lost"
+        sentences.append(f"{len(silent)} of {len(voters)} replicas unreachable: writes and reads go on; {left}.")
+    sentences += _about_replicas(group, leader, electorate)
+    # An observer that catches up, or a change that is being confirmed, is on its way, not wrong.
+    troubled = bool(silent) or any(
+        replica is not leader and replica.replica_id in voters and (not replica.answers or replica.in_sync is False)
+        for replica in group.replicas
+    )
+    if not troubled:
+        level = f"{_count(len(voters) - 1)} other voter{'s' if len(voters) > 2 else ''}"
+        sentences.insert(
+            0, f"{group.name}: replica {leader.replica_id} leads in epoch {leader.epoch}; the {level} are level."
+        )
+    state = GroupState.DEGRADED if troubled else GroupState.HEALTHY
+    return Verdict(state, tuple(sentences), leader.replica_id)
+
+
+def _refusing(
+    group: GroupView, leader: ReplicaView | None, electorate: Electorate, silent: Sequence[int], now: datetime
+) -> Verdict:
+    """No send is taken: no leader, or one that is cut off from the others."""
+    voters = electorate.voters
+    readable = [replica.replica_id for replica in group.replicas if replica.answers]
+    reads = f"reads go on from {_names(readable)}" if readable else "nothing can be read either"
+    answering = len(voters) - len(silent)
+    since = group.led_at if leader is None else None
+    sentences = []
+    if answering < electorate.majority:
+        sentences.append(f"{len(silent)} of {len(voters)} replicas unreachable: writes refused, {reads}.")
+        sentences.append(
+            f"They go on when {electorate.majority} of the {len(voters)} reach each other; nobody has to do anything."
+            " Nothing that was acknowledged is lost while a majority's disks exist."
+        )
+    elif leader is None:
+        told = "" if since is None else f"; one last led at {since:%H:%M:%S} UTC"
+        sentences.append(f"No replica of {group.name} leads: an election is under way{told}. Writes refused, {reads}.")
+        if since is not None and now - since > _LONG_ELECTION:
+            sentences.append(
+                f"{answering} of {len(voters)} voters answer here, but they may not reach each other: that is longer than"
+                " an election takes."
+            )
+    elif leader.quorum is not None and leader.quorum.transferring_to is not None:
+        sentences.append(
+            f"Replica {leader.replica_id} of {group.name} hands the leadership to replica"
+            f" {leader.quorum.transferring_to}: sends are refused for a moment, {reads}."
+        )
+    else:
+        sentences.append(
+            f"Replica {leader.replica_id} leads {group.name}, but refuses sends, {reads}:"
+            f" {leader.refusal or 'it does not say why'}."
+        )
+    sentences += _about_replicas(group, leader, electorate)
+    state = GroupState.DEGRADED if leader is not None and not silent else GroupState.NO_MASTER
+    return Verdict(
+        state, tuple(sentences), None if leader is None else leader.replica_id, None if leader is not None else since
+    )
+
+
+def _about_replicas(group: GroupView, leader: ReplicaView | None, electorate: Electorate) -> list[str]:
+    sentences = []
+    for replica in group.replicas:
+        if replica is leader:
+            continue
+        name = f"Replica {replica.replica_id}"
+        if not replica.answers:
+            since = f" since {replica.unreachable_since:%H:%M:%S} UTC" if replica.unreachable_since else ""
+            sentences.append(f"{name} has not answered{since}.")
+            continue
+        quorum = replica.quorum
+        if replica.leads:
+            sentences.append(
+                f"{name} still calls itself leader of epoch {replica.epoch}: it confirms nothing, and steps down."
+            )
+        elif quorum is not None and quorum.not_electable_because:
+            sentences.append(f"{name} neither votes nor leads: {quorum.not_electable_because}.")
+        elif leader is not None and replica.replica_id in electorate.observers:
+            sentences.append(f"{name} is an observer, and does not count: {_behind(replica)}.")
+        elif leader is not None and replica.in_sync is False:
+            sentences.append(f"{name} is {_behind(replica)}.")
+        elif leader is not None and replica.in_sync is None:
+            sentences.append(f"{name} answers, but does not pull from the leader.")
+    if electorate.change_pending:
+        sentences.append("A change of the voters is not confirmed by a majority yet.")
+    return sentences
+
+
+def _behind(replica: ReplicaView) -> str:
+    if replica.gap_bytes is None:
+        return "behind by nobody knows how much"
+    if replica.gap_bytes == 0:
+        return "level"
+    size = f"{replica.gap_bytes} bytes" if replica.gap_bytes < _MEBIBYTE else f"{replica.gap_bytes / _MEBIBYTE:.1f} MiB"
+    messages = "" if replica.gap_messages is None else f" and {replica.gap_messages} messages"
+    return f"{size}{messages} behind"
+
+
+def _answers(group: GroupView, replica_id: int) -> bool:
+    replica = group.replica(replica_id)
+    return replica is not None and replica.answers
+
+
+def _count(number: int) -> str:
+    return {1: "one", 2: "two", 3: "three", 4: "four"}.get(number, str(number))
+
+
+def _names(replica_ids: Sequence[int]) -> str:
+    noun = "replica" if len(replica_ids) == 1 else "replicas"
+    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"

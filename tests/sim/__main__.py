@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
+from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.seeds import MODES, run_seed
 from tests.sim.world import FLUSHES, Outcome
 
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="./dev sim", description="Simulates broker groups under faults, seed by seed."
     )
-    parser.add_argument("--mode", choices=MODES, default="sync")
+    parser.add_argument("--mode", choices=MODES, help="(sync; with --planted-bugs those of all modes)")
     parser.add_argument("--flush", choices=FLUSHES, default="sync", help="flushDiskType")
     parser.add_argument("--seeds", type=int, help="how many (100)")
     parser.add_argument("--first-seed", type=int, default=1)
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)  # the trace tells it all
     if options.planted_bugs:
-        return find_planted_bugs(options.first_seed, options.seeds or 200)
+        return find_planted_bugs(options.mode, options.first_seed, options.seeds or 200)
     return campaign(
         options.mode,
         options.flush,
@@ -46,10 +47,12 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
-def find_planted_bugs(first_seed: int, seeds: int) -> int:
+def find_planted_bugs(mode: str | None, first_seed: int, seeds: int) -> int:
     """Every one but the survivors must be found; the exit status is how many turned out otherwise."""
     missed = 0
-    for bug in (*BUGS, *SURVIVORS):
+    for bug in (*BUGS, *SURVIVORS, *QUORUM_BUGS):
+        if mode not in (None, bug.mode):
+            continue
         began_s = time.monotonic()
         found = find(bug, first_seed, seeds)
         is_survivor = bug in SURVIVORS

@@ -62,7 +62,12 @@ class Operator:
     def stop(self, machine: QuorumMachine) -> None:
         """Stop a process as `shutdown` does: a leader resigns first."""
         self._ask(machine, Change("resign", None))
-        self._loop.after(_STOP_S, machine.kill)
+
+        def kill() -> None:
+            if not self._world.faults.stopped:
+                machine.kill()
+
+        self._loop.after(_STOP_S, kill)
 
     def _leader(self) -> QuorumMachine | None:
         leaders = [machine for machine in self._world.machines if machine.process and machine.process.replica.leads]

@@ -68,19 +68,18 @@ class QuorumProcess(BrokerProcess):
         """Tell the broker of its role, and the others what is to be said."""
         if outcome.why is not None:
             self.loop.note(f"{self.name} stops leading: {outcome.why}")
-        for replica_id, request in outcome.messages:
-            self._say(replica_id, request)
         if outcome.role_changed:
             self.role_changed()
         elif outcome.leader_changed:
             self.leader_changed()
+        for replica_id, request in outcome.messages:
+            self._say(replica_id, request)
 
     def _say(self, replica_id: int, request: Request) -> None:
         if isinstance(request, VoteRequest) and not request.pre:
             self.history.voted(self.name, request.epoch, self.settings.replica_id)
-        address = self.settings.peers.get(replica_id)
-        if address is None or address == self.name:
-            return
+        address = self.replica.address_of(replica_id)
+        assert address is not None, "all are configured"
 
         def answered(answer: Any) -> None:
             if answer is not None and not self.follower.cutting:

@@ -9,8 +9,10 @@ from tests.sim.world import Outcome
 MODES = (*world.MODES, "dledger")
 
 
-def run_seed(mode: str, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
-    """One run, judged; the seed says how many replicas there are unless `replicas` does."""
+def run_seed(
+    mode: str, flush: str, seed: int, *, replicas: int | None = None, decrees: bool = True, show: bool = False
+) -> Outcome:
+    """One run, judged; the seed says how many replicas there are unless `replicas` does. A quorum takes no decrees anyway."""
     if mode == "dledger":
         return run_quorum_seed(flush, seed, replicas=replicas, show=show)
-    return world.run_seed(mode, flush, seed, replicas=replicas, show=show)
+    return world.run_seed(mode, flush, seed, replicas=replicas, decrees=decrees, show=show)

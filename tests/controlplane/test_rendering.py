@@ -74,6 +74,12 @@ def test_broker_conf_names_everything_that_a_broker_needs() -> None:
     }
 
 
+def test_broker_conf_names_the_metering_interval_only_where_it_is_another_one() -> None:
+    assert "meteringIntervalMs" not in properties(render_broker_conf(configuration()))
+    assert properties(render_broker_conf(configuration(metering_interval_ms=5000)))["meteringIntervalMs"] == "5000"
+    assert brokerd.config.BrokerConfig().metering_interval_ms == configuration().metering_interval_ms
+
+
 def test_broker_conf_of_a_group_with_slaves_says_how_many_hold_a_message() -> None:
     found = properties(
         render_broker_conf(configuration(broker_role="SYNC_MASTER", total_replicas=3, in_sync_replicas=2))

@@ -425,13 +425,15 @@ class Replica:
 
     def next_pull(self, *, max_bytes: int, max_wait_ms: int) -> ReplicaPull:
         """What to ask the leader next; the report in it is what is true now."""
+        damaged_from = self._store.damaged_from
+        end_offset = self._store.end_offset if damaged_from is None else damaged_from  # what lies behind is not held
         return ReplicaPull(
             group=self._settings.group,
             replica_id=self._settings.replica_id,
             leader_epoch=self.epoch,
-            end_offset=self._store.end_offset,
-            last_epoch=self._epochs.last_epoch,
-            durable_offset=self._store.durable_offset,
+            end_offset=end_offset,
+            last_epoch=self._epochs.last_epoch if damaged_from is None else self._epochs.epoch_at(end_offset - 1),
+            durable_offset=min(self._store.durable_offset, end_offset),
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
         )
@@ -490,10 +492,15 @@ class Replica:
         self._save()
         empty()
 
-    def cut(self, to_offset: int, truncate: Callable[[int], None]) -> None:
-        """Cut the log; `truncate` makes the store's end `to_offset`, durably."""
+    def cut(self, to_offset: int, truncate: Callable[[int], None], *, confirmed: bool = False) -> None:
+        """Cut the log; `truncate` makes the store's end `to_offset`, durably.
+
+        `confirmed`: what is cut had been confirmed, and is damaged. The replica has no voice until it is level again.
+        """
         if self.leads:
             raise RoleRefused("a leader's log is never cut")
+        if confirmed:
+            self._save(joined=False)
         truncate(to_offset)
         self._epochs.truncate(to_offset)
         self._members.truncate(to_offset)

@@ -213,7 +213,9 @@ class FollowerService:
             header = reply.header(ReplicaPullResponseHeader)
             if header.answer != "fenced" and replica.elections is not None:
                 replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
-            if header.answer == "bytes":
+            if header.answer != "fenced" and broker.store.damaged_from is not None and replica.elections is not None:
+                await self._repair(header, broker.store.damaged_from)
+            elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)
                 self._failures = self._hints = 0
                 if not leads:  # before that it may be anyone, with tables of any age
@@ -295,6 +297,17 @@ class FollowerService:
         replica.cut(to_offset, lambda offset: _truncate(broker.store, offset))
         return name
 
+    async def _repair(self, header: ReplicaPullResponseHeader, damaged_from: int) -> None:
+        """Drop the damaged end of the log, now that a leader is there who has it, and fetch it again."""
+        broker = self._broker
+        async with broker.store_gate.alone():
+            self._check_epoch(header)
+            logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
+            await trio.to_thread.run_sync(
+                lambda: broker.replica.cut(damaged_from, lambda _: _cut_damaged(broker.store), confirmed=True)
+            )
+        broker.log_was_cut()
+
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:
         """The leader's retention has deleted what this log lacks: forget it, and fetch all that the leader still has."""
         broker = self._broker
@@ -346,6 +359,12 @@ class FollowerService:
             if MASTER_ID in members:
                 return members[MASTER_ID]
         return None
+
+
+def _cut_damaged(store: MessageStore) -> None:
+    report = store.cut_damaged()
+    if report.damage:
+        raise ValueError(f"the log is still damaged, from {report.damage[0].begin_offset} on")
 
 
 def _truncate(store: MessageStore, offset: int) -> None:

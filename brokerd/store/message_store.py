@@ -73,6 +73,7 @@ class MessageStore:
         self._raw_appender = RawAppender(config, self._log, self._queues, self._status)
         self._reader = MessageReader(config, self._log, self._queues)
         self._disk_full = False
+        self._damaged_from: int | None = None
         self._next_space_check_ms = 0
 
     # -- opening and closing
@@ -121,6 +122,7 @@ class MessageStore:
         )
         self._reader.trusted_from = report.scanned_from
         self._reader.damaged = bool(report.damage)
+        self._damaged_from = report.damage[0].begin_offset if report.damage else None
         self._reader.record_crc_from = self._checkpoint.record_crc_from
         if report.damage:
             first = report.damage[0]
@@ -428,6 +430,30 @@ class MessageStore:
         self._release()
         report = self.open()
         self.confirm_offset = None if confirm_offset is None else min(confirm_offset, end_offset)
+        return report
+
+    @property
+    def damaged_from(self) -> int | None:
+        """The first byte that recovery found damaged; None when the log is sound as far as it was read."""
+        return self._damaged_from
+
+    def cut_damaged(self) -> RecoveryReport:
+        """Make the first damaged byte the log's end, durably, so that it can be fetched again from another replica.
+
+        Blocks, reopens the store for writing, and is safe to be killed anywhere. Raises ValueError and what open() raises.
+        """
+        begin_offset = self._damaged_from
+        if begin_offset is None:
+            raise ValueError("the log is not damaged")
+        record_crc_from = self._checkpoint.record_crc_from
+        # Without a checkpoint recovery calls nothing damage: else it would miss what the old one calls durable.
+        self._disk.unlink(self._config.path("checkpoint"))
+        self._disk.sync_directory(self._config.root_dir)
+        self._log.cut(begin_offset)
+        self._release()
+        report = self.open()
+        self._checkpoint.record_crc_from = self._reader.record_crc_from = min(record_crc_from, begin_offset)
+        self.flush_consume_queues()
         return report
 
     def queues_without_messages(self) -> list[tuple[str, int, int]]:

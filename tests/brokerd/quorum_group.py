@@ -22,7 +22,7 @@ from brokerd.replica.voters import Members
 from brokerd.store import MessageStore
 from mqwire.message import pack_host
 from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, ROOT, message, open_store
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, message, new_store, open_store
 
 FIRST_MS = 1_700_000_000_000
 STORE_HOST = pack_host("192.0.2.1", 10911)
@@ -60,8 +60,10 @@ class Node:
         )
         self.open()
 
-    def open(self) -> None:
-        self.store: MessageStore = open_store(self.disk)
+    def open(self, *, damaged: bool = False) -> None:
+        self.store: MessageStore = new_store(self.disk)
+        report = self.store.open()
+        assert bool(report.damage) is damaged, report
         self.replica = Replica(self.settings, self.store, EpochFile(self.disk, ROOT), Random(self.id))
         self.replica.start(self.now_s, FIRST_MS)
         self.store.confirm_offset = self.replica.confirm_offset
@@ -96,6 +98,22 @@ class Node:
             disk.names[path] = disk.synced_names[path] = inode
         self.disk = disk
         self.open()
+
+    def restart_with_rot(self, offset: int) -> None:
+        """Restarted, and one byte of its log is another one."""
+        self.disk = self.disk.after_kill()
+        path = f"{COMMIT_LOG}/{offset - offset % FILE_BYTES:020d}"
+        for data in (self.disk.names[path].data, self.disk.names[path].synced):
+            data[offset % FILE_BYTES] ^= 0xFF
+        self.up = True
+        self.open(damaged=True)
+
+    def repair(self) -> None:
+        """What a broker does once a leader answers its pulls."""
+        damaged_from = self.store.damaged_from
+        assert damaged_from is not None, "only what is damaged is repaired"
+        self.replica.cut(damaged_from, self._cut_damaged, confirmed=True)
+        self.store.confirm_offset = self.replica.confirm_offset
 
     def replace_disk(self) -> None:
         self.disk = MemoryDisk()
@@ -192,6 +210,9 @@ class Node:
             replica.cut(cut.to_offset, self._truncate)
         self.store.confirm_offset = replica.confirm_offset
         return decision
+
+    def _cut_damaged(self, offset: int) -> None:
+        assert not self.store.cut_damaged().damage, "it was cut in front of all damage"
 
     def _truncate(self, offset: int) -> None:
         self.store.truncate(offset)

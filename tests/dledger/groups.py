@@ -9,7 +9,7 @@ from pathlib import Path
 
 from highwater import ReplicaStatus
 from mqwire.bodies import ReplicaStatus as Status
-from mqwire.codes import HighwaterRequestCode
+from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from tests.daemons import BrokerDaemon, NameServerDaemon, ReplicaGroup
 from tests.processes import steady_ports, wait_until
@@ -64,8 +64,21 @@ def quorum_group(
 
 
 def status(replica: BrokerDaemon) -> ReplicaStatus:
-    """What the replica tells of itself; raises OSError when it is not there."""
-    return Status.from_json(call(replica.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).body)
+    """What the replica tells of itself, as soon as it does not cut its log just now; raises OSError when it is not there."""
+    found: list[ReplicaStatus] = []
+
+    def told() -> bool:
+        try:
+            reply = call(replica.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS))
+        except Refused as refused:
+            if refused.code == ResponseCode.SYSTEM_BUSY:
+                return False
+            raise
+        found.append(Status.from_json(reply.body))
+        return True
+
+    wait_until(told, timeout_s=WAIT_S, what=f"{replica.address} tells its status")
+    return found[0]
 
 
 def leader_among(group: ReplicaGroup, *without: int) -> int | None:
@@ -75,8 +88,8 @@ def leader_among(group: ReplicaGroup, *without: int) -> int | None:
             continue
         try:
             told = status(replica)
-        except (OSError, Refused):
-            continue  # it is gone, or cuts its log just now
+        except OSError:
+            continue
         if told.role == "master" and told.accepts_sends:
             return number
     return None
@@ -100,10 +113,7 @@ def wait_all_level(group: ReplicaGroup) -> None:
     """Returns once one leads and every other holds, and knows to be confirmed, all that it has."""
 
     def level() -> bool:
-        try:
-            told = [status(replica) for replica in group.replicas]
-        except Refused:
-            return False  # it cuts its log just now
+        told = [status(replica) for replica in group.replicas]
         leaders = [one for one in told if one.role == "master"]
         end = (told[0].end_offset, told[0].log_epoch)
         return len(leaders) == 1 and all(

@@ -8,8 +8,11 @@ from django.db import connection
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState, Credential
-from controlplane.clusters.secrets import secret_decrypt
+from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
+from controlplane.common.logging import get_logger
 from controlplane.insight.models import Job, JobRun
+
+_log = get_logger("controlplane.insight")
 
 # A deleted cluster's last hours are still billed, and counted again when somebody asks for them.
 _DELETED_FOR_MAX = timedelta(days=400)
@@ -50,15 +53,27 @@ def _clusters(job: str) -> list[Cluster]:
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    control = Credential.objects.filter(cluster=cluster, is_control=True).first()
-    is_running = cluster.is_running and control is not None
+    keys = _keys(cluster) if cluster.is_running else None
+    access_key, secret_key = keys or ("", "")
     return {
         "cluster_id": str(cluster.pk),
         "tenant_id": str(cluster.tenant_id),
         "cluster_name": cluster.slug,
-        # Empty for a cluster that does not run: there is nobody to ask, only the lake.
-        "namesrv_addr": cluster.namesrv_addr if is_running else "",
-        "access_key": control.access_key if is_running and control is not None else "",
-        "secret_key": secret_decrypt(control.secret_encrypted) if is_running and control is not None else "",
+        # Empty for a cluster that can't be asked: there is only what the lake has of it.
+        "namesrv_addr": cluster.namesrv_addr if keys else "",
+        "access_key": access_key,
+        "secret_key": secret_key,
         "retention_hours": settings.HIGHWATER_RETENTION_HOURS,
     }
+
+
+def _keys(cluster: Cluster) -> tuple[str, str] | None:
+    """The control plane's own key pair; None when it can't be read. One cluster's trouble must not stop the others' job."""
+    control = Credential.objects.filter(cluster=cluster, is_control=True).first()
+    if control is None:
+        return None
+    try:
+        return control.access_key, secret_decrypt(control.secret_encrypted)
+    except SecretUnreadable:
+        _log.error("a cluster is left out of the jobs: its control key can't be read", cluster=str(cluster.pk))
+        return None

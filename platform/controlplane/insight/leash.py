@@ -23,7 +23,9 @@ def main(command: list[str]) -> int:
 
 
 def _watch(child: subprocess.Popen[bytes]) -> None:
-    sys.stdin.buffer.read()
+    # Not by sys.stdin: its lock, held by this thread, would abort the interpreter at its end.
+    while os.read(0, 1024):
+        pass
     _signal(child.pid, signal.SIGTERM)
     try:
         child.wait(GRACE_S)

@@ -17,4 +17,5 @@ EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_RATE_LIMITS = False  # hundreds of log-ins come from one address
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # argon2's cost is not what tests are about
+HIGHWATER_JOBS = "off"
 CELERY_BROKER_URL = "memory://"

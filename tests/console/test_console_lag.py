@@ -1,0 +1,194 @@
+"""Pages of lag and of the platform's operators, over rows as Spark writes them; the brokers don't answer here."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.accounts.models import User
+from controlplane.billing.models import Plan, Price, Subscription
+from controlplane.billing.periods import hour_of
+from controlplane.insight.models import Job, JobRun, JobRunState
+from tests.console.browser import LogIn, look_at
+from tests.console.world import World, make_user
+from tests.controlplane.billing_world import lag_window, make_plan, make_run, subscribe
+
+NOW = datetime.now(UTC)
+GROUP = "clusters/orders/lag/billing/"
+
+
+@pytest.fixture
+def lagging(world: World) -> World:
+    """Six hours of a group that falls behind on one of its four queues, with an hour that was not counted."""
+    begin = NOW - timedelta(hours=6)
+    for step in range(0, 72, 2):
+        if 24 <= step < 36:
+            continue
+        start = begin + timedelta(minutes=5 * step)
+        lag = step * 40
+        lag_window(
+            world.cluster,
+            start,
+            lag=lag,
+            lag_ms=lag * 10,
+            skew=3.6,
+            trend_per_second=0.13,
+            drain_state="never",
+            stuck=step == 70,
+            loses_data_at=NOW + timedelta(hours=9) if step == 70 else None,
+        )
+        for queue in range(4):
+            lag_window(world.cluster, start, broker="broker-a", queue_id=queue, lag=lag if queue == 2 else lag // 40)
+    make_run(job=Job.LAG_ANALYTICS, until=NOW - timedelta(minutes=4))
+    return world
+
+
+@pytest.fixture
+def olga(world: World) -> User:
+    olga = make_user("olga")
+    User.objects.filter(pk=olga.pk).update(is_staff=True)
+    olga.refresh_from_db()
+    return olga
+
+
+def test_what_the_brokers_do_not_tell_is_not_0(world: World) -> None:
+    page = world.client(world.victor).get(world.path("clusters/orders/lag/")).content.decode()
+    assert 'data-state="unknown"' in page
+    assert "The lag is not known now." in page
+
+
+def test_warnings_are_said_in_words(lagging: World) -> None:
+    page = lagging.client(lagging.victor).get(lagging.path(GROUP)).content.decode()
+    for words in (
+        "It is stuck",
+        "It will lose data in about",
+        "3.6 times the mean",
+        "grows by 0.13 messages/s",
+        "never",
+    ):
+        assert words in page
+    assert "Counted until" in page
+
+
+def test_a_gap_in_the_history_is_a_gap_in_the_curve(lagging: World) -> None:
+    response = lagging.client(lagging.victor).get(lagging.path(f"{GROUP}?span=6h"))
+    spec = json.loads(response.context["charts"][0].json)
+    values = spec["series"][0]["values"]
+    assert None in values
+    assert spec["series"][0]["words"][values.index(None)] == "not known"
+    assert [label for label, _ in response.context["charts"][0].rows] == spec["labels"]
+
+
+def test_the_heat_map_shows_the_hot_queue_and_what_is_not_known(lagging: World) -> None:
+    heat = lagging.client(lagging.victor).get(lagging.path(f"{GROUP}?span=6h")).context["heat"]
+    levels = {name: [cell.level for cell in cells] for name, cells in heat.rows}
+    assert max(level or 0 for level in levels["Queue 2"]) == 5
+    assert max(level or 0 for level in levels["Queue 0"]) == 1
+    assert None in levels["Queue 2"]
+
+
+def test_a_tenants_owner_does_not_see_the_operators_pages(world: World) -> None:
+    run = make_run(JobRunState.FAILED)
+    plan = make_plan()
+    paths = ["", "subscriptions/", "jobs/", f"jobs/{run.pk}/", f"plans/{plan.slug}/"]
+    paths += [f"plans/{plan.slug}/prices/{plan.prices.get().pk}/"]
+    for path in paths:
+        assert world.client(world.alice).get(f"/operator/{path}").status_code == 404, path
+        assert world.client(None).get(f"/operator/{path}").status_code == 302, path
+    for verb in ("retry", "acknowledge"):
+        assert world.client(world.alice).post(f"/operator/jobs/{run.pk}/{verb}/").status_code == 404
+    assert "failed" not in world.client(world.alice).get(world.path()).content.decode()
+    assert JobRun.objects.count() == 1
+
+
+def test_an_operator_makes_a_plan_a_version_and_gives_it_to_a_tenant(world: World, olga: User) -> None:
+    client = world.client(olga)
+    assert client.post("/operator/", {"slug": "standard", "name": "Standard", "currency": "EUR"}).status_code == 302
+    rates = {"per_million_units": "40", "per_million_units_out": "20", "per_gib_month_stored": "0.1"}
+    form = {
+        **rates,
+        "normal": "1",
+        "ordered": "1.5",
+        "delayed": "1",
+        "transactional": "2",
+        "valid_from": "2026-01-01 00:00",
+    }
+    posted = {f"price-{name}": value for name, value in form.items()}
+    assert client.post("/operator/plans/standard/", {**posted, "what": "price"}).status_code == 302
+    price = Price.objects.get()
+    assert price.multipliers == {"normal": "1", "ordered": "1.5", "delayed": "1", "transactional": "2"}
+    refused = client.post("/operator/plans/standard/", {**posted, "what": "price"})
+    assert (refused.status_code, "Use a time in the future" in refused.content.decode()) == (422, True)
+    given = {"tenant": "acme", "plan": "standard", "valid_from": "2026-01-01 00:00"}
+    assert client.post("/operator/subscriptions/", given).status_code == 302
+    assert Subscription.objects.get().tenant == world.tenant
+    changed = {"plan-name": "Usual", "plan-is_default": "on", "what": "plan"}
+    assert client.post("/operator/plans/standard/", changed).status_code == 302
+    assert Plan.objects.get().is_default
+
+
+def test_an_operator_changes_and_removes_a_planned_version_only(world: World, olga: User) -> None:
+    plan = make_plan()
+    begun = plan.prices.get()
+    Price.objects.filter(pk=begun.pk).update(valid_to=hour_of(NOW) + timedelta(days=1))
+    planned = Price.objects.create(
+        plan=plan,
+        valid_from=hour_of(NOW) + timedelta(days=1),
+        currency="EUR",
+        per_million_units=1,
+        per_million_units_out=1,
+        per_gib_month_stored=1,
+    )
+    client = world.client(olga)
+    rates = {"per_million_units": "7", "per_million_units_out": "1", "per_gib_month_stored": "1"}
+    kinds = dict.fromkeys(("normal", "ordered", "delayed", "transactional"), "1")
+    path = f"/operator/plans/standard/prices/{planned.pk}/"
+    assert client.post(path, {**rates, **kinds}).status_code == 302
+    planned.refresh_from_db()
+    assert planned.per_million_units == 7
+    assert client.post(f"/operator/plans/standard/prices/{begun.pk}/", {**rates, **kinds}).status_code == 422
+    assert client.post(path, {"remove": "1"}).status_code == 302
+    assert Price.objects.get() == begun
+
+
+def test_an_operator_queues_a_backfill_and_retries_what_failed(world: World, olga: User) -> None:
+    client = world.client(olga)
+    refused = client.post("/operator/jobs/", {"job": "usage_billing", "range_from": "2026-11-01 00:00"})
+    assert (refused.status_code, "both ends" in refused.content.decode()) == (422, True)
+    form = {"job": "usage_billing", "range_from": "2026-10-01", "range_to": "2026-11-01 00:00"}
+    assert client.post("/operator/jobs/", form).status_code == 302
+    assert JobRun.objects.get().is_backfill
+    failed = make_run(JobRunState.FAILED)
+    page = client.get("/operator/jobs/").content.decode()
+    assert 'data-banner="job"' in page
+    assert 'data-banner="job"' in client.get("/tenants/").content.decode()
+    assert client.post(f"/operator/jobs/{failed.pk}/retry/").status_code == 302
+    assert JobRun.objects.filter(retry_of=failed, state="queued").count() == 1
+    assert 'data-banner="job"' not in client.get("/operator/jobs/").content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pages_of_lag_look_right(page: Page, live_server: LiveServer, lagging: World, log_in: LogIn) -> None:
+    log_in(lagging.bob)
+    page.goto(live_server.url + lagging.path(f"{GROUP}?span=6h"))
+    expect(page.locator("#lag-messages")).to_have_attribute("data-state", "drawn")
+    look_at(page, "lag group")
+    page.goto(live_server.url + lagging.path("clusters/orders/lag/"))
+    look_at(page, "lag unreachable")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_operators_pages_look_right(
+    page: Page, live_server: LiveServer, world: World, olga: User, log_in: LogIn
+) -> None:
+    subscribe(world.tenant, make_plan())
+    make_run()
+    failed = make_run(JobRunState.FAILED)
+    log_in(olga)
+    for name, path in (("plan", "plans/standard/"), ("jobs", "jobs/"), ("job failed", f"jobs/{failed.pk}/")):
+        page.goto(f"{live_server.url}/operator/{path}")
+        look_at(page, f"operator {name}")

@@ -1,0 +1,192 @@
+"""Lag: sentences as tables, history by the API, and what is said when the brokers don't answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.insight.live import GroupLag, QueueLag, group_is_system
+from controlplane.insight.models import Job, LagWindow
+from controlplane.insight.words import drain_words, length_words, trend_words, warnings_of
+from controlplane.topics.selectors import LiveState
+from tests.controlplane.billing_world import lag_window, make_run
+from tests.controlplane.world import Json, World, make_cluster
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+LAG = "/api/v1/tenants/acme/clusters/orders/lag/"
+
+
+def window(**values: Any) -> LagWindow:
+    return LagWindow(**{"lag_messages_last": 1000, "drain_state": "draining", "stuck": False, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "codes", "words"),
+    [
+        ({}, [], ""),
+        ({"drain_state": "never"}, ["never_drains"], "never catches up"),
+        ({"stuck": True, "drain_state": "never"}, ["stuck"], "It is stuck"),
+        ({"skew": 4.0}, ["skewed"], "4.0 times the mean"),
+        ({"skew": 4.0, "lag_messages_last": 9}, [], ""),
+        ({"loses_data_at": NOW + timedelta(hours=2, minutes=5)}, ["loses_data"], "will lose data in about 2 h 5 min"),
+        ({"loses_data_at": NOW - timedelta(minutes=1)}, ["loses_data"], "It loses data now"),
+        ({"loses_data_at": NOW, "stuck": True, "skew": 9.0}, ["loses_data", "stuck", "skewed"], "stuck"),
+    ],
+)
+def test_warnings_come_in_words(values: dict[str, Any], codes: list[str], words: str) -> None:
+    found = warnings_of(window(**values), NOW)
+    assert [warning.code for warning in found] == codes
+    assert words in " ".join(warning.sentence for warning in found)
+
+
+@pytest.mark.parametrize(
+    ("per_second", "words"),
+    [
+        (None, ""),
+        (0.0, "steady"),
+        (-0.004, "steady"),
+        (0.5, "grows by 0.50 messages/s"),
+        (-3.217, "shrinks by 3.22 messages/s"),
+        (12345.6, "grows by 12,346 messages/s"),
+    ],
+)
+def test_a_trend_in_words(per_second: float | None, words: str) -> None:
+    assert trend_words(per_second) == words
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds", "words"),
+    [
+        ("drained", 0.0, "nothing waits"),
+        ("draining", 310.0, "in about 5 min"),
+        ("never", None, "never"),
+        ("unknown", None, ""),
+        ("draining", None, ""),
+    ],
+)
+def test_when_a_lag_is_gone_in_words(state: str, seconds: float | None, words: str) -> None:
+    assert drain_words(state, seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (273600, "3 d 4 h"),
+    ],
+)
+def test_a_length_of_time_in_words(seconds: float, words: str) -> None:
+    assert length_words(timedelta(seconds=seconds)) == words
+
+
+def live(*lags: tuple[int, int | None]) -> GroupLag:
+    queues = tuple(QueueLag("payments", "broker-a", place, 0, lag, age) for place, (lag, age) in enumerate(lags))
+    return GroupLag("billing", LiveState.LIVE, NOW, queues)
+
+
+@pytest.mark.parametrize(
+    ("group", "messages", "age", "skew"),
+    [
+        (live(), 0, 0, None),
+        (live((0, 0), (0, 0)), 0, 0, None),
+        (live((10, 500), (0, 0)), 10, 500, 2.0),
+        (live((10, 500), (10, 900)), 20, 900, 1.0),
+        (live((10, None), (0, 0)), 10, None, 2.0),
+        (GroupLag("billing", LiveState.UNREACHABLE, NOW), None, None, None),
+    ],
+)
+def test_a_groups_lag_is_its_queues_and_unknown_stays_unknown(
+    group: GroupLag, messages: int | None, age: int | None, skew: float | None
+) -> None:
+    assert (group.lag_messages, group.lag_ms, group.skew) == (messages, age, skew)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_system"),
+    [("billing", False), ("TOOLS_CONSUMER", True), ("CID_RMQ_SYS_TRANS", True), ("HIGHWATER_CONSOLE", True)],
+)
+def test_groups_of_rocketmqs_own_are_left_out(name: str, is_system: bool) -> None:
+    assert group_is_system(name) is is_system
+
+
+def test_brokers_that_do_not_answer_are_said_so(world: World, api: Callable[..., Json]) -> None:
+    answer = api(world.bob).call("GET", LAG)
+    assert (answer.status_code, answer.json()["code"]) == (503, "broker_unreachable")
+    found = api(world.bob).call("GET", f"{LAG}billing/").json()
+    assert (found["state"], found["lag_messages"], found["lag_ms"], found["queues"]) == (
+        "unreachable",
+        None,
+        None,
+        None,
+    )
+    assert "does not answer" in found["message"]
+
+
+def test_the_newest_window_of_each_topic_comes_with_its_warnings(world: World, api: Callable[..., Json]) -> None:
+    for topic in ("payments", "refunds"):
+        for minutes in (10, 5):
+            lag_window(
+                world.cluster,
+                NOW - timedelta(minutes=minutes),
+                topic=topic,
+                lag=minutes * 100,
+                stuck=topic == "refunds",
+                drain_state="never",
+                trend_per_second=2.0,
+            )
+    lag_window(world.cluster, NOW - timedelta(hours=3), topic="old", lag=7)
+    outlook = api(world.bob).call("GET", f"{LAG}billing/").json()["outlook"]
+    assert [(one["topic"], one["lag_messages_last"]) for one in outlook] == [("payments", "500"), ("refunds", "500")]
+    assert [[warning["code"] for warning in one["warnings"]] for one in outlook] == [["never_drains"], ["stuck"]]
+
+
+def test_history_is_by_queue_and_broker_oldest_first(world: World, api: Callable[..., Json]) -> None:
+    make_run(job=Job.LAG_ANALYTICS, until=NOW)
+    for minutes in (10, 5):
+        start = NOW - timedelta(minutes=minutes)
+        lag_window(world.cluster, start, lag=minutes)
+        for broker in ("broker-a", "broker-b"):
+            lag_window(world.cluster, start, broker=broker, queue_id=0, lag=minutes, lag_ms=None)
+    lag_window(world.cluster, NOW - timedelta(minutes=5), consumer_group="other")
+    lag_window(make_cluster(world.globex, "orders"), NOW - timedelta(minutes=5), lag=99)
+    found = api(world.bob).call("GET", f"{LAG}billing/history/?topic=payments").json()
+    assert [one["lag_messages_max"] for one in found["windows"]] == ["10", "5"]
+    assert [(queue["broker"], queue["queue_id"], len(queue["windows"])) for queue in found["queues"]] == [
+        ("broker-a", 0, 2),
+        ("broker-b", 0, 2),
+    ]
+    assert found["queues"][0]["windows"][0]["lag_ms_max"] is None
+    assert datetime.fromisoformat(found["counted_until"]) == NOW
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("", "topic"),
+        ("topic=x&since=yesterday", "since"),
+        ("topic=x&since=2026-11-02T00:00:00Z&until=2026-11-01T00:00:00Z", "until"),
+        ("topic=x&since=2026-01-01T00:00:00Z&until=2026-11-01T00:00:00Z", "since"),
+    ],
+)
+def test_a_bad_range_is_told_beside_its_field(world: World, api: Callable[..., Json], query: str, field: str) -> None:
+    answer = api(world.bob).call("GET", f"{LAG}billing/history/?{query}")
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, field)
+
+
+def test_a_history_with_too_many_windows_is_asked_for_in_parts(
+    world: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.insight.selectors.HISTORY_WINDOWS_MAX", 2)
+    for minutes in (5, 10, 15):
+        lag_window(world.cluster, NOW - timedelta(minutes=minutes))
+    answer = api(world.bob).call("GET", f"{LAG}billing/history/?topic=payments")
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (400, "too_long")

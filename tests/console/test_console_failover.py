@@ -166,6 +166,7 @@ def test_what_blocks_a_restarted_master_is_told_with_the_button_and_the_unknown_
     client = world.client(world.alice)
     page = client.get(PATH).content.decode()
     assert "some do not answer: replica 1 since" in page
+    assert "Waits to lead" in page
     assert "Promote a replica" in page
     page = client.get(f"{PATH}groups/broker-a/promote/").content.decode()
     assert "what replica 1 took as master" in page

@@ -32,6 +32,7 @@ class ReplicaRow:
     gap_messages: int | None = None
     in_sync: bool | None = None
     accepts_sends: bool | None = None
+    claims: bool | None = None
     promotable: bool | None = None
     not_promotable_because: str = ""
     diverged_files: int | None = None
@@ -208,6 +209,7 @@ def _replica_row(
         gap_messages=sample.gap_messages if answers and has_master else None,
         in_sync=sample.in_sync,
         accepts_sends=sample.accepts_sends,
+        claims=sample.claims,
         promotable=sample.promotable if answers else None,
         not_promotable_because=sample.not_promotable_because if answers else "",
         diverged_files=sample.diverged_files,

@@ -33,6 +33,9 @@ class ReplicaStateSerializer(Shape):
     gap_messages = Offset()
     in_sync = serializers.BooleanField(allow_null=True)
     accepts_sends = serializers.BooleanField(allow_null=True)
+    claims = serializers.BooleanField(
+        allow_null=True, help_text="it led when it stopped, and waits for every other replica's agreement to lead again"
+    )
     promotable = serializers.BooleanField(allow_null=True)
     not_promotable_because = serializers.CharField(allow_blank=True)
     diverged_files = serializers.IntegerField(allow_null=True)

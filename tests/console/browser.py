@@ -45,6 +45,27 @@ def assert_accessible(page: Page, name: str, rules: list[str] | None = None) -> 
     assert results.violations_count == 0, f"{name}\n{results.generate_report()}"
 
 
+def assert_drawn(page: Page, chart: str) -> None:
+    """Assert that a chart shows a curve: many of its pixels have the colour of the first."""
+    pixels: int = page.evaluate(
+        """id => {
+            const canvas = document.querySelector(`#${id} canvas`);
+            const probe = document.createElement("canvas").getContext("2d");
+            probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--accent");
+            probe.fillRect(0, 0, 1, 1);
+            const [red, green, blue] = probe.getImageData(0, 0, 1, 1).data;
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            let found = 0;
+            for (let at = 0; at < data.length; at += 4) {
+                found += data[at] === red && data[at + 1] === green && data[at + 2] === blue && data[at + 3] === 255;
+            }
+            return found;
+        }""",
+        chart,
+    )
+    assert pixels > 200, f"{chart} has {pixels} pixels of its curve"
+
+
 def screenshot(page: Page, name: str) -> Path:
     """Save the whole page as a picture."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

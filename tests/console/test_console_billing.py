@@ -15,7 +15,7 @@ from controlplane.billing.budgets import budget_check, budget_set
 from controlplane.billing.invoices import invoices_issue
 from controlplane.billing.models import Budget, Invoice
 from controlplane.billing.periods import Month, hour_of
-from tests.console.browser import LogIn, look_at
+from tests.console.browser import LogIn, assert_drawn, look_at
 from tests.console.world import World
 from tests.controlplane.billing_world import make_plan, make_run, subscribe, use
 
@@ -188,6 +188,7 @@ def test_the_pages_of_billing_look_right(page: Page, live_server: LiveServer, co
         page.goto(live_server.url + counted.path(rest))
         if name.startswith("usage") and "rows" not in name:
             expect(page.locator("#cost")).to_have_attribute("data-state", "drawn")
+            assert_drawn(page, "cost")
         look_at(page, name)
 
 

@@ -13,7 +13,7 @@ from controlplane.accounts.models import User
 from controlplane.billing.models import Plan, Price, Subscription
 from controlplane.billing.periods import hour_of
 from controlplane.insight.models import Job, JobRun, JobRunState
-from tests.console.browser import LogIn, look_at
+from tests.console.browser import LogIn, assert_drawn, look_at
 from tests.console.world import World, make_user
 from tests.controlplane.billing_world import lag_window, make_plan, make_run, subscribe
 
@@ -35,6 +35,7 @@ def lagging(world: World) -> World:
             start,
             lag=lag,
             lag_ms=lag * 10,
+            window_seconds=600,
             skew=3.6,
             trend_per_second=0.13,
             drain_state="never",
@@ -176,6 +177,8 @@ def test_the_pages_of_lag_look_right(page: Page, live_server: LiveServer, laggin
     log_in(lagging.bob)
     page.goto(live_server.url + lagging.path(f"{GROUP}?span=6h"))
     expect(page.locator("#lag-messages")).to_have_attribute("data-state", "drawn")
+    for chart in ("lag-messages", "lag-seconds"):
+        assert_drawn(page, chart)
     look_at(page, "lag group")
     page.goto(live_server.url + lagging.path("clusters/orders/lag/"))
     look_at(page, "lag unreachable")

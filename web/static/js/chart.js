@@ -15,6 +15,14 @@ function short(value) {
   return value === null || value === undefined ? "–" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format(value);
 }
 
+// Hours of the day by the 24 h clock of the tenant's zone; the date with it where the chart is longer than a day.
+function clock(spec) {
+  const long = spec.x.at(-1) - spec.x[0] > 86400;
+  const date = long ? { day: "numeric", month: "short" } : {};
+  const format = new Intl.DateTimeFormat("en-GB", { timeZone: spec.zone, hour: "2-digit", minute: "2-digit", ...date });
+  return (_, moments) => moments.map((seconds) => format.format(new Date(seconds * 1000)));
+}
+
 // Days are drawn by their place, so that one of 23 hours is as wide as the others; moments by time, in the tenant's zone.
 function options(spec, width) {
   const text = colour("--text-soft");
@@ -33,7 +41,7 @@ function options(spec, width) {
       y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1] },
     },
     axes: [
-      ordinal ? { ...axis, grid: { show: false }, values: (_, places) => places.map((place) => spec.ticks[place] ?? ""), incrs: [1, 2, 5, 10] } : axis,
+      ordinal ? { ...axis, grid: { show: false }, values: (_, places) => places.map((place) => spec.ticks[place] ?? ""), incrs: [1, 2, 5, 10] } : { ...axis, space: 90, values: clock(spec) },
       { ...axis, size: 56, values: (_, values) => values.map(short) },
     ],
     series: [
@@ -45,7 +53,8 @@ function options(spec, width) {
         width: ordinal ? 0 : 2,
         dash: index === 0 ? undefined : [6, 4],
         spanGaps: false,
-        points: { show: ordinal ? false : undefined },
+        // A value between two that are not known is a curve of one point.
+        points: ordinal ? { show: false } : { show: true, size: 5, fill: colour(COLOURS[index % COLOURS.length]) },
         paths: ordinal ? uPlot.paths.bars({ size: [0.7, 48] }) : undefined,
       })),
     ],

@@ -66,6 +66,18 @@ def test_a_stock_producer_goes_on_and_is_told_what_is_so(
         assert len(read_all(group[1], TOPIC)) == 2, "what the only replica holds can be read"
 
 
+def test_below_min_in_sync_replicas_a_send_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path, {**CONF, "minInSyncReplicas": "2"}, synchronous=True) as group:
+        begin(group)
+        group[0].kill()
+        promote(group, 1)
+        assert send_raw(group[1], TOPIC, b"alone") == ResponseCode.SERVICE_NOT_AVAILABLE
+        group[0].start()
+        wait_level(group, 1)
+        assert send_raw(group[1], TOPIC, b"together again") == ResponseCode.SUCCESS
+        assert [one.body for one in read_all(group[1], TOPIC)] == [b"together", b"together again"]
+
+
 def test_with_enable_auto_in_sync_replicas_no_promotion_is_clean_without_the_old_master(tmp_path: Path) -> None:
     with ReplicaGroup.start(tmp_path, AUTO, synchronous=True) as group:
         begin(group)

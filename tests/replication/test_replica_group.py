@@ -96,6 +96,20 @@ def test_a_topic_made_at_the_last_moment_moves_with_the_role(group: ReplicaGroup
     assert "at-the-last-moment" in TopicConfigAndMappingSerializeWrapper.from_json(answer.body).topic_config_table
 
 
+def test_an_idle_slave_reports_each_ha_send_heartbeat_interval(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path, {"haSendHeartbeatInterval": "200"}) as group:
+        wait_level(group)
+        pulls, last_ms = 0, 0
+
+        def pulled_again() -> bool:
+            nonlocal pulls, last_ms
+            ago_ms = status(group[0]).followers[0].last_pull_ms_ago
+            pulls, last_ms = pulls + (ago_ms < last_ms), ago_ms
+            return pulls >= 3
+
+        wait_until(pulled_again, timeout_s=WAIT_S, what="the idle slave has pulled three times more")
+
+
 def test_of_two_promotions_from_one_epoch_one_wins(group: ReplicaGroup) -> None:
     epoch = demote(group, 0).epoch
     promote(group, 1, epoch + 1)

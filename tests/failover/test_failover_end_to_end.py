@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from highwater import Admin, HighwaterError, Message, Producer, SendStatus
+from highwater import Admin, HighwaterError, Message, Producer, SendStatus, is_system_topic
+from mqwire.names import RMQ_SYS_PROBE
 from tests.failover.live_group import LiveGroup, wait_for
 from tests.support.platform_stack import PlatformStack
 
@@ -111,6 +112,19 @@ def test_a_planned_switchover_under_load_loses_nothing(live: LiveGroup) -> None:
     assert names[:5] == ["requested", "preflight", "sends_held", "drained", "fenced"]
     assert {"promoted", "registered", "first_write", "rejoined"} <= set(names)
     assert failover["outage_ms"] < 20_000
+
+
+def test_tenants_neither_see_nor_use_the_topic_of_our_first_writes(live: LiveGroup) -> None:
+    assert [topic["name"] for topic in live.get("topics/")["results"]] == [TOPIC]
+    assert is_system_topic(RMQ_SYS_PROBE)  # hidden in lists of the command line, and in no bill
+    namesrv, credentials = live.get()["namesrv_addr"], live.credentials
+    with (
+        Producer(namesrv=namesrv, group="curious", credentials=credentials) as producer,
+        pytest.raises(HighwaterError, match="permission"),
+    ):
+        producer.send(Message(RMQ_SYS_PROBE, b"x"))
+    with Admin(namesrv, credentials=credentials) as admin, pytest.raises(HighwaterError, match="permission"):
+        admin.topic_stats(RMQ_SYS_PROBE)
 
 
 def test_the_same_key_asks_once(live: LiveGroup) -> None:

@@ -131,7 +131,8 @@ def _refusing(
             f" {leader.refusal or 'it does not say why'}."
         )
     sentences += _about_replicas(group, leader, electorate)
-    state = GroupState.DEGRADED if leader is not None and not silent else GroupState.NO_MASTER
+    moving = leader is not None and leader.quorum is not None and leader.quorum.transferring_to is not None
+    state = GroupState.DEGRADED if moving and answering >= electorate.majority else GroupState.NO_MASTER
     return Verdict(
         state, tuple(sentences), None if leader is None else leader.replica_id, None if leader is not None else since
     )

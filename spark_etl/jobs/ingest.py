@@ -8,10 +8,13 @@ messages lie there.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -37,6 +40,7 @@ OVERLAP_MESSAGES: Final = 120
 RETRY_TIMEOUT_MS: Final = 30_000
 CONTINUOUS_INTERVAL: Final = "10 seconds"
 POLL_S: Final = 0.5
+LAST_BATCH_S_MAX: Final = 10.0
 
 Now = Callable[[], datetime]
 
@@ -54,8 +58,8 @@ class Tally:
 def run(spark: SparkSession, config: JobConfig, *, now: Now = lambda: datetime.now(UTC)) -> JobResult:
     """One run over all clusters. A cluster that can't be read fails the run, after the others were read."""
     lake = Lake(spark, config.lake)
-    with connected(spark, config.database, config.job):
-        tallies = _read_all(spark, config, lake, now)
+    with connected(spark, config.database, config.job), _stopping(config) as stopping:
+        tallies = _read_all(spark, config, lake, stopping, now)
     failures = [
         f"{cluster.cluster_name} ({cluster.cluster_id}): {tally.error}"
         for cluster, tally in zip(config.clusters, tallies, strict=True)
@@ -70,9 +74,23 @@ def run(spark: SparkSession, config: JobConfig, *, now: Now = lambda: datetime.n
     )
 
 
-def _read_all(spark: SparkSession, config: JobConfig, lake: Lake, now: Now) -> list[Tally]:
+@contextmanager
+def _stopping(config: JobConfig) -> Iterator[threading.Event]:
+    """Set by SIGTERM, the usual end of a continuous run; its batches are then completed."""
+    stopping = threading.Event()
+    if config.continuous_seconds is None or threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    try:
+        yield stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _read_all(spark: SparkSession, config: JobConfig, lake: Lake, stopping: threading.Event, now: Now) -> list[Tally]:
     def read(cluster: MeteredCluster) -> Tally:
-        return _read_cluster(spark, config, lake, cluster, now)
+        return _read_cluster(spark, config, lake, cluster, stopping, now)
 
     # In continuous mode all streams run beside each other.
     workers = CLUSTERS_AT_ONCE if config.continuous_seconds is None else len(config.clusters)
@@ -80,7 +98,14 @@ def _read_all(spark: SparkSession, config: JobConfig, lake: Lake, now: Now) -> l
         return list(pool.map(read, config.clusters))
 
 
-def _read_cluster(spark: SparkSession, config: JobConfig, lake: Lake, cluster: MeteredCluster, now: Now) -> Tally:
+def _read_cluster(
+    spark: SparkSession,
+    config: JobConfig,
+    lake: Lake,
+    cluster: MeteredCluster,
+    stopping: threading.Event,
+    now: Now,
+) -> Tally:
     tally = Tally()
 
     def take(messages: DataFrame, batch_id: int) -> None:
@@ -97,18 +122,26 @@ def _read_cluster(spark: SparkSession, config: JobConfig, lake: Lake, cluster: M
         if config.continuous_seconds is None:
             writer.trigger(availableNow=True).start().awaitTermination()
         else:
-            _run_for(writer.trigger(processingTime=CONTINUOUS_INTERVAL).start(), config.continuous_seconds)
+            query = writer.trigger(processingTime=CONTINUOUS_INTERVAL).start()
+            _run_for(query, config.continuous_seconds, stopping)
     except PySparkException as error:
         logger.exception("cluster %s was not read to its end", cluster.cluster_id)
         tally.error = shortened(error)
     return tally
 
 
-def _run_for(query: StreamingQuery, seconds: float) -> None:
+def _run_for(query: StreamingQuery, seconds: float, stopping: threading.Event) -> None:
     deadline_s = time.monotonic() + seconds
     try:
-        while time.monotonic() < deadline_s and not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes parts of a second
+        while query.isActive and time.monotonic() < deadline_s and not stopping.wait(POLL_S):
             pass
+        # A batch that is under way may end; one that can't is done again by the next run.
+        deadline_s = time.monotonic() + LAST_BATCH_S_MAX
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        failure = query.exception()
+        if failure is not None:
+            raise failure
     finally:
         query.stop()
 

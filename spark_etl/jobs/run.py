@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -25,10 +26,6 @@ Run = Callable[[SparkSession, JobConfig], JobResult]
 ERROR_LENGTH_MAX = 4000
 
 
-class Stopped(BaseException):
-    """SIGTERM: the job ends what it does, and says so. A BaseException as KeyboardInterrupt is: nothing may swallow it."""
-
-
 def main(job: str, run: Run, arguments: Sequence[str] | None = None) -> int:
     """Runs one job; returns the exit status: 0 completed, 1 failed. The result file is written in both cases."""
     parser = argparse.ArgumentParser(prog=f"python -m spark_etl.jobs.{job}")
@@ -36,7 +33,15 @@ def main(job: str, run: Run, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, required=True, help="the result goes here, as JSON")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    signal.signal(signal.SIGTERM, _stop)
+
+    def stop(signal_number: int, frame: FrameType | None) -> None:
+        # At once, in the middle of whatever it does: a job must bear being killed anyway. The JVM ends with its input.
+        JobResult(
+            "failed", error="The job was stopped by SIGTERM. Way out: run it again; nothing was half done."
+        ).write(options.result)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, stop)
     result = _result(job, run, options.config)
     result.write(options.result)
     return 0 if result.state == "completed" else 1
@@ -54,10 +59,6 @@ def _result(job: str, run: Run, config_file: Path) -> JobResult:
     except EtlError as error:
         logger.error("%s", error)
         return JobResult("failed", error=str(error))
-    except Stopped:
-        return JobResult(
-            "failed", error="The job was stopped by SIGTERM. Way out: run it again; nothing was half done."
-        )
     except Exception as error:
         # Whatever it is, whoever started the job learns it from the result.
         logger.exception("%s failed", job)
@@ -72,7 +73,3 @@ def shortened(error: BaseException) -> str:
         causes = [line for line in lines if ".errors." in line or "Error:" in line]
         text = "\n".join(dict.fromkeys(causes)) or text
     return (text or type(error).__name__)[:ERROR_LENGTH_MAX]
-
-
-def _stop(signal_number: int, frame: FrameType | None) -> None:
-    raise Stopped

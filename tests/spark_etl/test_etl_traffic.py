@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from spark_etl.jobs import ingest
 from spark_etl.jobs.lake import Lake
+from spark_etl.transforms.late import HourRange
+from spark_etl.transforms.time import to_ms
 from tests.daemons import DaemonCluster, ReplicaGroup
 from tests.processes import wait_until
 from tests.remoting import create_topic
@@ -18,9 +23,11 @@ from tests.replication.replicas import promote, wait_level
 from tests.spark_etl.database import Database
 from tests.spark_etl.job_world import JobWorld
 from tests.spark_etl.metered_traffic import consume, send, send_delayed, send_ordered, wait_metered
+from tests.spark_etl.metering import utc
 
 METERED = {"meteringIntervalMs": "1000"}
 TOPIC = "orders"
+ALL_HOURS = HourRange(0, to_ms(utc("2100-01-01")))
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +163,21 @@ def test_traffic_around_a_failover_is_counted_exactly(spark: SparkSession, datab
         )
         checked = world.run("billing_check")
         assert checked.state == "completed", checked.error
+
+
+def test_a_continuous_ingest_takes_what_comes_until_it_is_told_to_stop(metered_world: JobWorld, tmp_path: Path) -> None:
+    world = JobWorld(metered_world.spark, metered_world.database, tmp_path, metered_world.namesrv, "DefaultCluster")
+
+    def stop_when_written() -> None:
+        files = (tmp_path / "lake" / "metering").glob
+        wait_until(
+            lambda: any(files("date=*/hour=*/cluster=*/*.parquet")), timeout_s=120, what="records are in the lake"
+        )
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=stop_when_written)
+    watcher.start()
+    result = world.run("ingest", continuous_seconds=240)
+    watcher.join()
+    assert (result.state, result.rows_quarantined) == ("completed", 0)
+    assert Lake(world.spark, str(tmp_path / "lake")).records(ALL_HOURS, [world.cluster_id]).count() > 0

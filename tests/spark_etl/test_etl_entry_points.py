@@ -1,0 +1,167 @@
+"""Configuration, result and start of a job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_etl.errors import ConfigError, EtlError
+from spark_etl.jobs.config import JobResult, parse_config
+from spark_etl.jobs.jdbc_driver import VARIABLE, driver_jar
+from spark_etl.jobs.run import main
+from tests.daemons import REPOSITORY, daemon_environment
+from tests.spark_etl.metering import CLUSTER, TENANT, utc
+
+CONFIG: dict[str, Any] = {
+    "run_id": str(uuid.uuid4()),
+    "job": "ingest",
+    "master": "local[*]",
+    "lake": "lake/",
+    "checkpoints": "checkpoints",
+    "database": {"host": "127.0.0.1", "port": 5432, "name": "n", "user": "u", "password": "hush"},
+    "range": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T01:00:00+01:00"},
+    "late_window_hours": 24,
+    "spark": {"spark.executor.instances": 2},
+    "clusters": [
+        {
+            "cluster_id": CLUSTER,
+            "tenant_id": TENANT,
+            "cluster_name": "c",
+            "namesrv_addr": "127.0.0.1:9876",
+            "access_key": "key",
+            "secret_key": "hush",
+            "retention_hours": None,
+        }
+    ],
+}
+
+
+def changed(**members: Any) -> dict[str, Any]:
+    return {**CONFIG, **members}
+
+
+def cluster_changed(**members: Any) -> dict[str, Any]:
+    return changed(clusters=[{**CONFIG["clusters"][0], **members}])
+
+
+def test_a_configuration_is_read() -> None:
+    config = parse_config(CONFIG, "ingest")
+    assert (config.lake, config.late_window, config.spark) == (
+        "lake",
+        timedelta(days=1),
+        {"spark.executor.instances": "2"},
+    )
+    assert config.range == (utc("2026-11-01"), utc("2026-11-02"))
+    assert config.clusters[0].retention_hours is None
+    assert "hush" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        (changed(job="usage_billing"), r"for job 'usage_billing'.*start spark_etl.jobs.usage_billing"),
+        (changed(run_id="seven"), "run_id.*must be a UUID"),
+        (changed(lake=None), "lake.*is missing"),
+        (changed(lake=7), "lake.*is 7"),
+        (changed(database={}), "database.host.*is missing"),
+        (changed(database={**CONFIG["database"], "port": "5432"}), "database.port"),
+        (changed(range={"from": "2026-11-01T00:00:00"}), "range.from.*with its zone"),
+        (changed(range={"from": "2026-11-02T00:00:00Z", "to": "2026-11-02T00:00:00Z"}), "range.*is empty"),
+        (changed(range="yesterday"), "range.from"),
+        (changed(late_window_hours=-1), "late_window_hours"),
+        (changed(late_window_hours="48"), "late_window_hours"),
+        (changed(clusters=None), "clusters"),
+        (changed(clusters=["one"]), r"clusters\[0\]"),
+        (cluster_changed(cluster_id="x"), "cluster_id.*UUID"),
+        (cluster_changed(namesrv_addr=None), r"clusters\[0\].namesrv_addr.*is missing"),
+        (cluster_changed(retention_hours="3"), r"clusters\[0\].retention_hours"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_by_member(values: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse_config(values, "ingest")
+
+
+def test_a_result_is_written_whole_with_times_in_utc(tmp_path: Path) -> None:
+    JobResult(rows_in=3, range_from=utc("2026-11-21 13:00")).write(tmp_path / "result.json")
+    assert json.loads((tmp_path / "result.json").read_text()) == {
+        "state": "completed",
+        "rows_in": 3,
+        "rows_out": None,
+        "rows_quarantined": None,
+        "range_from": "2026-11-21T13:00:00+00:00",
+        "range_to": None,
+        "error": "",
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("{", "can't be read"), ("[]", "no JSON object"), ("{}", "job.*is missing")]
+)
+def test_a_job_that_cannot_start_says_why_in_its_result(tmp_path: Path, text: str, complaint: str) -> None:
+    config, result = tmp_path / "config.json", tmp_path / "result.json"
+    config.write_text(text)
+
+    def never(*_: Any) -> JobResult:
+        raise AssertionError("it must not run")
+
+    assert main("ingest", never, ["--config", str(config), "--result", str(result)]) == 1
+    told = json.loads(result.read_text())
+    assert told["state"] == "failed"
+    assert complaint.split(".*")[-1] in told["error"]
+    assert "Way out" in told["error"]
+
+
+def test_a_driver_of_yours_is_used_and_a_wrong_path_named(tmp_path: Path) -> None:
+    jar = tmp_path / "driver.jar"
+    with pytest.raises(EtlError, match=rf"{VARIABLE}=.*is no file.*unset it"):
+        driver_jar({VARIABLE: str(jar)})
+    jar.touch()
+    assert driver_jar({VARIABLE: str(jar)}) == jar
+
+
+def started_by_the_platform(tmp_path: Path, **environment: str) -> tuple[int, dict[str, Any]]:
+    """`python -m deploy.local.etl ingest` with a configuration that is not there."""
+    result = tmp_path / "result.json"
+    variables = {name: value for name, value in daemon_environment().items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "deploy.local.etl",
+            "ingest",
+            "--config",
+            str(tmp_path / "none"),
+            "--result",
+            str(result),
+        ],
+        cwd=REPOSITORY,
+        env={**variables, **environment},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, json.loads(result.read_text())
+
+
+def test_the_platform_says_in_one_line_that_java_is_missing(tmp_path: Path) -> None:
+    status, told = started_by_the_platform(tmp_path, PATH=str(tmp_path))
+    assert (status, told["state"]) == (1, "failed")
+    assert told["error"].startswith(
+        "Spark jobs need Java >= 17, which isn't on this machine. Way out: sudo apt-get install"
+    )
+    assert "\n" not in told["error"]
+
+
+def test_the_platform_starts_the_job_itself(tmp_path: Path, java_home: Path) -> None:
+    status, told = started_by_the_platform(tmp_path, JAVA_HOME=str(java_home))
+    assert (status, told["state"]) == (1, "failed")
+    assert told["error"].startswith("The configuration none can't be read")

@@ -159,12 +159,12 @@ def _stopped(
         if ended is not None and ended < before and (led_at is None or ended + _ROUNDED > led_at):
             later = ended if led_at is None else max(ended, led_at)
             return _Moment(
-                later, f"the end of replica {old.broker_id}'s process, which its supervisor tells in whole seconds"
+                later, f"the end of replica {old.broker_id}'s process (its supervisor tells whole seconds)"
             )
     if led_at is None or led_at > before:
         return None
     who = "the old leader" if old is None else f"replica {old.broker_id}"
-    return _Moment(led_at, f"the last sample in which {who} led, which is taken each three seconds")
+    return _Moment(led_at, f"the last sample in which {who} led (one is taken each three seconds)")
 
 
 def _process_end(cluster: Cluster, driver: Driver, replica: Replica) -> datetime | None:

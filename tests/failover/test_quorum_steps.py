@@ -1,0 +1,242 @@
+"""Changes of a group that elects its leader, step by step: repeated, cut off by a killed worker, raced. The brokers are
+scripted, the rows real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.clusters.operations import operation_retry
+from controlplane.common.errors import Conflict
+from controlplane.failover import quorum_steps
+from controlplane.failover.errors import NotPossible
+from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.quorum_services import Prefer, Replace, Resize, Transfer
+from controlplane.failover.sampling import cluster_sample
+from controlplane.provisioning import probe, steps
+from controlplane.provisioning.models import PortLease
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import SYSTEM, World
+from tests.failover.electing import all_running, begin, completed, run_all, run_step
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_quorum import ScriptedQuorum
+
+
+class Killed(BaseException):
+    """The worker is gone: nothing after this line runs."""
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    return make_replicated(world.acme, "trio", "dledger", replicas=3)
+
+
+@pytest.fixture
+def group(cluster: Cluster, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedQuorum]:
+    monkeypatch.setattr(quorum_steps, "_TRANSFER_S", 0.05)
+    with ScriptedQuorum.of(cluster).answering() as group, patch.object(probe, "port_answers", lambda host, port: True):
+        assert steps.probe is probe
+        all_running(cluster, driver)
+        cluster_sample(cluster, driver)
+        yield group
+
+
+def ids(cluster: Cluster) -> list[int]:
+    return sorted(Replica.objects.filter(group__cluster=cluster).values_list("broker_id", flat=True))
+
+
+def until_caught_up(operation: Operation, driver: DriverTwin, group: ScriptedQuorum) -> Operation:
+    """Run until the new replicas are to catch up; then they have, and the rest is run."""
+    run_all(operation, driver)
+    group.catch_up()
+    return run_all(operation, driver)
+
+
+def test_a_transfer_is_asked_for_once_and_its_outage_is_measured(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = run_all(begin(cluster, driver, Transfer(2)), driver)
+    assert (operation.state, group.leader, group.calls) == (OperationState.COMPLETED, 2, ["transfer 2"])
+    transfer = Failover.objects.get(operation=operation)
+    assert (transfer.kind, transfer.old_master_id, transfer.candidate_id) == (FailoverKind.TRANSFER, 0, 2)
+    assert (transfer.expected_epoch, transfer.new_epoch) == (1, 2)
+    assert transfer.outage_ms is not None
+
+
+def test_a_transfer_that_was_ordered_is_no_election(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    run_all(begin(cluster, driver, Transfer(1)), driver)
+    cluster_sample(cluster, driver)
+    assert not Failover.objects.filter(kind=FailoverKind.ELECTION).exists()
+
+
+def test_a_transfer_that_does_not_happen_is_tried_again_and_measures_nothing(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    group.stuck = True
+    operation = begin(cluster, driver, Transfer(1))
+    run_step(operation, driver, "quorum_look")
+    assert run_step(operation, driver, "quorum_transfer") == "pending"
+    transfer = Failover.objects.get(operation=operation)
+    assert (transfer.writes_stopped_at, group.leader) == (None, 0)
+    group.stuck = False
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert group.leader == 1
+
+
+def test_a_worker_killed_behind_the_transfer_has_its_step_taken_over(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = begin(cluster, driver, Transfer(1))
+    run_step(operation, driver, "quorum_look")
+    with patch.object(quorum_steps, "_tell_elected", side_effect=Killed), pytest.raises(Killed):
+        run_step(operation, driver, "quorum_transfer")
+    operation.steps.filter(name="quorum_transfer").update(state="pending", claim=None)
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert group.calls == ["transfer 1"]
+    transfer = Failover.objects.get(operation=operation)
+    assert transfer.outage_ms is not None
+
+
+def test_of_two_changes_at_once_one_is_refused(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
+    begin(cluster, driver, Transfer(1))
+    with pytest.raises(Conflict):
+        begin(cluster, driver, Resize(5))
+    assert ids(cluster) == [0, 1, 2]
+
+
+def test_the_preferred_leader_is_written_into_the_log_then_into_the_files(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = run_all(begin(cluster, driver, Prefer(2)), driver)
+    assert (operation.state, group.preferred, group.calls) == (OperationState.COMPLETED, 2, ["prefer 2"])
+    texts = [text for path, text in driver.files.items() if path.endswith("broker.conf")]
+    assert all("preferredLeaderId=n2" in text for text in texts)
+    assert len(texts) == 3
+    assert not any(call.startswith("start ") for call in driver.calls)
+    run_all(begin(cluster, driver, Prefer(None)), driver)
+    assert BrokerGroup.objects.get(cluster=cluster).preferred_leader is None
+
+
+def test_a_dead_replica_is_replaced_by_an_empty_one(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    group[2].answers = False
+    operation = begin(cluster, driver, Replace(2))
+    old = Replica.objects.get(group__cluster=cluster, broker_id=2)
+    PortLease.objects.create(host="h", port=5, cluster_id=cluster.pk, holder=old.pk, purpose="listenPort")
+    run_all(operation, driver)
+    waiting = operation.steps.get(name="quorum_catch_up")
+    assert waiting.message == "Replica 3 has not caught up yet. It is 0.0 MiB behind."
+    group.catch_up()
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert (group.voters, ids(cluster)) == ([0, 1, 3], [0, 1, 3])
+    assert group.calls == ["addObserver 3", "addVoter 3", "removeVoter 2"]
+    assert not PortLease.objects.filter(holder=old.pk).exists()
+    assert "folder_remove broker-a-2" in driver.calls
+    assert [call for call in driver.calls if call.startswith("start ")][-1].endswith("broker-a-3")
+
+
+def test_only_the_new_replica_is_started_and_it_knows_its_peers(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    until_caught_up(begin(cluster, driver, Resize(5)), driver, group)
+    started = {call.rpartition("-")[2] for call in driver.calls if call.startswith("start ")}
+    assert started == {"3", "4"}
+    texts = {path: text for path, text in driver.files.items() if path.endswith("broker.conf")}
+    assert len(texts) == 5
+    for text in texts.values():
+        peers = next(line for line in text.splitlines() if line.startswith("dLegerPeers="))
+        assert [f"n{one}-" in peers for one in range(5)] == [True] * 5
+
+
+def test_growing_makes_voters_one_at_a_time_and_shrinking_takes_them_again(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    assert until_caught_up(begin(cluster, driver, Resize(5)), driver, group).state == OperationState.COMPLETED
+    assert group.voters == [0, 1, 2, 3, 4]
+    assert group.calls == ["addObserver 3", "addObserver 4", "addVoter 3", "addVoter 4"]
+    group.calls.clear()
+    assert run_all(begin(cluster, driver, Resize(3)), driver).state == OperationState.COMPLETED
+    assert (group.voters, ids(cluster), group.calls) == ([0, 1, 2], [0, 1, 2], ["removeVoter 3", "removeVoter 4"])
+
+
+def test_an_id_is_never_given_out_twice(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
+    until_caught_up(begin(cluster, driver, Resize(5)), driver, group)
+    run_all(begin(cluster, driver, Resize(3)), driver)
+    operation = begin(cluster, driver, Resize(5))
+    assert operation.metadata["adding"] == [5, 6]
+
+
+def test_a_leader_that_is_to_go_hands_its_role_over_first(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    until_caught_up(begin(cluster, driver, Resize(5)), driver, group)
+    group.calls.clear()
+    run_all(begin(cluster, driver, Resize(3, remove=[0, 4])), driver)
+    assert group.calls == ["transfer 1", "removeVoter 0", "removeVoter 4"]
+    assert (group.leader, ids(cluster)) == (1, [1, 2, 3])
+    cluster_sample(cluster, driver)
+    assert not Failover.objects.filter(kind=FailoverKind.ELECTION).exists()
+
+
+def test_a_worker_killed_at_any_request_leaves_nothing_that_a_retry_does_not_finish(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    group[2].answers = False
+    operation = begin(cluster, driver, Replace(2))
+    killed: list[str] = []
+
+    def kill_once(call: str) -> None:
+        if call not in killed:
+            killed.append(call)
+            raise Killed
+
+    group.before_call = kill_once
+    for _ in range(6):
+        try:
+            until_caught_up(operation, driver, group)
+        except Killed:
+            operation.steps.filter(state="running").update(state="pending", claim=None)
+    assert completed(operation)
+    assert killed == ["addObserver 3", "addVoter 3", "removeVoter 2"]
+    assert (group.voters, ids(cluster)) == ([0, 1, 3], [0, 1, 3])
+
+
+def test_a_failed_change_is_retried_from_its_first_step(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = until_caught_up(begin(cluster, driver, Resize(5)), driver, group)
+    Operation.objects.filter(pk=operation.pk).update(state=OperationState.FAILED)
+    operation_retry(actor=SYSTEM, operation=Operation.objects.get(pk=operation.pk))
+    group.calls.clear()
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert group.calls == []
+
+
+def test_an_election_in_the_middle_is_waited_for_and_the_new_leader_is_asked(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = begin(cluster, driver, Replace(2))
+    group[2].answers = False
+    run_all(operation, driver)
+    group.catch_up()
+    group.leader = None
+    assert run_step(operation, driver, "quorum_catch_up") == "pending"
+    assert "No replica of broker-a leads" in operation.steps.get(name="quorum_catch_up").message
+    group.elect(1)
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert group.voters == [0, 1, 3]
+
+
+def test_without_a_majority_nothing_is_begun(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
+    group[1].answers = group[2].answers = False
+    for change in (Transfer(1), Prefer(1), Replace(2), Resize(5)):
+        with pytest.raises(NotPossible, match="nothing can be confirmed"):
+            begin(cluster, driver, change)
+    assert (group.calls, ids(cluster)) == ([], [0, 1, 2])

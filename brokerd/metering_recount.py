@@ -23,12 +23,22 @@ class RecountError(Exception):
 
 
 class Recount:
-    """Counts [begin, end) of the log. `counted` are rows of it that are recorded already, all in front of `counted_to`."""
+    """Counts [begin, end) of the log. `counted` are rows of it that are recorded already, all in front of `counted_to`.
+
+    `after_ms` is when counting stopped: the time of a piece of which nothing is left to tell its own.
+    """
 
     def __init__(
-        self, store: MessageStore, begin: int, end: int, counted: Iterable[InRow] = (), counted_to: int = 0
+        self,
+        store: MessageStore,
+        begin: int,
+        end: int,
+        counted: Iterable[InRow] = (),
+        counted_to: int = 0,
+        after_ms: int = 0,
     ) -> None:
         self._store = store
+        self._after_ms = after_ms
         self._end = end
         self._offset = begin
         self._records: Iterator[DispatchRequest] | None = None
@@ -95,7 +105,7 @@ class Recount:
         for row in self._counted:
             self._sends.add(row.topic, row.kind, -row.messages, -row.bytes, -row.units)
         self._counted = ()
-        last_ms = max(self._last_ms, 0)
+        last_ms = self._after_ms if self._last_ms < 0 else self._last_ms
         piece = Interval(
             start_ms=last_ms if self._first_ms < 0 else min(self._first_ms, last_ms),
             end_ms=last_ms,

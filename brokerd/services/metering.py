@@ -227,7 +227,7 @@ class MeteringService:
         if last.end_offset >= self._lead_offset:
             self._caught_up = True
             return
-        recount = Recount(broker.store, last.end_offset, self._lead_offset, last.rows, last.rows_to)
+        recount = Recount(broker.store, last.end_offset, self._lead_offset, last.rows, last.rows_to, last.end_ms)
         while not recount.done:
             piece = recount.advance(_RECORDS_AT_A_TIME)
             if piece is not None:

@@ -66,3 +66,16 @@ def test_the_quick_benchmark_of_our_broker_runs() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "| Producer, messages acknowledged | messages | - | 3,000 |" in done.stdout
+
+
+def test_the_quick_measurement_of_metering_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.metering", "--quick"],
+        cwd=REPOSITORY,
+        env=daemon_environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pull of 32" in done.stdout

@@ -241,8 +241,9 @@ def test_retention_that_takes_the_whole_range_leaves_an_empty_piece() -> None:
     disk = store._disk
     disk.unlink("/store/commitlog/" + f"{0:020d}")
     store = open_store(disk)
-    (piece,) = pieces(Recount(store, 100, 2000))
+    (piece,) = pieces(Recount(store, 100, 2000, after_ms=77))
     assert (piece.start_offset, piece.deleted_to, piece.end_offset, piece.messages_in) == (100, 2000, 2000, ())
+    assert (piece.start_ms, piece.end_ms) == (77, 77)
 
 
 def test_retention_in_the_middle_of_a_recount_takes_only_what_was_not_counted_yet() -> None:

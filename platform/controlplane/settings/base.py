@@ -42,13 +42,14 @@ HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", defau
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------
 HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: where PySpark and Java are found
 HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*]")
-HIGHWATER_SPARK_CONF: dict[str, str] = env.json("HIGHWATER_SPARK_CONF", default={})
+HIGHWATER_SPARK_CONF: dict[str, str] = env.dict("HIGHWATER_SPARK_CONF", default={})  # name=value,name=value
 HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))
 HIGHWATER_CHECKPOINTS = env.str("HIGHWATER_CHECKPOINTS", default=str(STATE_DIR / "checkpoints"))
 HIGHWATER_JOB_COMMAND = ["{python}", "-m", "spark_etl.jobs.{job}"]  # --config FILE --result FILE follow
 HIGHWATER_JOB_TIMEOUT_S = env.int("HIGHWATER_JOB_TIMEOUT_S", default=1800)
-HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.json(
+HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.dict(  # job=seconds;job=seconds, or empty: only by hand
     "HIGHWATER_JOB_INTERVALS_S",
+    cast={"value": int},
     default={"ingest": 300, "usage_billing": 300, "lag_analytics": 300, "billing_check": 86400},
 )
 HIGHWATER_LATE_WINDOW_HOURS = 48  # so long a closed hour takes late records; an invoice is issued after that

@@ -7,7 +7,7 @@ from django import forms
 from django.utils.text import slugify
 
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
-from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, Growth
+from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 from controlplane.tenants.services import SLUG_RULE
@@ -100,6 +100,14 @@ class ClusterForm(forms.Form):
                     "SEND_OK means that a slave holds the message, too: promoting it loses nothing.",
                 ),
             ),
+            (
+                ClusterMode.DLEDGER,
+                Choice(
+                    "Go on by itself, lose nothing (DLedger)",
+                    "Three or five replicas elect their leader within seconds. SEND_OK means that a majority holds the"
+                    " message.",
+                ),
+            ),
         ],
     )
     groups = forms.IntegerField(
@@ -112,9 +120,9 @@ class ClusterForm(forms.Form):
     replicas = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=REPLICAS_MAX,
+        max_value=max(REPLICAS_MAX, *VOTERS),
         label="Replicas of each group",
-        help_text="The master included. Left empty: two where there are slaves, otherwise one.",
+        help_text="The master included. Left empty: two where there are slaves, three for DLedger, otherwise one.",
     )
     failover_policy = forms.ChoiceField(
         label="Who promotes a slave?",
@@ -125,9 +133,17 @@ class ClusterForm(forms.Form):
     )
     flush_disk_type = forms.ChoiceField(
         label="When is a message safe?",
-        initial=FlushType.ASYNC_FLUSH,
+        initial="",
+        required=False,
         widget=forms.RadioSelect,
         choices=[
+            (
+                "",
+                Choice(
+                    "As usual for the mode",
+                    "For DLedger before the answer, on the disks of a majority; otherwise soon after the answer.",
+                ),
+            ),
             (
                 FlushType.ASYNC_FLUSH,
                 Choice(
@@ -150,6 +166,9 @@ class ClusterForm(forms.Form):
 
     def clean_failover_policy(self) -> str:
         return str(self.cleaned_data.get("failover_policy") or FailoverPolicy.MANUAL)
+
+    def clean_flush_disk_type(self) -> str | None:
+        return str(self.cleaned_data["flush_disk_type"]) or None
 
 
 class PolicyForm(forms.Form):

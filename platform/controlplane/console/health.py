@@ -78,7 +78,7 @@ def _group_words(cluster: Cluster) -> HealthWords | None:
     sampled_at = min((group.sampled_at for group in troubled if group.sampled_at is not None), default=None)
     return HealthWords(
         "bad" if no_master else "warn",
-        "No master" if no_master else "Degraded",
+        ("No leader" if cluster.elects_leaders else "No master") if no_master else "Degraded",
         " ".join(group.sentences[0] for group in troubled),
         "The role map says what goes on, and what can be done." if no_master else "Sends and receives go on.",
         sampled_at,

@@ -30,6 +30,12 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "no_master": ("bad", "No master"),
     "master": ("good", "Master"),
     "slave": ("plain", "Slave"),
+    "leader": ("good", "Leader"),
+    "follower": ("plain", "Follower"),
+    "observer": ("busy", "Observer"),
+    "pre-candidate": ("warn", "Asks for votes"),
+    "candidate": ("warn", "Candidate"),
+    "unattached": ("warn", "No leader known"),
     # operations and their steps
     "in_progress": ("busy", "In progress"),
     "completed": ("good", "Done"),

@@ -6,8 +6,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.clusters.models import Cluster, OperationState, StepState
-from controlplane.clusters.selectors import cluster_get, operation_view
+from controlplane.clusters.models import Cluster, Operation, OperationState, StepState
+from controlplane.clusters.selectors import cluster_get, operation_list, operation_view
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
@@ -32,8 +32,18 @@ def roles_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object
         "groups": group_rows(cluster),
         "is_replicated": cluster.is_replicated,
         "can_promote": actor_can(request.user, "group.promote", cluster.tenant),
+        "can_grow": actor_can(request.user, "cluster.grow", cluster.tenant),
         "current_failover": current,
+        "current_change": _current_change(cluster) if cluster.elects_leaders else None,
     }
+
+
+def _current_change(cluster: Cluster) -> Operation | None:
+    """What is being done to a group just now, but for a change of its leader, which has a timeline."""
+    changes = operation_list(cluster.tenant, cluster).filter(
+        state=OperationState.IN_PROGRESS, type__startswith="group.", failover=None
+    )
+    return changes.first()
 
 
 @require_safe
@@ -139,7 +149,7 @@ def _cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obj
 
 
 def _timeline(failover: Failover) -> dict[str, object]:
-    steps = operation_view(failover.operation).steps
+    steps = [] if failover.operation is None else operation_view(failover.operation).steps
     return {
         "failover": failover,
         "lines": timeline_of(failover),

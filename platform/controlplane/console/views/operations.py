@@ -25,12 +25,22 @@ _VERBS = {
     OperationType.CLUSTER_GROW: "Growing",
     OperationType.GROUP_PROMOTE: "Promoting a replica of",
     OperationType.GROUP_SWITCHOVER: "Switching the master of",
+    OperationType.GROUP_TRANSFER: "Transferring the leadership of",
+    OperationType.GROUP_PREFER: "Preferring a leader of",
+    OperationType.GROUP_REPLACE: "Replacing a replica of",
+    OperationType.GROUP_GROW: "Growing a group of",
+    OperationType.GROUP_SHRINK: "Shrinking a group of",
 }
 _DONE = {
     OperationType.CLUSTER_DELETE: "The cluster is deleted",
     OperationType.CLUSTER_GROW: "The cluster has grown",
     OperationType.GROUP_PROMOTE: "The replica leads",
     OperationType.GROUP_SWITCHOVER: "The replica leads",
+    OperationType.GROUP_TRANSFER: "The replica leads",
+    OperationType.GROUP_PREFER: "The preferred leader is written into the log",
+    OperationType.GROUP_REPLACE: "The new replica counts, the old one is gone",
+    OperationType.GROUP_GROW: "The new replicas count",
+    OperationType.GROUP_SHRINK: "The group is smaller",
 }
 
 

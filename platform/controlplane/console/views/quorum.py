@@ -1,0 +1,193 @@
+"""Pages of groups that elect their leader: choose, see what each step would do and stop, then do it.
+
+Each page has two stages with one address: `?replica=` (or `?replicas=`) shows the preview, a POST there starts the work.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.forms import Form
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from controlplane.clusters.selectors import cluster_get
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import Choice, ConfirmForm
+from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.quorum_forms import ResizeForm, WhichReplicaForm
+from controlplane.failover.models import Failover
+from controlplane.failover.quorum_plan import ChangeKind
+from controlplane.failover.quorum_services import (
+    Prefer,
+    QuorumChange,
+    Replace,
+    Resize,
+    Transfer,
+    quorum_change_start,
+    quorum_preview,
+)
+from controlplane.failover.selectors import GroupRow, ReplicaRow, group_get, group_row
+from controlplane.provisioning.drivers import get_driver
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What the pages differ in. `change` and `body` are of a valid form."""
+
+    verb: str
+    heading: str
+    lead: str
+    button: str
+    form: Callable[..., Form]
+    change: Callable[[Any], QuorumChange]
+    body: Callable[[Any], dict[str, object]]
+
+
+def _transfer_form(group: GroupRow, *args: object) -> Form:
+    others = [replica for replica in group.replicas if replica.is_voter and replica.replica_id != group.master_id]
+    return WhichReplicaForm(
+        *args, label="New leader", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+    )
+
+
+def _prefer_form(group: GroupRow, *args: object) -> Form:
+    voters = [replica for replica in group.replicas if replica.is_voter]
+    return WhichReplicaForm(
+        *args,
+        label="Preferred leader",
+        choices=[(one.replica_id, _choice(one)) for one in voters],
+        nobody=Choice("Nobody in particular", "Whoever is elected leads on."),
+    )
+
+
+def _replace_form(group: GroupRow, *args: object) -> Form:
+    others = sorted(
+        (replica for replica in group.replicas if replica.replica_id != group.master_id),
+        key=lambda replica: (replica.role != "unknown", replica.replica_id),
+    )
+    return WhichReplicaForm(
+        *args, label="Replica to replace", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+    )
+
+
+def _resize_form(group: GroupRow, *args: object) -> Form:
+    return ResizeForm(*args)
+
+
+def _choice(replica: ReplicaRow) -> Choice:
+    if replica.role == "unknown":
+        return Choice(f"Replica {replica.replica_id}", f"{replica.address}. It does not answer.")
+    if replica.role == "master":
+        return Choice(f"Replica {replica.replica_id}", f"{replica.address}. It leads now.")
+    gap = "not known how far behind" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes behind"
+    return Choice(f"Replica {replica.replica_id}", f"{replica.address}. {gap[0].upper()}{gap[1:]}.")
+
+
+_TRANSFER = _Page(
+    ChangeKind.TRANSFER,
+    "Transfer the leadership of",
+    "Planned and without loss: the leader hands its role to a voter that holds all that it holds.",
+    "Transfer leadership",
+    _transfer_form,
+    lambda form: Transfer(form.replica_id()),
+    lambda form: {"target": form.replica_id()},
+)
+_PREFER = _Page(
+    ChangeKind.PREFER,
+    "Preferred leader of",
+    "The group gives the leadership to this replica whenever it is level, and goes on without it when it is not.",
+    "Set preferred leader",
+    _prefer_form,
+    lambda form: Prefer(form.replica_id()),
+    lambda form: {"replica": form.replica_id()},
+)
+_REPLACE = _Page(
+    ChangeKind.REPLACE,
+    "Replace a replica of",
+    "An empty replica takes the place of one that is lost. Sends and receives go on.",
+    "Replace replica",
+    _replace_form,
+    lambda form: Replace(form.replica_id()),
+    lambda form: {"replica": form.replica_id()},
+)
+_RESIZE = _Page(
+    "resize",
+    "Number of replicas of",
+    "One voter at a time. Sends and receives go on.",
+    "Change the number",
+    _resize_form,
+    lambda form: Resize(form.cleaned_data["replicas"]),
+    lambda form: {"replicas": form.cleaned_data["replicas"]},
+)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("group.promote")
+def group_transfer(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Hand the leadership over, after a preview."""
+    return _page(request, tenant, cluster, group, _TRANSFER)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("group.promote")
+def group_prefer(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Say whom the group wants as its leader, after a preview."""
+    return _page(request, tenant, cluster, group, _PREFER)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("cluster.grow")
+def group_replace(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Replace a replica by an empty one, after a preview."""
+    return _page(request, tenant, cluster, group, _REPLACE)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("cluster.grow")
+def group_resize(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Grow the group to five replicas, or shrink it to three, after a preview."""
+    return _page(request, tenant, cluster, group, _RESIZE)
+
+
+def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name: str, page: _Page) -> HttpResponse:
+    cluster = cluster_get(tenant, cluster_slug)
+    group = group_get(cluster, group_name)
+    driver = get_driver()
+    chosen = page.form(group_row(group), request.GET if request.GET else None)
+    preview, confirm = None, ConfirmForm(request.POST if request.method == "POST" else None)
+    if chosen.is_valid():
+        change = page.change(chosen)
+        if confirm.is_valid():
+            try:
+                operation = quorum_change_start(
+                    actor=request.user, cluster=cluster, group=group, change=change, driver=driver
+                )
+            except ApplicationError as error:
+                form_take_error(confirm, error)
+            else:
+                timeline = Failover.objects.filter(operation=operation).first()
+                if timeline is not None:
+                    return redirect("console:failover", tenant.slug, cluster.slug, timeline.pk)
+                return redirect("console:operation", tenant.slug, operation.pk)
+        preview = quorum_preview(cluster=cluster, group=group, change=change, driver=driver)
+    body = page.body(chosen) if preview is not None else {}
+    context = {
+        "cluster": cluster,
+        "can_delete_cluster": actor_can(request.user, "cluster.delete", tenant),
+        "group": group,
+        "change": page,
+        "form": chosen,
+        "confirm_form": confirm,
+        "preview": preview,
+        "curl": curl("POST", f"{cluster.path}groups/{group.name}/{page.verb}/", body) if body else "",
+    }
+    status = status_of(confirm) if preview is not None else status_of(chosen)
+    return tenant_render(
+        request, tenant, "console/quorum_change.html", context, section="clusters", page="overview", status=status
+    )

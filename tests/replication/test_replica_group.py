@@ -13,9 +13,9 @@ from highwater import BrokerError, Message, SendStatus
 from mqwire.bodies import TopicConfigAndMappingSerializeWrapper
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from tests.daemons import ReplicaGroup
+from tests.daemons import NameServerDaemon, ReplicaGroup
 from tests.processes import free_ports, wait_until
-from tests.remoting import call, create_topic
+from tests.remoting import call, cluster_info, create_topic
 from tests.replication.catch_up import MEBIBYTE, measure
 from tests.replication.replicas import (
     PATIENT,
@@ -108,6 +108,49 @@ def test_an_idle_slave_reports_each_ha_send_heartbeat_interval(tmp_path: Path) -
             return pulls >= 3
 
         wait_until(pulled_again, timeout_s=WAIT_S, what="the idle slave has pulled three times more")
+
+
+def test_two_slaves_follow_one_master_and_then_the_one_of_them_that_was_promoted(tmp_path: Path) -> None:
+    conf = {**PATIENT, "flushDiskType": "SYNC_FLUSH"}
+    with ReplicaGroup.start(tmp_path, conf, replicas=3, synchronous=True) as group:
+        wait_level(group)
+        wait_registered(group, {0: 0, 1: 1, 2: 2})
+        create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+        assert send_raw(group[0], TOPIC, b"before") == ResponseCode.SUCCESS
+        demote(group, 0)
+        promote(group, 2)
+        wait_level(group, 2)
+        wait_registered(group, {0: 2, 1: 1, 2: 0})
+        assert send_raw(group[2], TOPIC, b"after") == ResponseCode.SUCCESS
+        group[2].kill()
+        group[2].start()
+        wait_leads(group, 2)
+        wait_level(group, 2)
+        for number in range(3):
+            wait_until(
+                lambda number=number: bodies(group, number) == [b"before", b"after"],
+                timeout_s=WAIT_S,
+                what=f"replica {number} shows both",
+            )
+
+
+def test_a_slave_registers_with_every_name_server(tmp_path: Path) -> None:
+    servers = [NameServerDaemon(tmp_path / f"namesrv-{number}").start() for number in (0, 1)]
+    conf = {"namesrvAddr": ";".join(server.address for server in servers)}
+    try:
+        with ReplicaGroup.start(tmp_path, conf, name_server=servers[0]) as group:
+            addresses = {number: group[number].address for number in (0, 1)}
+            for server in servers:
+                wait_until(
+                    lambda server=server: (
+                        group.name in (groups := cluster_info(server.address).broker_addr_table)
+                        and dict(groups[group.name].broker_addrs) == addresses
+                    ),
+                    timeout_s=WAIT_S,
+                    what=f"{server.address} lists master and slave",
+                )
+    finally:
+        servers[1].kill()
 
 
 def test_of_two_promotions_from_one_epoch_one_wins(group: ReplicaGroup) -> None:

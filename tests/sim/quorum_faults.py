@@ -47,7 +47,7 @@ class QuorumFaults(Faults):
         self._mean_s = random.choice((0.3, 0.6, 1.2))
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
-        world.network.slow = random.choice((0.0, 0.01, 0.05))
+        world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))
 
     @property
     def _machines(self) -> list[QuorumMachine]:

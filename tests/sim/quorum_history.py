@@ -32,6 +32,7 @@ class QuorumHistory(History):
     def __init__(self) -> None:
         super().__init__(mode="dledger", in_sync_replicas=1)
         self.lacking_majority: Callable[[str, Copy], str | None] = lambda node, copy: None
+        self.on_vote: Callable[[str], None] = lambda node: None
         self.committed: dict[int, Record] = {}  # by offset
         self.committed_end = 0
         self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
@@ -44,6 +45,8 @@ class QuorumHistory(History):
 
     def voted(self, node: str, epoch: int, candidate: int) -> None:
         """A vote has left, or the candidate's own has been counted."""
+        if (node, epoch) not in self._votes:
+            self.on_vote(node)
         other = self._votes.setdefault((node, epoch), candidate)
         if other != candidate:
             raise Violation(f"epoch {epoch}: {node} voted for both replica {other} and replica {candidate}")

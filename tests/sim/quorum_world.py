@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brokerd.replica.epoch_record import DLEDGER
 from brokerd.replica.in_sync import AckMode
+from brokerd.replica.quorum_state import QuorumTimes
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
@@ -40,11 +41,21 @@ class QuorumWorld:
         observers = random.choice((0, 1, 2)) if voters == 3 else random.choice((0, 1))
         self.history = QuorumHistory()
         self.history.lacking_majority = self._lacking_majority
+        self.history.on_vote = self._voted
         self.network = Network(self.loop)
         self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
         for server in self.name_servers:
             self.network.join(server)
+        # Waits that hardly differ make replicas campaign in step: votes are split, and given while others are on their way.
+        times = random.choice(
+            (
+                QuorumTimes(),
+                QuorumTimes(),
+                QuorumTimes(pull_timeout=(1.5, 1.52), start=(0.4, 0.41), leader_lost=(0.02, 0.03)),
+            )
+        )
+        self.voters_die = random.choice((0.0, 0.05, 0.3))  # the chance of a voter to be killed right behind its vote
         peers = {number: f"r{number}" for number in range(voters + observers)}
         self.machines = [
             QuorumMachine(
@@ -65,6 +76,7 @@ class QuorumWorld:
                     follower_timeout_s=3.0,
                     members=Members(tuple(range(voters))),
                     peers=peers,
+                    quorum_times=times,
                 ),
                 self.name_servers,
             )
@@ -93,7 +105,20 @@ class QuorumWorld:
         self.faults = QuorumFaults(self)
         self.loop.note(f"dledger {flush} {voters} voters, {observers} observers")
 
-    # --- what the observer asks
+    # --- what the observer tells and asks
+
+    def _voted(self, node: str) -> None:
+        loop = self.loop
+        if self.faults.stopped or loop.random.random() >= self.voters_die:
+            return
+        machine = next(machine for machine in self.machines if machine.name == node)
+
+        def restart() -> None:
+            if not self.faults.stopped:
+                machine.kill()
+                machine.start()
+
+        loop.after(loop.random.random() * 0.01, restart)
 
     def _lacking_majority(self, node: str, copy: Copy) -> str | None:
         leader = next(machine for machine in self.machines if machine.name == node)

@@ -112,11 +112,7 @@ class Broker:
         self.follower = FollowerService(self)
         self.diverged = DivergedMessages(OsDisk(), config.store_path_root_dir)
         self.store_gate = StoreGate()
-        mode = self.replica.settings.mode
-        self.acknowledgements = PendingAcknowledgements(
-            timeout_s=(config.sync_flush_timeout_ms if mode is AckMode.LOCAL else config.slave_timeout_ms) / 1000,
-            unproven=ResponseCode.SYSTEM_ERROR if mode is AckMode.QUORUM else None,
-        )
+        self.acknowledgements = PendingAcknowledgements(timeout_s=config.sync_flush_timeout_ms / 1000)
         self.quorum = QuorumService(self)
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
@@ -162,7 +158,10 @@ class Broker:
     def held_changed(self) -> None:
         """The log grew, became durable, or a follower reported: let readers see it, answer who waited for that."""
         replica = self.replica
-        replica.held_changed(self.clock.monotonic())
+        now_s = self.clock.monotonic()
+        replica.held_changed(now_s)
+        if replica.modes.pending is not None and replica.modes.adopt(now_s):
+            self._mode_changed()
         confirmed = replica.confirm_offset
         self.store.confirm_offset = confirmed
         if len(self.acknowledgements):
@@ -259,6 +258,21 @@ class Broker:
         self.follower.role_changed()
         self.registration.role_changed()
 
+    def _mode_changed(self) -> None:
+        replica = self.replica
+        logger.info("group %s: the mode is %s now", replica.settings.group, replica.settings.mode_name)
+        self._obey_mode()
+        self.follower.role_changed()
+        self.registration.role_changed()
+
+    def _obey_mode(self) -> None:
+        """How long a send waits for its proof, and what it is told without."""
+        mode, config = self.replica.settings.mode, self.config
+        self.acknowledgements.set_mode(
+            timeout_s=(config.sync_flush_timeout_ms if mode is AckMode.LOCAL else config.slave_timeout_ms) / 1000,
+            unproven=ResponseCode.SYSTEM_ERROR if mode is AckMode.QUORUM else None,
+        )
+
     def _know_stored_topics(self) -> None:
         """Its log may have come before the table of topics that its master had: no message shall be without a topic."""
         missing = [
@@ -296,6 +310,8 @@ class Broker:
     def replicated(self, *, has_data: bool) -> None:
         """The leader's records arrived, or were confirmed: let readers here see them."""
         before = self.store.confirm_offset
+        if self.replica.modes.pending is not None and self.replica.modes.adopt(self.clock.monotonic()):
+            self._mode_changed()
         self.store.confirm_offset = confirmed = self.replica.confirm_offset
         if confirmed > before and len(self.held_pulls):
             _flush_all(self.dispatcher.pulls.answer_arrivals(self.held_pulls.queues()))
@@ -350,6 +366,7 @@ class Broker:
         self.consumer_offsets.load()
         self.schedule.load()
         self.replica.start(self.clock.monotonic(), self.clock.time_ms())
+        self._obey_mode()
         self.metering.role_changed()
         self.held_changed()
 

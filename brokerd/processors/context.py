@@ -76,6 +76,9 @@ class Broker(Protocol):
     def messages_behind(self, offset: int) -> int | None:
         """How many records lie behind `offset`; None when that is too far to count."""
 
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
+        """Somebody named an epoch, and perhaps who leads in it."""
+
     def role_changed(self) -> None:
         """This replica began or stopped to lead."""
 

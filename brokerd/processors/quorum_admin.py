@@ -9,10 +9,12 @@ from brokerd.processors.refusal import Refusal
 from brokerd.processors.replica_admin import replica_status
 from brokerd.quorum_commands import message_in, reply_to
 from brokerd.replica.elections import Elections
+from brokerd.replica.epoch_record import Policy
+from brokerd.replica.quorum_messages import BeginEpoch, Noted
 from brokerd.replica.role_refused import RoleRefused
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_replica import ReplicaMembersRequestHeader, ReplicaTransferRequestHeader
+from mqwire.headers_replica import ReplicaMembersRequestHeader, ReplicaModeRequestHeader, ReplicaTransferRequestHeader
 
 _CHANGES = "addObserver, addVoter, removeVoter or prefer"
 
@@ -20,11 +22,34 @@ _CHANGES = "addObserver, addVoter, removeVoter or prefer"
 @answers_refusals
 def election(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_VOTE, REPLICA_BEGIN_EPOCH, REPLICA_END_EPOCH, REPLICA_CAMPAIGN."""
-    elections = _elections(broker, broker.replica.settings.group)
-    answer = broker.quorum.answer(message_in(request))
+    message = message_in(request)
+    if broker.replica.elections is None and isinstance(message, BeginEpoch) and message.group == _group(broker):
+        # The group elected before this replica knew, or after it knew better: the epoch counts all the same.
+        broker.saw_epoch(message.epoch, message.address)
+        return reply_to(request, Noted(replica=broker.replica.settings.replica_id, epoch=broker.replica.epoch))
+    elections = _elections(broker, _group(broker))
+    answer = broker.quorum.answer(message)
     if answer is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, elections.why_not_electable() or "this replica promises nothing")
     return reply_to(request, answer)
+
+
+@answers_refusals
+def change_mode(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """REPLICA_MODE: answered when the change is written; it is in force when haStatus shows the mode."""
+    header = request.header(ReplicaModeRequestHeader)
+    _check_group(broker, header.group)
+    policy = Policy(
+        mode=header.mode,
+        in_sync_replicas=header.in_sync_replicas,
+        min_in_sync_replicas=header.min_in_sync_replicas,
+    )
+    try:
+        broker.replica.modes.request(policy, broker.clock.monotonic(), broker.clock.time_ms())
+    except RoleRefused as refused:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
+    broker.log_grew()
+    return request.reply(body=replica_status(broker).to_json())
 
 
 @answers_refusals
@@ -79,13 +104,22 @@ def _add_observer(broker: Broker, replica_id: int, address: str | None) -> None:
     replica.add_known_replica(replica_id, address)
 
 
-def _elections(broker: Broker, group: str) -> Elections:
+def _group(broker: Broker) -> str:
+    return broker.replica.settings.group
+
+
+def _check_group(broker: Broker, group: str) -> None:
     settings = broker.replica.settings
     if group != settings.group:
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"this is replica {settings.replica_id} of group {settings.group}, not of {group[:80]!a}",
         )
+
+
+def _elections(broker: Broker, group: str) -> Elections:
+    settings = broker.replica.settings
+    _check_group(broker, group)
     if broker.replica.elections is None:
         raise Refusal(
             ResponseCode.ILLEGAL_OPERATION,
@@ -101,4 +135,5 @@ HANDLERS: dict[int, Handler] = {
     HighwaterRequestCode.REPLICA_CAMPAIGN: election,
     HighwaterRequestCode.REPLICA_TRANSFER: transfer,
     HighwaterRequestCode.REPLICA_MEMBERS: members,
+    HighwaterRequestCode.REPLICA_MODE: change_mode,
 }

@@ -84,6 +84,7 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         ],
         diverged_files=broker.diverged.count(),
         quorum=_quorum_status(broker),
+        pending_mode=None if replica.modes.pending is None else replica.modes.pending.policy.mode,
     )
 
 

@@ -54,6 +54,14 @@ class Elections:
             times=settings.quorum_times,
         )
 
+    def take_over_from_decrees(self, change_end: int, now_s: float) -> None:
+        """This replica leads, by decree until now; where the record ends that changed that."""
+        in_sync = self._replica.in_sync
+        assert in_sync is not None, "only a leader takes over"
+        pulls = {key: (follower.last_pull_s, follower.end_offset) for key, follower in in_sync.followers.items()}
+        self._quorum.take_over_from_decrees(pulls, now_s)
+        self._change_end = change_end
+
     # --- what it is
 
     @property

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from brokerd.replica.epoch_record import Policy
 from brokerd.store import Disk, StoreFormatError
 from brokerd.store.store_checkpoint import replace_file
 from mqwire.checksum import crc32
@@ -44,6 +45,8 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     joined: bool = False
     # (offset of the record that says so, voters, preferred leader): a cache as the epoch map is.
     members: tuple[tuple[int, tuple[int, ...], int | None], ...] = ()
+    # Of a group whose mode was changed while it ran: comes before the configuration.
+    policy: Policy | None = None
 
 
 class EpochStorage(Protocol):

@@ -1,6 +1,7 @@
 """The epoch record: the message that begins an epoch, on RMQ_SYS_EPOCH, queue 0 (replication.md, "Words").
 
-A record of type "voters" stands inside an epoch and only changes who counts (voters.py).
+A record of type "voters" stands inside an epoch and only changes who counts (voters.py), one of type "mode" changes the
+policy (mode_change.py).
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ from mqwire.names import RMQ_SYS_EPOCH
 
 EPOCH = "epoch"
 VOTERS = "voters"
+MODE = "mode"
 DLEDGER = "dledger"  # the mode of a quorum-led group
 
 _TOPIC = RMQ_SYS_EPOCH.encode()
 _READ_MESSAGES = 64
 _READ_BYTES = 1024 * 1024
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Who decides the leader, and when a send is acknowledged."""
+
+    mode: str  # async, sync or dledger
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
 
 
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +48,16 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     # this epoch too: another log may have messages of the epoch before in its place.
     start_offset: int | None = None
     preferred: int | None = None
+    in_sync_replicas: int | msgspec.UnsetType = msgspec.UNSET  # of a "mode" record, as the next
+    min_in_sync_replicas: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(
+            mode=self.mode,
+            in_sync_replicas=self.in_sync_replicas or 1,
+            min_in_sync_replicas=self.min_in_sync_replicas or 1,
+        )
 
     @property
     def begins_epoch(self) -> bool:
@@ -99,6 +119,20 @@ def members_in(data: bytes) -> list[tuple[int, Members]]:
     """(offset of the record, who counts) of the records among `data` that say so."""
     found = [(message.physical_offset, record.members) for message, record in _records_in(data)]
     return [(offset, members) for offset, members in found if members is not None]
+
+
+def modes_in(data: bytes) -> list[tuple[int, int, EpochRecord]]:
+    """(where it begins, where it ends, the record) of those among `data` that change the mode."""
+    return [_extent(message, record) for message, record in _records_in(data) if record.type == MODE]
+
+
+def pending_modes(store: MessageStore) -> list[tuple[int, int, EpochRecord]]:
+    """Those of an opened store."""
+    return [_extent(message, record) for message, record in _epoch_records(store) if record.type == MODE]
+
+
+def _extent(message: StoredMessage, record: EpochRecord) -> tuple[int, int, EpochRecord]:
+    return message.physical_offset, message.physical_offset + message.size_bytes, record
 
 
 def _records_in(data: bytes) -> list[tuple[StoredMessage, EpochRecord]]:

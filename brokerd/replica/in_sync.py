@@ -92,6 +92,7 @@ class InSyncSet:
         self._own_id = own_id
         self._members = members or Members((own_id,))
         self._epoch_record_end = epoch_record_end
+        self._held_back: tuple[int, int, Members] | None = None
 
     @property
     def followers(self) -> Mapping[int, FollowerState]:
@@ -160,6 +161,22 @@ class InSyncSet:
         self._members = members
         return self._advance(now_s)
 
+    def hold_back(self, begin_offset: int, end_offset: int, members: Members, now_s: float) -> None:
+        """Confirm nothing from `begin_offset` on before a majority of `members` hold the record that ends at `end_offset`."""
+        self._held_back = (begin_offset, end_offset, members)
+        self._advance(now_s)
+
+    def change_mode(
+        self, mode: AckMode, *, in_sync_replicas: int, min_in_sync_replicas: int, members: Members, now_s: float
+    ) -> None:
+        """Count in another way from now on; what is confirmed stays so."""
+        self._mode = mode
+        self._in_sync_replicas = in_sync_replicas
+        self._min_in_sync_replicas = min_in_sync_replicas
+        self._members = members
+        self._held_back = None
+        self._advance(now_s)
+
     def tick(self, now_s: float) -> bool:
         """Time passed; tells whether confirm_offset moved because a laggard left the set."""
         return self._advance(now_s)
@@ -196,6 +213,10 @@ class InSyncSet:
                 confirmed = min(confirmed, self.held_by(follower))
         if self._mode is AckMode.QUORUM:
             confirmed = self._held_by_majority()
+        if self._held_back is not None:
+            begin_offset, end_offset, members = self._held_back
+            if majority_offset(members, self._held()) < end_offset:
+                confirmed = min(confirmed, begin_offset)
         if confirmed <= self._confirm_offset:
             return False
         self._confirm_offset = confirmed
@@ -203,7 +224,10 @@ class InSyncSet:
 
     def _held_by_majority(self) -> int:
         """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch behind them only."""
+        confirmed = majority_offset(self._members, self._held())
+        return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset
+
+    def _held(self) -> dict[int, int]:
         held = {follower.replica_id: self.held_by(follower) for follower in self._followers.values()}
         held[self._own_id] = self._own_held
-        confirmed = majority_offset(self._members, held)
-        return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset
+        return held

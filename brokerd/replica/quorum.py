@@ -26,7 +26,7 @@ Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import assert_never
@@ -193,6 +193,13 @@ class Quorum:
         self._target, self._target_until_s = target, now_s + self.times.transfer
         self._announced_s.pop(target, None)
         return None
+
+    def take_over_from_decrees(self, pulls: Mapping[int, tuple[float, int]], now_s: float) -> None:
+        """This replica leads its epoch already, by decree: from now on it needs a majority. `pulls`: id -> (when, end)."""
+        self.state = State.LEADER
+        self.leader, self.leader_address = self._id, self._address
+        self._led_from_s = now_s
+        self._pullers = {key: _Puller(*pull) for key, pull in pulls.items()}
 
     def resign(self, why: str, now_s: float) -> Ready:
         """Stop leading: it is told to stop, or cannot lead any more. Names who should be next."""

@@ -19,8 +19,10 @@ from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_file import EpochState, EpochStorage, Role
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import (
+    DLEDGER,
     EPOCH,
     EpochRecord,
+    Policy,
     epoch_message,
     epochs_in,
     members_in,
@@ -28,6 +30,7 @@ from brokerd.replica.epoch_record import (
     read_members,
 )
 from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
+from brokerd.replica.mode_change import ModeChange, PendingMode
 from brokerd.replica.pull_protocol import (
     Cut,
     Fenced,
@@ -45,6 +48,8 @@ from brokerd.replica.role_refused import RoleRefused as RoleRefused
 from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore
 
+NOBODY = -1  # a vote that is nobody's, and spent
+
 
 class Replica:
     """See the module. Offsets are of the CommitLog, in bytes; times are seconds of one monotonic clock.
@@ -61,6 +66,7 @@ class Replica:
         self._random = random or Random()
         self.elections: Elections | None = None  # of a quorum-led group, from start() on
         self._members = MemberHistory(settings.members)
+        self.modes = ModeChange(self, store)
         self._store = store
         self._storage = storage
         self._state = EpochState()
@@ -172,12 +178,15 @@ class Replica:
         state = self._storage.load()
         self._state = state or EpochState(role=Role.LEADER if self._settings.starts_as_leader else Role.FOLLOWER)
         self._epochs = read_epoch_map(self._store, self._state.epoch_map)
+        self._members = read_members(self._store, self._settings.members, self._state.members)
+        if self._state.policy is not None:
+            self._settings = self._settings.with_policy(self._state.policy)
         if self._epochs.last_epoch > self._state.epoch:
             self._save(epoch=self._epochs.last_epoch)
         # What lies behind may be cut yet, and readers shall not have seen it then.
         self._leader_confirm_offset = min(self._state.confirm_offset, self._store.end_offset)
+        self.modes.load()
         if self._settings.mode is AckMode.QUORUM:
-            self._members = read_members(self._store, self._settings.members, self._state.members)
             if self._state.role is Role.LEADER:
                 self._save(role=Role.FOLLOWER, leader_address=None)
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
@@ -272,6 +281,9 @@ class Replica:
 
     def step_down(self, epoch: int, leader_address: str | None) -> None:
         """Stop leading: somebody leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused."""
+        if self.elections is not None and not self.leads and epoch > self.epoch:
+            self.elections.saw_epoch(epoch, leader_address)  # of a group that is led by decree again
+            return
         self._refuse_decrees()
         if epoch < self.epoch:
             raise RoleRefused(f"epoch {epoch} is below {self.epoch}, which this replica has seen")
@@ -330,19 +342,22 @@ class Replica:
         """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written."""
         self._lead(self.epoch, now_s, now_ms)
 
-    def append_record(self, kind: str, epoch: int, members: Members, now_ms: int) -> int:
+    def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
         """As the leader, write who counts, in force at once; returns where the record ends. Raises StoreError."""
         settings = self._settings
-        elected = settings.mode is AckMode.QUORUM
+        mode = settings.mode_name if policy is None else policy.mode
+        elected = mode == DLEDGER
         record = EpochRecord(
             type=kind,
             epoch=epoch,
             leader=settings.replica_id,
             voters=list(members.voters) if elected else sorted({settings.replica_id, *self._state.replicas}),
-            mode=settings.mode_name,
+            mode=mode,
             timestamp_ms=now_ms,
             start_offset=self._store.end_offset if kind == EPOCH else None,
             preferred=members.preferred,
+            in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
+            min_in_sync_replicas=msgspec.UNSET if policy is None else policy.min_in_sync_replicas,
         )
         (result,) = self._store.append([epoch_message(record, settings.store_host)])
         if elected:
@@ -358,7 +373,40 @@ class Replica:
         self._frozen_until_s = float("-inf")
         confirmed = min(self._leader_confirm_offset, start_offset)
         self._in_sync = self._settings.in_sync_set(confirmed, self.members, record_end)
+        self.modes.hold_back(now_s)
         self._in_sync.own_held(self.held_offset, now_s)
+
+    def adopt_mode(self, change: PendingMode, now_s: float) -> None:
+        """A change of the mode is confirmed: this replica acts by it from now on."""
+        led = self.leads
+        settings = self._settings.with_policy(change.policy)
+        elected = settings.mode is AckMode.QUORUM
+        leader_id = settings.replica_id if led else self._id_at(self.leader_address)
+        self._save(
+            policy=change.policy,
+            role=Role.LEADER if led and not elected else Role.FOLLOWER,
+            leader_address=None if led else self.leader_address,
+            # This epoch has its leader. Whoever does not know which one votes for nobody in it.
+            voted_for=leader_id if elected else None,
+        )
+        self._settings = settings
+        if self._in_sync is not None:
+            self._in_sync.change_mode(
+                settings.mode,
+                in_sync_replicas=settings.in_sync_replicas,
+                min_in_sync_replicas=settings.min_in_sync_replicas,
+                members=self.members,
+                now_s=now_s,
+            )
+        self.elections = None
+        if elected:
+            vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
+            self.elections = Elections(self, self._store, vote, self._random, now_s)
+            if led:
+                self.elections.take_over_from_decrees(change.end_offset, now_s)
+
+    def _id_at(self, address: str | None) -> int:
+        return next((key for key, known in self._state.replicas.items() if known == address), NOBODY)
 
     def _save(self, **changes: object) -> None:
         if changes.get("epoch", self.epoch) != self.epoch:
@@ -454,6 +502,7 @@ class Replica:
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
             self._store.append_raw(data, at_offset)
+            self.modes.received(data)
             named = members_in(data)
             for offset, members in named:
                 self._members.note(offset, members)
@@ -504,5 +553,6 @@ class Replica:
         truncate(to_offset)
         self._epochs.truncate(to_offset)
         self._members.truncate(to_offset)
+        self.modes.truncate(to_offset)
         self._leader_confirm_offset = min(self._leader_confirm_offset, to_offset)
         self._save()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from brokerd.replica.epoch_record import DLEDGER, Policy
 from brokerd.replica.in_sync import AckMode, InSyncSet
 from brokerd.replica.quorum_state import QuorumTimes
 from brokerd.replica.voters import Members
@@ -38,6 +39,17 @@ class ReplicaSettings:
     def surely_held_by(self) -> int:
         """How many replicas hold a record for certain once its sender was told SEND_OK: what a clean promotion builds on."""
         return self.min_in_sync_replicas if self.auto_in_sync_replicas else self.in_sync_replicas
+
+    def with_policy(self, policy: Policy) -> ReplicaSettings:
+        """The same replica in another mode."""
+        mode = {DLEDGER: AckMode.QUORUM, "sync": AckMode.SYNC}.get(policy.mode, AckMode.LOCAL)
+        return replace(
+            self,
+            mode=mode,
+            mode_name=policy.mode,
+            in_sync_replicas=policy.in_sync_replicas,
+            min_in_sync_replicas=policy.min_in_sync_replicas,
+        )
 
     def in_sync_set(self, confirm_offset: int, members: Members, epoch_record_end: int) -> InSyncSet:
         """For a leader that begins: what is confirmed already, who counts, and where its epoch's record ends."""

@@ -39,14 +39,17 @@ class PendingAcknowledgements:
     __slots__ = ("_timeout_s", "_unproven", "_waiting", "waiting_answers")
 
     def __init__(self, *, timeout_s: float, unproven: int | None = None) -> None:
+        self.set_mode(timeout_s=timeout_s, unproven=unproven)
+        self._waiting: deque[_Waiting] = deque()
+        self.waiting_answers = 0
+
+    def set_mode(self, *, timeout_s: float, unproven: int | None) -> None:
         """`unproven` is the code for all that is appended and not proven; without it RocketMQ's own tell what is missing.
 
         Those are SendStatus values, which many programs take for stored; a quorum-led group uses an error instead.
         """
         self._timeout_s = timeout_s
         self._unproven = unproven
-        self._waiting: deque[_Waiting] = deque()
-        self.waiting_answers = 0
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.quorum_commands import answer_in, command_of
+from brokerd.replica.elections import Outcome
 from brokerd.replica.quorum_messages import Answer, Message, Request
 from brokerd.services.remoting_client import RemotingClient, RequestFailed
 from mqwire.codes import ResponseCode
@@ -15,11 +16,11 @@ from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
-    from brokerd.replica.elections import Outcome
 
 logger = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.05
+_IDLE_S: Final = 0.5
 # Longer than a vote takes to be written; a later answer is of a round that is over.
 _ANSWER_TIMEOUT_S: Final = 1.0
 _STOP_TIMEOUT_S: Final = 1.0
@@ -36,15 +37,14 @@ class QuorumService:
     async def run(self) -> None:
         """Tick until cancelled."""
         broker = self._broker
-        if broker.replica.elections is None:
-            return
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
-                if not broker.store_gate.closed:  # else the log is being cut in a thread
+                elections = broker.replica.elections  # they come and go with the mode
+                if elections is not None and not broker.store_gate.closed:  # else the log is being cut in a thread
                     clock = broker.clock
-                    self.take(broker.replica.elections.tick(clock.monotonic(), clock.time_ms()))
-                await trio.sleep(_TICK_S)
+                    self.take(elections.tick(clock.monotonic(), clock.time_ms()))
+                await trio.sleep(_TICK_S if elections is not None else _IDLE_S)
 
     def answer(self, message: Request) -> Answer | None:
         """What this replica answers to a request of another one; None when it can promise nothing any more."""
@@ -89,7 +89,8 @@ class QuorumService:
     def _step(self, message: Message) -> Outcome:
         broker = self._broker
         elections = broker.replica.elections
-        assert elections is not None, "only a quorum-led group's replica is asked"
+        if elections is None:  # the mode was changed while the answer was under way
+            return Outcome()
         outcome = elections.step(message, broker.clock.monotonic(), broker.clock.time_ms())
         self.take(outcome)
         return outcome

@@ -10,7 +10,7 @@ from highwater._admin_base import AdminBase, gather
 from highwater._edge import read_body, read_header, read_records
 from highwater._models import ReceivedMessage
 from highwater._pull import received
-from highwater.errors import HighwaterError, NoRouteError
+from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
 from mqwire.bodies import DivergedFile, DivergedFileList, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode
 from mqwire.headers_replica import (
@@ -19,6 +19,7 @@ from mqwire.headers_replica import (
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
     ReplicaMembersRequestHeader,
+    ReplicaModeRequestHeader,
     ReplicaPromoteRequestHeader,
     ReplicaTransferRequestHeader,
 )
@@ -120,6 +121,21 @@ class ReplicaAdmin(AdminBase):
         header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
         return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_MEMBERS, header), ReplicaStatus)
 
+    async def change_mode(
+        self, address: str, group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1
+    ) -> ReplicaStatus:
+        """Ask a group's leader for another mode: async, sync or dledger, one step at a time; written when answered.
+
+        It is in force when `replica_status` shows it, on each replica by itself. Raises BrokerError when it is refused.
+        """
+        header = ReplicaModeRequestHeader(
+            group=group,
+            mode=mode,
+            in_sync_replicas=in_sync_replicas,
+            min_in_sync_replicas=min_in_sync_replicas,
+        )
+        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_MODE, header), ReplicaStatus)
+
     async def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:
         """What a replica cut from its log because its leader never had it, oldest first."""
         response = await self._ask(address, HighwaterRequestCode.DIVERGED_LIST)
@@ -168,6 +184,8 @@ def plan_promotion(members: tuple[GroupMember, ...], group: str, replica_id: int
     if candidate is None:
         known = ", ".join(str(one) for one in sorted(by_id)) or "none"
         raise NoRouteError(f"replica {replica_id} of {group} does not answer (those that do: {known})")
+    if any(status.quorum is not None for status in statuses):
+        raise ConfigurationError(f"{group} elects its leader (mode dledger): use transferLeadership instead of promote")
     leaders = [status for status in statuses if status.role == "master" and status.replica_id != replica_id]
     master = max(leaders, key=lambda status: status.epoch, default=None)
     ahead = [

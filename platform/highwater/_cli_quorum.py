@@ -117,6 +117,36 @@ def prefer_leader(
     _change(session, group, "prefer", broker_id)
 
 
+@verb(app, "changeMode")
+def change_mode(
+    session: Session,
+    group: GroupName,
+    mode: Annotated[
+        str, typer.Option("--mode", help="async, sync or dledger: one step at a time, in this order or back.")
+    ],
+    in_sync: Annotated[
+        int, typer.Option("--in-sync-replicas", min=1, help="With sync: how many hold what is acknowledged.")
+    ] = 1,
+    least: Annotated[
+        int, typer.Option("--min-in-sync-replicas", min=1, help="With sync: below it sends are refused.")
+    ] = 1,
+) -> None:
+    """Change the mode of a running group, without stopping anybody."""
+    with session.admin() as admin:
+        leader = _need_leader(admin, group)
+        admin.change_mode(leader.address, group, mode, in_sync_replicas=in_sync, min_in_sync_replicas=least)
+        deadline_s = time.monotonic() + _WAIT_S
+        modes: dict[int, str] = {}
+        while time.monotonic() < deadline_s and set(modes.values()) != {mode}:
+            told = [member.status for member in admin.group_status(group)]
+            modes = {status.replica_id: status.mode for status in told if status is not None}
+            time.sleep(_LOOK_PERIOD_S)
+    others = sorted(replica_id for replica_id, now in modes.items() if now != mode)
+    if others:
+        raise NoRouteError(f"the change is written, but replicas {others} have not adopted it yet; see haStatus")
+    session.done(f"{group} is in mode {mode}", group=group, mode=mode, replicas=sorted(modes))
+
+
 def _change(session: Session, group: str, change: str, replica_id: int | None, address: str | None = None) -> None:
     with session.admin() as admin:
         leader = _need_leader(admin, group)

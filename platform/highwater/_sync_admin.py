@@ -330,6 +330,22 @@ class Admin(SyncClient[AsyncAdmin]):
         """
         return self._run(self._twin.change_members, address, group, change, replica_id, replica_address=replica_address)
 
+    def change_mode(
+        self, address: str, group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1
+    ) -> ReplicaStatus:
+        """Ask a group's leader for another mode: async, sync or dledger, one step at a time; written when answered.
+
+        It is in force when `replica_status` shows it, on each replica by itself. Raises BrokerError when it is refused.
+        """
+        return self._run(
+            self._twin.change_mode,
+            address,
+            group,
+            mode,
+            in_sync_replicas=in_sync_replicas,
+            min_in_sync_replicas=min_in_sync_replicas,
+        )
+
     def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:
         """What a replica cut from its log because its leader never had it, oldest first."""
         return self._run(self._twin.diverged_list, address)

@@ -187,6 +187,7 @@ class HighwaterRequestCode(IntEnum):
     REPLICA_TRANSFER = 20013
     REPLICA_MEMBERS = 20014
     METERING_REPORT = 20020
+    REPLICA_MODE = 20015
 
 
 class ResponseCode(IntEnum):

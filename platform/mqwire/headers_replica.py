@@ -167,3 +167,12 @@ class ReplicaMembersRequestHeader(CustomHeader, frozen=True, kw_only=True):
     change: str  # addObserver, addVoter, removeVoter or prefer
     replica_id: Int64 | None = None  # None with prefer: nobody in particular
     address: str | None = None  # with addObserver: where it serves
+
+
+class ReplicaModeRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_MODE (20015), to the leader: another mode for the running group, in force once confirmed under the old one."""
+
+    group: str
+    mode: str  # async, sync or dledger
+    in_sync_replicas: Int32 = 1  # with sync
+    min_in_sync_replicas: Int32 = 1

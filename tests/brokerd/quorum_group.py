@@ -197,7 +197,8 @@ class Node:
         if isinstance(decision, Fenced):
             replica.saw_epoch(decision.epoch, decision.leader_address)
             return decision
-        self.elections.heard_leader(pull.leader_epoch, self.now_s)
+        if replica.elections is not None:
+            replica.elections.heard_leader(pull.leader_epoch, self.now_s)
         if isinstance(decision, SendBytes):
             data = leader.store.read_raw(decision.from_offset, 1 << 20)
             replica.received(data, pull.end_offset, leader.replica.epoch, leader.replica.confirm_offset)

@@ -138,6 +138,12 @@ def test_a_group_of_one_decree_refuses_what_is_for_electing_ones(tmp_path: Path)
         assert "does not elect its leader" in text
 
 
+def test_promote_is_refused_where_replicas_elect(group: ReplicaGroup) -> None:
+    code, text = run("promote", *common(group), "--broker-id", "1", "--yes")
+    assert code != 0
+    assert "transferLeadership" in text
+
+
 # --- access control
 
 REPLICA = SessionCredentials("replica-account", "replica-secret")

@@ -64,6 +64,7 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     diverged_files: int = 0
     store_timestamp_ms: int | None = None  # of the last record
     quorum: QuorumStatus | None = None  # of a quorum-led group only
+    pending_mode: str | None = None  # written to the log, and not in force yet
 
 
 class DivergedFile(Body, frozen=True, kw_only=True):

@@ -1,0 +1,123 @@
+"""Another mode for a running group: asynchronous, synchronous or DLedger, without moving data or stopping anybody.
+
+The leader writes a record of type "mode". It is confirmed under the policy that is in force, and each replica adopts the new
+one when it knows that: the leader first, for it is the first to know. Into DLedger a majority of the new voters must hold
+the record too, so that whoever adopts it finds a majority that can.
+
+The steps are async <-> sync <-> DLedger: between them a record that was acknowledged is on a majority before anyone elects.
+Source: replication.md, "Mode change".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokerd.replica.epoch_record import DLEDGER, MODE, EpochRecord, Policy, modes_in, pending_modes
+from brokerd.replica.role_refused import RoleRefused
+from brokerd.replica.voters import Members
+from brokerd.store import MessageStore, StoreError
+
+if TYPE_CHECKING:
+    from brokerd.replica.replica import Replica
+
+ASYNC: Final = "async"
+SYNC: Final = "sync"
+_LEAST_VOTERS: Final = 3
+_STEPS: Final = {("single", SYNC), (ASYNC, SYNC), (SYNC, ASYNC), (SYNC, DLEDGER), (DLEDGER, SYNC)}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMode:
+    """A mode record that is in the log and not known to be confirmed."""
+
+    begin_offset: int
+    end_offset: int
+    policy: Policy
+    members: Members | None  # who counts from then on; None where an operator's decree decides that
+
+
+class ModeChange:
+    """Of one replica."""
+
+    def __init__(self, replica: Replica, store: MessageStore) -> None:
+        self._replica = replica
+        self._store = store
+        self._pending: list[PendingMode] = []
+
+    @property
+    def pending(self) -> PendingMode | None:
+        """The change that is under way."""
+        return self._pending[0] if self._pending else None
+
+    def load(self) -> None:
+        """After a start: what the log holds beyond what is known to be confirmed."""
+        self._pending = [
+            _pending(*found) for found in pending_modes(self._store) if found[1] > self._replica.confirm_offset
+        ]
+
+    def received(self, data: bytes) -> None:
+        """A leader's records were appended."""
+        self._pending += [_pending(*found) for found in modes_in(data)]
+
+    def truncate(self, end_offset: int) -> None:
+        """The log was cut."""
+        self._pending = [one for one in self._pending if one.end_offset <= end_offset]
+
+    def request(self, policy: Policy, now_s: float, now_ms: int) -> None:
+        """As the leader, write the change; raises RoleRefused. In force once confirmed, see `adopt`."""
+        replica = self._replica
+        members = self._checked(policy)
+        begin_offset = self._store.end_offset
+        try:
+            end_offset = replica.append_record(MODE, replica.epoch, members or Members(()), now_ms, policy)
+        except StoreError as error:
+            raise RoleRefused(f"the change cannot be written: {error}") from error
+        self._pending.append(PendingMode(begin_offset, end_offset, policy, members))
+        self.hold_back(now_s)
+
+    def hold_back(self, now_s: float) -> None:
+        """A leader confirms a change into DLedger only when a majority of its voters hold it."""
+        pending, in_sync = self.pending, self._replica.in_sync
+        if in_sync is not None and pending is not None and pending.members is not None:
+            in_sync.hold_back(pending.begin_offset, pending.end_offset, pending.members, now_s)
+
+    def adopt(self, now_s: float) -> bool:
+        """Take what is confirmed by now; tells whether the mode is another one. Call it whenever confirmOffset may have moved."""
+        changed = False
+        while self._pending and self._pending[0].end_offset <= self._replica.confirm_offset:
+            self._replica.adopt_mode(self._pending[0], now_s)
+            del self._pending[0]
+            changed = True
+        return changed
+
+    def _checked(self, policy: Policy) -> Members | None:
+        replica = self._replica
+        in_sync = replica.in_sync
+        if in_sync is None:
+            raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")
+        if self._pending or (replica.elections is not None and replica.elections.change_pending):
+            raise RoleRefused("the change before this one is not confirmed yet; ask again in a moment")
+        now = replica.settings.mode_name
+        if (now, policy.mode) not in _STEPS:
+            raise RoleRefused(f"a group goes from {now} to {policy.mode} by async, sync, dledger, one step at a time")
+        level = {key for key, follower in in_sync.followers.items() if follower.in_sync}
+        if policy.mode == SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(level):
+            raise RoleRefused(
+                f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(level)} replicas are in sync, and 2 or"
+                " more must be asked for"
+            )
+        if policy.mode != DLEDGER:
+            return None
+        known = set(replica.known_replicas)
+        if len(known) + 1 < _LEAST_VOTERS:
+            raise RoleRefused(
+                f"{len(known) + 1} replicas cannot outvote a dead one: DLedger needs {_LEAST_VOTERS} or more"
+            )
+        if known != level:
+            raise RoleRefused(f"replicas {sorted(known - level)} are not in sync: every voter must be level first")
+        return Members(tuple(sorted({replica.settings.replica_id, *known})))
+
+
+def _pending(begin_offset: int, end_offset: int, record: EpochRecord) -> PendingMode:
+    return PendingMode(begin_offset, end_offset, record.policy, record.members)

@@ -1,0 +1,252 @@
+"""Another mode for a running group: async, sync, DLedger and back, by a record that the old policy confirms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brokerd.replica.epoch_record import DLEDGER, Policy
+from brokerd.replica.in_sync import AckMode, SendVerdict
+from brokerd.replica.role_refused import RoleRefused
+from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
+
+SYNC = Policy(mode="sync", in_sync_replicas=2)
+ASYNC = Policy(mode="async")
+ELECTING = Policy(mode=DLEDGER)
+
+
+def by_decree(count: int = 3) -> QuorumGroup:
+    """Replica 0 leads asynchronously, by decree, in epoch 1; the others follow and are level."""
+    group = QuorumGroup.of(count)
+    for node in group.nodes.values():
+        node.settings = replace(node.settings, mode=AckMode.LOCAL, mode_name="async", total_replicas=count)
+        node.replace_disk()
+    group[0].replica.promote(0, 1, group[0].now_s, FIRST_MS)
+    for number in range(1, count):
+        group[number].replica.saw_epoch(1, "r0")
+    settle(group)
+    return group
+
+
+def settle(group: QuorumGroup) -> None:
+    """Everyone pulls, and adopts what it knows to be confirmed."""
+    for _ in range(3):
+        group.level()
+        introduce(group)
+        for node in group.nodes.values():
+            if node.up:
+                node.replica.modes.adopt(node.now_s)
+
+
+def introduce(group: QuorumGroup) -> None:
+    """As pull answers do: who else belongs to the group."""
+    for node in group.nodes.values():
+        if node.up:
+            node.replica.told_of_replicas({other: f"r{other}" for other in group.nodes})
+
+
+def change(node: Node, policy: Policy) -> None:
+    node.replica.modes.request(policy, node.now_s, FIRST_MS)
+    node.flush()
+
+
+def modes(group: QuorumGroup) -> list[str]:
+    return [node.replica.settings.mode_name for node in group.nodes.values()]
+
+
+def electing() -> QuorumGroup:
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    settle(group)
+    assert modes(group) == [DLEDGER] * 3
+    return group
+
+
+def test_a_group_goes_from_async_to_sync_to_dledger_and_its_leader_stays() -> None:
+    group = electing()
+    assert group.leaders == [0]
+    assert [node.replica.epoch for node in group.nodes.values()] == [1, 1, 1]
+    assert group[1].replica.members.voters == (0, 1, 2)
+    end = group[0].append(b"by a majority")
+    group[0].flush()
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT
+    group[1].pull()
+    group[1].pull()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+
+
+def test_it_elects_when_its_leader_dies_then() -> None:
+    group = electing()
+    group[0].append(b"of the first leader")
+    group.level()
+    group[0].up = False
+    group.elect(2)
+    group.level()
+    assert group[1].log == group[2].log
+    assert group[2].replica.epoch == 2
+
+
+def test_nobody_gets_a_second_vote_in_the_epoch_of_the_decree() -> None:
+    group = electing()
+    assert [node.replica.saved.voted_for for node in group.nodes.values()] == [0, 0, 0]
+
+
+def test_the_mode_outlives_restarts_whatever_the_configuration_says() -> None:
+    group = electing()
+    for node in group.nodes.values():
+        node.restart()
+    assert modes(group) == [DLEDGER] * 3
+    assert group.leaders == []
+    group.elect(1)
+
+
+def test_a_group_goes_back_from_dledger_to_sync_to_async() -> None:
+    group = electing()
+    change(group[0], SYNC)
+    settle(group)
+    assert modes(group) == ["sync"] * 3
+    assert all(node.replica.elections is None for node in group.nodes.values())
+    assert group.leaders == [0]
+    change(group[0], ASYNC)
+    settle(group)
+    assert modes(group) == ["async"] * 3
+
+
+def test_decrees_count_again_after_the_way_back() -> None:
+    group = electing()
+    with pytest.raises(RoleRefused, match="elects its leader"):
+        group[1].replica.promote(1, 2, group[1].now_s, FIRST_MS)
+    change(group[0], SYNC)
+    settle(group)
+    group[0].replica.step_down(1, None)
+    group[1].replica.promote(1, 2, group[1].now_s, FIRST_MS)
+    assert group.leaders == [1]
+
+
+def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> None:
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    assert modes(group) == ["sync"] * 3
+    group[1].pull()
+    group[1].pull()
+    group[2].pull()
+    group[2].pull()
+    assert group[0].replica.modes.adopt(group[0].now_s) is True
+
+
+def test_a_leader_alone_does_not_become_one_that_needs_a_majority() -> None:
+    """Its slaves have left the in-sync set, so it confirms alone: but not this."""
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    before = group[0].replica.modes.pending
+    assert before is not None
+    group[0].now_s += 60
+    group[0].held_changed()
+    assert group[0].replica.confirm_offset == before.begin_offset
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+
+
+def test_a_change_that_is_cut_never_was() -> None:
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    group.isolate(0)
+    change(group[0], ELECTING)
+    group[1].replica.promote(1, 2, group[1].now_s, FIRST_MS)
+    group[2].replica.saw_epoch(2, "r1")
+    group.rejoin(0)
+    group[0].replica.saw_epoch(2, "r1")
+    settle(group)
+    assert group[0].replica.modes.pending is None
+    assert modes(group) == ["sync"] * 3
+    assert group[0].log == group[1].log
+
+
+def test_a_change_that_outlives_its_leader_is_adopted_under_the_next() -> None:
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    group[1].pull()
+    group[2].pull()
+    group[0].up = False
+    group[1].restart()
+    assert group[1].replica.modes.pending is not None
+    introduce(group)
+    group[1].replica.promote(1, 2, group[1].now_s, FIRST_MS)
+    group[2].replica.saw_epoch(2, "r1")
+    settle(group)
+    assert modes(group)[1:] == [DLEDGER] * 2
+    assert group.leaders == [1]
+    group[0].restart()
+    group[0].replica.saw_epoch(2, "r1")
+    settle(group)
+    assert modes(group) == [DLEDGER] * 3
+
+
+def test_one_that_slept_through_the_way_back_does_not_elect_alone() -> None:
+    group = electing()
+    group[2].up = False
+    change(group[0], SYNC)
+    settle(group)
+    assert modes(group) == ["sync", "sync", DLEDGER]
+    group[2].up = True
+    group[2].now_s += LONG_S
+    group[2].tick()
+    asked = [letter for letter in group.letters if letter.sender == 2]
+    assert {letter.to for letter in asked} == {0, 1}  # both are led by decree: their brokers say so, and grant nothing
+    group.lose_letters()
+    settle(group)
+    assert modes(group) == ["sync"] * 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (ELECTING, "one step at a time"),
+        (ASYNC, "from async to async"),
+        (Policy(mode="sync", in_sync_replicas=1), "2 or more must be asked for"),
+        (Policy(mode="sync", in_sync_replicas=4), "3 replicas are in sync"),
+        (Policy(mode="raft"), "one step at a time"),
+    ],
+)
+def test_what_is_no_step_is_refused(policy: Policy, said: str) -> None:
+    group = by_decree()
+    with pytest.raises(RoleRefused, match=said):
+        change(group[0], policy)
+
+
+def test_two_replicas_do_not_elect() -> None:
+    group = by_decree(2)
+    change(group[0], SYNC)
+    settle(group)
+    with pytest.raises(RoleRefused, match="2 replicas cannot outvote a dead one"):
+        change(group[0], ELECTING)
+
+
+def test_every_voter_must_be_level_first() -> None:
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    group[0].now_s += 60
+    group[1].pull()
+    group[1].pull()
+    with pytest.raises(RoleRefused, match=r"replicas \[2\] are not in sync"):
+        change(group[0], ELECTING)
+
+
+def test_only_the_leader_changes_the_mode_and_one_change_waits_for_the_other() -> None:
+    group = by_decree()
+    with pytest.raises(RoleRefused, match="does not lead; the leader is r0"):
+        change(group[1], SYNC)
+    change(group[0], SYNC)
+    with pytest.raises(RoleRefused, match="not confirmed yet"):
+        change(group[0], SYNC)

@@ -97,12 +97,12 @@ class HeldWorker:
     def kill(self, *, whole_worker: bool = False) -> None:
         """SIGKILL the process that waits, or its worker with all its processes; then nobody waits any more."""
         session, port = self.arrived()
-        process = _process_with_port(port)
+        assert self._connection is not None
+        process = _client_process(port, self._connection.info.port)
         if whole_worker:
             os.killpg(os.getpgid(process), signal.SIGKILL)
         else:
             os.kill(process, signal.SIGKILL)
-        assert self._connection is not None
         # What was waiting for the lock would be written all the same: the database does not know that its client died.
         self._connection.execute("SELECT pg_terminate_backend(%s)", (session,))
         self.let_go()
@@ -142,15 +142,19 @@ def restart_server(platform: PlatformStack, name: str, number: signal.Signals) -
     wait_for(lambda: server_pid(platform, name), lambda pid: pid not in (0, old), f"{name} again")
 
 
-def _process_with_port(port: int) -> int:
-    """The process that has this local TCP port, by Linux's tables."""
-    ours = f":{port:04X}"
+def _client_process(port: int, server_port: int) -> int:
+    """The process whose connection goes from this TCP port to the server's, by Linux's tables."""
+    return int(wait_for(lambda: _found_client(port, server_port), bool, f"the process with port {port}"))
+
+
+def _found_client(port: int, server_port: int) -> int:
+    here, there = f":{port:04X}", f":{server_port:04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    socket = next(f"socket:[{fields[9]}]" for fields in lines if fields[1].endswith(ours))
-    for folder in Path("/proc").glob("[0-9]*/fd"):
+    sockets = {f"socket:[{line[9]}]" for line in lines if line[1].endswith(here) and line[2].endswith(there)}
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
         try:
-            if any(os.readlink(file) == socket for file in folder.iterdir()):
-                return int(folder.parent.name)
-        except OSError:  # it has ended, or a file was closed
+            if os.readlink(file) in sockets:
+                return int(file.parts[2])
+        except OSError:  # it was closed meanwhile, or its process has ended
             continue
-    raise AssertionError(f"no process has the port {port}")
+    return 0

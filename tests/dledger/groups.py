@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,8 +32,12 @@ def quorum_group(
     conf: Mapping[str, str] | None = None,
     name: str = "broker-a",
     places: Network | None = None,
+    place: Callable[[BrokerDaemon, int], None] = lambda replica, number: None,
 ) -> Iterator[ReplicaGroup]:
-    """A name server and a group that elects, each replica in a place of its own if told; entered when a leader takes sends."""
+    """A name server and a group that elects; entered when a leader takes sends.
+
+    `places` puts each replica into a network namespace of its own; `place` changes a daemon before its first start.
+    """
     names = NameServerDaemon(folder / "namesrv", host="127.0.0.1" if places is None else places.address(HERE)).start()
     base = steady_ports(2 * replicas)
     hosts = ["127.0.0.1" if places is None else places.address(replica_id) for replica_id in range(replicas)]
@@ -53,6 +57,7 @@ def quorum_group(
             daemon = BrokerDaemon(folder / f"{name}-{replica_id}", names.address, properties, port=base + replica_id)
             daemon.host = hosts[replica_id]
             daemon.command_prefix = () if places is None else places.prefix(replica_id)
+            place(daemon, replica_id)
             group.replicas.append(daemon.start())
         wait_leader(group)
         yield group

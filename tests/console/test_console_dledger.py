@@ -172,7 +172,7 @@ def test_an_election_is_in_the_history_with_how_it_was_measured(
     assert "broker-a itself" in history
     assert "1.40 s" in history
     page = client.get(f"{PATH}failovers/{election.pk}/").content.decode()
-    for words in ("replica 1 is elected", "Leader lost", "Election detected", "Elected by the group", "Measured from"):
+    for words in ("replica 1 is elected", "Leader lost", "Election detected", "Elected by the group", "measured from"):
         assert words in page
 
 

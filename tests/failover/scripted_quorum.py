@@ -24,7 +24,7 @@ class ScriptedVoter:
     replica_id: int
     address: str
     epoch: int = 1
-    end_offset: int = 1000
+    end_offset: int = 5_000_000
     answers: bool = True
     pulls: bool = True
     voted_for: int | None = 0

@@ -84,8 +84,8 @@ def test_what_the_mode_does_not_have_is_told_beside_the_field(
 def test_the_role_map_tells_terms_votes_voters_and_who_is_behind(
     world: World, api: Callable[..., Json], group: ScriptedQuorum, driver: DriverTwin
 ) -> None:
-    group[0].end_offset += 300
-    group[2].end_offset += 300
+    group[0].end_offset += 3_000_000
+    group[2].end_offset += 3_000_000
     cluster_sample(Cluster.objects.get(slug="trio"), driver)
     (found,) = api(world.bob).call("GET", f"{TRIO}groups/").json()["results"]
     assert (found["state"], found["master_id"], found["epoch"], found["candidates"]) == ("degraded", 0, "1", [])
@@ -98,7 +98,11 @@ def test_the_role_map_tells_terms_votes_voters_and_who_is_behind(
     }
     behind = found["replicas"][1]
     assert (behind["election_state"], behind["is_voter"], behind["voted_for"]) == ("follower", True, 0)
-    assert (behind["gap_bytes"], behind["gap_messages"], behind["confirm_offset"]) == ("300", "3", "1000")
+    assert (behind["gap_bytes"], behind["gap_messages"], behind["confirm_offset"]) == (
+        "3000000",
+        "30000",
+        "5000000",
+    )
     assert behind["last_pull_at"] is not None
     assert found["replicas"][0]["last_pull_at"] is None
 

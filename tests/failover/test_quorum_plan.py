@@ -41,7 +41,7 @@ def test_without_a_target_the_preferred_leader_is_taken_else_the_lowest_id() -> 
     [
         (three(), 0, "leads already"),
         (three(), 7, "There is no replica 7"),
-        (group(leader(), follower(1, in_sync=False), follower(2)), 1, "not level"),
+        (group(leader(), follower(1, in_sync=False, gap_bytes=5_000_000), follower(2)), 1, "not level"),
         (group(leader(), away(follower(1)), follower(2)), 1, "does not answer"),
         (group(leader(), follower(1, quorum(not_electable_because="x")), follower(2)), 1, "can't lead: x"),
         (group(leader(), follower(1), follower(2), follower(3)), 3, "an observer"),
@@ -54,6 +54,11 @@ def test_what_cannot_take_over_is_a_problem(view: GroupView, target: int, why: s
     assert not plan.possible
     assert why in plan.problems[0]
     assert plan.steps == ()
+
+
+def test_who_lacks_the_last_moment_of_a_busy_group_may_take_over() -> None:
+    busy = group(leader(), follower(1, in_sync=False, gap_bytes=4096), follower(2))
+    assert plan_transfer(busy, 1, NOW).possible
 
 
 def test_preferring_a_follower_says_that_the_role_goes_to_it() -> None:

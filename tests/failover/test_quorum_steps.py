@@ -132,7 +132,7 @@ def test_a_dead_replica_is_replaced_by_an_empty_one(
     PortLease.objects.create(host="h", port=5, cluster_id=cluster.pk, holder=old.pk, purpose="listenPort")
     run_all(operation, driver)
     waiting = operation.steps.get(name="quorum_catch_up")
-    assert waiting.message == "Replica 3 has not caught up yet. It is 0.0 MiB behind."
+    assert waiting.message == "Replica 3 has not caught up yet. It is 4.8 MiB behind."
     group.catch_up()
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert (group.voters, ids(cluster)) == ([0, 1, 3], [0, 1, 3])

@@ -124,10 +124,15 @@ def test_during_a_transfer_it_is_said_that_sends_wait_a_moment() -> None:
 
 
 def test_who_is_behind_is_told_in_bytes_and_messages() -> None:
-    behind = follower(2, in_sync=False, gap_bytes=4096, gap_messages=12)
+    behind = follower(2, in_sync=False, gap_bytes=3 * 1024 * 1024, gap_messages=12)
     verdict = judge_elected(group(leader(), follower(1), behind), NOW)
     assert verdict.state == GroupState.DEGRADED
-    assert verdict.sentences == ("Replica 2 is 4096 bytes and 12 messages behind.",)
+    assert verdict.sentences == ("Replica 2 is 3.0 MiB and 12 messages behind.",)
+
+
+def test_who_lacks_the_last_moment_of_a_busy_group_keeps_up() -> None:
+    verdict = judge_elected(group(leader(), follower(1), follower(2, in_sync=False, gap_bytes=4096)), NOW)
+    assert verdict.state == GroupState.HEALTHY
 
 
 def test_what_is_not_known_of_a_replica_is_not_called_level() -> None:

@@ -111,8 +111,11 @@ def elections_measure(cluster: Cluster, driver: Driver) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
+    """`is_bound`: sends were taken before it at the latest, or after it at the earliest; not exactly then."""
+
     at: datetime
     words: str
+    is_bound: bool = False
 
 
 def _measure(
@@ -128,13 +131,16 @@ def _measure(
         probe = replica_remoting.probe_send(cluster, leader.address)
         if not probe.stored:
             return  # looked at again with the next sample
-        back = _Moment(timezone.now(), f"a message of ours, which replica {leader.broker_id} answered {probe.answer}")
-        bound = "At most this long; nobody else was sending. "
-    else:
-        bound = ""
+        words = (
+            f"a message of ours, which replica {leader.broker_id} answered {probe.answer}, for nobody else was sending"
+        )
+        back = _Moment(timezone.now(), words, is_bound=True)
     stopped = _stopped(cluster, driver, election, old, back.at)
     now = timezone.now()
-    how = "" if stopped is None else f"{bound}Measured from {stopped.words} to {back.words}."
+    how = ""
+    if stopped is not None:
+        bound = "At most this long: measured" if stopped.is_bound or back.is_bound else "Measured"
+        how = f"{bound} from {stopped.words} to {back.words}."
     won = Failover.objects.filter(pk=election.pk, writes_back_at=None).update(
         writes_stopped_at=None if stopped is None else stopped.at,
         writes_back_at=back.at,
@@ -158,13 +164,11 @@ def _stopped(
         ended = _process_end(cluster, driver, old)
         if ended is not None and ended < before and (led_at is None or ended + _ROUNDED > led_at):
             later = ended if led_at is None else max(ended, led_at)
-            return _Moment(
-                later, f"the end of replica {old.broker_id}'s process (its supervisor tells whole seconds)"
-            )
+            return _Moment(later, f"the end of replica {old.broker_id}'s process (its supervisor tells whole seconds)")
     if led_at is None or led_at > before:
         return None
     who = "the old leader" if old is None else f"replica {old.broker_id}"
-    return _Moment(led_at, f"the last sample in which {who} led (one is taken each three seconds)")
+    return _Moment(led_at, f"the last sample in which {who} led (one is taken each three seconds)", is_bound=True)
 
 
 def _process_end(cluster: Cluster, driver: Driver, replica: Replica) -> datetime | None:

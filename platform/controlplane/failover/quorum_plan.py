@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from controlplane.clusters.services import VOTERS
-from controlplane.failover.quorum_verdict import Electorate, electorate_of
+from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.verdict import GroupView, ReplicaView
 
 NOTHING = "Nothing."
@@ -279,7 +279,7 @@ def _target_problems(view: GroupView, electorate: Electorate, target: int) -> li
         return [f"{name} does not answer."]
     if replica.quorum is not None and replica.quorum.not_electable_because:
         return [f"{name} can't lead: {replica.quorum.not_electable_because}."]
-    if not replica.in_sync:
+    if not keeps_up(replica):
         return [f"{name} is not level: wait until it has caught up."]
     return []
 

@@ -15,7 +15,7 @@ from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replic
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.models import Failover
 from controlplane.failover.quorum_plan import successor
-from controlplane.failover.quorum_verdict import Electorate, electorate_of
+from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.steps import failover_verify
 from controlplane.failover.timeline import timeline_add
@@ -129,7 +129,7 @@ def quorum_catch_up(context: StepContext) -> None:
     view, _, electorate = _look(context)
     for row in _rows(context, "adding"):
         replica = view.replica(row.broker_id)
-        if row.broker_id in electorate.voters or (replica is not None and replica.in_sync):
+        if row.broker_id in electorate.voters or (replica is not None and keeps_up(replica)):
             continue
         behind = None if replica is None else replica.gap_bytes
         words = "It does not pull just now." if behind is None else f"It is {behind / _MEBIBYTE:.1f} MiB behind."
@@ -239,7 +239,7 @@ def _change(
         replica_address=address,
     )
     if answer.status is None:
-        raise StepNotReady(f"Replica {leader.replica_id} answered: {answer.error}")
+        raise StepNotReady(f"Replica {leader.replica_id} answered: {answer.error}", delay_s=0.2)
 
 
 def _confirmed(electorate: Electorate) -> None:

@@ -13,6 +13,7 @@ from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, Re
 # An election takes a second or three: only one that takes longer is worth its reasons.
 _LONG_ELECTION = timedelta(seconds=10)
 _MEBIBYTE = 1024 * 1024
+_LAST_MOMENT_BYTES = _MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,15 @@ def electorate_of(group: GroupView) -> Electorate:
     )
 
 
+def keeps_up(replica: ReplicaView) -> bool:
+    """Whether a follower is level but for the last moment. Its leader calls it in sync only while it holds all that is
+    confirmed, which under load the slower of two followers hardly ever does.
+    """
+    return replica.answers and (
+        replica.in_sync is True or (replica.gap_bytes is not None and replica.gap_bytes <= _LAST_MOMENT_BYTES)
+    )
+
+
 def judge_elected(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group that elects its leader."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
@@ -84,8 +94,7 @@ def _writable(group: GroupView, leader: ReplicaView, electorate: Electorate, sil
     sentences += _about_replicas(group, leader, electorate)
     # An observer that catches up, or a change that is being confirmed, is on its way, not wrong.
     troubled = bool(silent) or any(
-        replica is not leader and replica.replica_id in voters and (not replica.answers or replica.in_sync is False)
-        for replica in group.replicas
+        replica is not leader and replica.replica_id in voters and not keeps_up(replica) for replica in group.replicas
     )
     if not troubled:
         level = f"{_count(len(voters) - 1)} other voter{'s' if len(voters) > 2 else ''}"
@@ -157,7 +166,7 @@ def _about_replicas(group: GroupView, leader: ReplicaView | None, electorate: El
             sentences.append(f"{name} neither votes nor leads: {quorum.not_electable_because}.")
         elif leader is not None and replica.replica_id in electorate.observers:
             sentences.append(f"{name} is an observer, and does not count: {_behind(replica)}.")
-        elif leader is not None and replica.in_sync is False:
+        elif leader is not None and replica.in_sync is False and not keeps_up(replica):
             sentences.append(f"{name} is {_behind(replica)}.")
         elif leader is not None and replica.in_sync is None:
             sentences.append(f"{name} answers, but does not pull from the leader.")

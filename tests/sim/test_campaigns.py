@@ -11,10 +11,13 @@ import pytest
 
 from tests.sim.__main__ import find
 from tests.sim.planted_bugs import BUGS, PlantedBug
+from tests.sim.quorum_bugs import QUORUM_BUGS
+from tests.sim.quorum_world import run_quorum_seed
 from tests.sim.world import run_seed
 
 SEEDS = {"sync": 50, "async": 20}
 UNDECREED_SEEDS = 15
+QUORUM_SEEDS = {"sync": 50, "async": 15}
 # Those that the first seeds find; `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS = {
     "acknowledged before the flush": 10,
@@ -22,6 +25,11 @@ QUICK_BUGS = {
     "a restarted slave shows all": 10,
     "the epoch record is not written": 5,
     "a slave takes sends": 3,
+    "an equal log gets no vote": 2,
+    "the commit counts older epochs": 5,
+    "one less than a majority is enough": 3,
+    "a follower cuts below the commit": 10,
+    "no pre-vote": 20,
 }
 REPOSITORY = Path(__file__).parents[2]
 
@@ -55,8 +63,23 @@ def test_no_seed_loses_what_the_replicas_in_sync_acknowledged_where_these_are_en
         assert outcome.violation is None, f"seed {seed}, auto_in_sync: {outcome.violation}"
 
 
-def test_a_seed_is_the_same_run_in_every_process() -> None:
-    program = "from tests.sim.world import run_seed; print(run_seed('sync', 'async', 7).fingerprint)"
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_no_seed_finds_a_broken_promise_of_a_group_that_elects_its_leader(flush: str) -> None:
+    acknowledged = elections = 0
+    for seed in range(1, QUORUM_SEEDS[flush] + 1):
+        outcome = run_quorum_seed(flush, seed)
+        assert outcome.violation is None, (
+            f"{outcome.violation}\nagain: ./dev sim --mode dledger --flush {flush} --first-seed {seed} --seeds 1 --trace"
+        )
+        acknowledged += outcome.counts.get("SEND_OK", 0)
+        elections += outcome.counts.get("elections", 0)
+    assert acknowledged > 100 * QUORUM_SEEDS[flush], "a simulation that sends little proves little"
+    assert elections > 3 * QUORUM_SEEDS[flush], "nor does one that elects rarely"
+
+
+@pytest.mark.parametrize("mode", ["sync", "dledger"])
+def test_a_seed_is_the_same_run_in_every_process(mode: str) -> None:
+    program = f"from tests.sim.seeds import run_seed; print(run_seed('{mode}', 'async', 7).fingerprint)"
     fingerprints = set()
     for hash_seed in ("0", "1", "2"):
         environment = {
@@ -73,8 +96,11 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 
 def test_another_seed_is_another_run() -> None:
     assert run_seed("sync", "sync", 1).fingerprint != run_seed("sync", "sync", 2).fingerprint
+    assert run_quorum_seed("sync", 1).fingerprint != run_quorum_seed("sync", 2).fingerprint
 
 
-@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in QUICK_BUGS], ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", [bug for bug in (*BUGS, *QUORUM_BUGS) if bug.name in QUICK_BUGS], ids=lambda bug: bug.name
+)
 def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
     assert find(bug, 1, QUICK_BUGS[bug.name]) is not None

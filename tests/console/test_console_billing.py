@@ -131,7 +131,8 @@ def test_a_budget_that_is_none_is_refused_beside_its_field(world: World, amount:
 
 def test_a_reached_threshold_is_said_on_every_page_of_the_tenant(counted: World) -> None:
     budget_set(actor=counted.alice, tenant=counted.tenant, amount=Decimal("0.01"), currency="EUR")
-    use(counted.cluster, NOW - timedelta(hours=1), "0.01", price=counted.tenant.subscriptions.get().plan.prices.get())
+    make_run(until=NOW)
+    use(counted.cluster, NOW, "0.01", price=counted.tenant.subscriptions.get().plan.prices.get())
     budget_check(counted.tenant)
     for rest in ("", "members/", "clusters/orders/"):
         page = counted.client(counted.victor).get(counted.path(rest)).content.decode()
@@ -177,9 +178,7 @@ def test_the_pages_of_billing_look_right(page: Page, live_server: LiveServer, co
     log_in(counted.alice)
     for name, rest in (
         ("usage", f"usage/?month={LAST}"),
-        ("usage now", "usage/"),
         ("usage rows", f"usage/records/?month={LAST}&direction=out"),
-        ("budget", "budget/"),
         ("invoices", "invoices/"),
         ("invoice", f"invoices/{number}/"),
         ("invoice line", f"invoices/{number}/lines/1/"),

@@ -9,6 +9,7 @@ from highwater import Admin, ConsumeFrom, HighwaterError, Message, MessageQueue,
 from mqwire.metering import MeteringRecord, decode_metering_record
 from mqwire.names import RMQ_SYS_METERING
 from tests.processes import wait_until
+from tests.spark_etl.topics import SEND_TIMEOUT_MS, wait_routed
 
 WAIT_S = 120.0
 
@@ -24,21 +25,22 @@ class Sent:
 
 def send(namesrv: str, topic: str, sizes: list[int]) -> Sent:
     """Plain messages of these body sizes, each acknowledged."""
+    wait_routed(namesrv, topic)
     # What is metered are bodies as they are stored.
-    with Producer(namesrv, compress_msg_body_over_howmuch=2**30) as producer:
+    with Producer(namesrv, timeout_ms=SEND_TIMEOUT_MS, compress_msg_body_over_howmuch=2**30) as producer:
         for size in sizes:
             producer.send(Message(topic, b"x" * size))
     return Sent(len(sizes), sum(sizes), sum(max(1, -(-size // 4096)) for size in sizes))
 
 
 def send_ordered(namesrv: str, topic: str, count: int) -> None:
-    with Producer(namesrv) as producer:
+    with Producer(namesrv, timeout_ms=SEND_TIMEOUT_MS) as producer:
         for number in range(count):
             producer.send_ordered(Message(topic, b"ordered"), f"key-{number % 3}")
 
 
 def send_delayed(namesrv: str, topic: str, count: int) -> None:
-    with Producer(namesrv) as producer:
+    with Producer(namesrv, timeout_ms=SEND_TIMEOUT_MS) as producer:
         for _ in range(count):
             producer.send(Message(topic, b"delayed", delay_time_level=1))
 

@@ -158,8 +158,10 @@ def test_the_check_agrees_and_then_finds_each_planted_difference(counted: JobWor
 
 @pytest.mark.parametrize(
     ("table", "mode"),
-    [("billing_usage_staging", "access exclusive"), ("billing_usage", "exclusive")],
-    ids=["before it stages", "inside the merge"],
+    [
+        pytest.param("billing_usage_staging", "access exclusive", id="before it stages", marks=pytest.mark.long),
+        pytest.param("billing_usage", "exclusive", id="inside the merge"),
+    ],
 )
 def test_a_job_that_is_killed_has_changed_nothing_and_the_next_run_completes(
     world: JobWorld, table: str, mode: str

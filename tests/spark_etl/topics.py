@@ -9,8 +9,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from highwater import Admin, Message, Producer
+from highwater import Admin, Message, NoRouteError, Producer
+from tests.processes import wait_until
 from tests.remoting import create_topic
+
+SEND_TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,10 @@ class Topic:
         return cls(spark, namesrv, name)
 
     def send(self, bodies: Sequence[str], **message: Any) -> list[str]:
-        """Sends them, round robin over the queues; returns them."""
-        with Producer(self.namesrv) as producer:
+        """Sends them, round robin over the queues; returns them. Waits for a broker that has just been (re)started."""
+        wait_routed(self.namesrv, self.name)
+        # A machine under load is no reason to send twice.
+        with Producer(self.namesrv, timeout_ms=SEND_TIMEOUT_MS) as producer:
             for body in bodies:
                 producer.send(Message(self.name, body.encode(), **message))
         return list(bodies)
@@ -46,6 +51,19 @@ class Topic:
 
     def admin(self) -> Admin:
         return Admin(self.namesrv)
+
+
+def wait_routed(namesrv: str, topic: str) -> None:
+    """Returns when the name server knows where to send the topic's messages."""
+
+    def routed() -> bool:
+        with Admin(namesrv) as admin:
+            try:
+                return bool(admin.topic_route(topic).publish_queues)
+            except NoRouteError:
+                return False
+
+    wait_until(routed, timeout_s=60, what=f"topic {topic} has a route")
 
 
 def numbers(begin: int, end: int) -> list[str]:

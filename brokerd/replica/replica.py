@@ -528,7 +528,9 @@ class Replica:
             may_cut_confirmed=self.elections is None,
         )
 
-    def start_over(self, min_offset: int, epoch: int, empty: Callable[[], object]) -> None:
+    def start_over(
+        self, min_offset: int, epoch: int, empty: Callable[[], object], voters: tuple[int, ...] = ()
+    ) -> None:
         """Retention has deleted what this follower lacks: go on at the leader's first byte, in front of which is `epoch`.
 
         `empty` makes the store an empty one that begins there, durably. Killed in between, it is simply done again.
@@ -537,6 +539,9 @@ class Replica:
             raise RoleRefused("a leader's log is never emptied")
         # The byte in front of the log stands for all of its epoch that is not here any more.
         self._epochs = EpochMap([(epoch, min_offset - 1)] if epoch and min_offset else [])
+        if voters:  # as the leader has them: the record that says so may be deleted too
+            self._members = MemberHistory(self._settings.members, [(max(0, min_offset - 1), Members(voters))])
+        self.modes.truncate(0)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
         self._save()
         empty()

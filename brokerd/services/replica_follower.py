@@ -324,6 +324,7 @@ class FollowerService:
                 min_offset,
                 header.diverged_epoch or 0,
                 lambda: broker.store.start_over(min_offset, queues),
+                tuple(int(part) for part in header.voters.split(";") if part.isascii() and part.isdigit()),
             )
         broker.log_was_cut()
 

@@ -199,7 +199,12 @@ class ReplicaServer:
             reply = request.reply(header=header)
         elif isinstance(decision, TooOld):
             header = ReplicaPullResponseHeader(
-                answer="too_old", epoch=replica.epoch, min_offset=decision.min_offset, diverged_epoch=decision.epoch
+                answer="too_old",
+                epoch=replica.epoch,
+                min_offset=decision.min_offset,
+                diverged_epoch=decision.epoch,
+                # The records that say so may be among those that retention has deleted.
+                voters=";".join(map(str, replica.members.voters)) if replica.elections is not None else "",
             )
             body = msgspec.json.encode(self._broker.store.queues_without_messages())
             reply = request.reply(header=header, body=body)

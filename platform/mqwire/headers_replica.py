@@ -34,6 +34,7 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     leader_address: str | None = None
     in_sync: bool = False
     metadata_version: str = ""  # changes whenever topics, groups or offsets do
+    voters: str = ""  # with too_old, of a quorum-led group: their ids with ; between them
     replicas: str = ""  # the group as the leader knows it, itself included: "0=10.0.0.1:10911;1=10.0.0.2:10911"
 
 

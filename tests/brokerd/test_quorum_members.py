@@ -5,6 +5,8 @@ Also the founding of a group, and a voter whose disk was lost: who has no voice 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brokerd.replica.in_sync import SendVerdict
@@ -145,6 +147,18 @@ def test_who_counts_outlives_a_restart_and_comes_before_the_configuration() -> N
     change_known = group[0].replica.members
     group[0].restart()
     assert group[0].replica.members == change_known == Members((0, 1, 2, 3))
+
+
+def test_one_that_starts_over_behind_retention_is_told_who_counts() -> None:
+    group = QuorumGroup.led(3, observers=1)
+    newcomer = group[3]
+    newcomer.settings = replace(newcomer.settings, members=Members((0, 1, 2, 3)))  # as its own broker.conf has it
+    newcomer.replace_disk()
+    assert newcomer.elections.is_voter
+    newcomer.replica.start_over(4096, 1, lambda: newcomer.store.start_over(4096), (0, 1, 2))
+    assert not newcomer.elections.is_voter
+    newcomer.restart()
+    assert newcomer.replica.members.voters == (0, 1, 2)
 
 
 def test_the_history_keeps_changes_only() -> None:

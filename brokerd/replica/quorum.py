@@ -334,16 +334,21 @@ class Quorum:
             case EndEpoch():
                 self._leader_ended(message.successors, now_s, ready)
             case Campaign():
-                if self.is_voter and self.why_not_electable() is None:
+                if self._may_be_named:
                     self._campaign(now_s, ready)
             case _:
                 assert_never(message)
+
+    @property
+    def _may_be_named(self) -> bool:
+        """A leader names successors by what they held: not one whose disk was lost since, which only a founding needs."""
+        return self.is_voter and self._log.joined and self.why_not_electable() is None
 
     def _leader_ended(self, successors: tuple[int, ...], now_s: float, ready: Ready) -> None:
         self.state = State.UNATTACHED
         self.leader = self.leader_address = None
         self._heard_s = NEVER
-        if not self.is_voter or self.why_not_electable() is not None:
+        if not self._may_be_named:
             return
         if successors[:1] == (self._id,):
             self._campaign(now_s, ready)

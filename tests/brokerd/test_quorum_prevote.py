@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokerd.replica.in_sync import SendVerdict
-from brokerd.replica.quorum_messages import EndEpoch, VoteAnswer, VoteRequest
+from brokerd.replica.quorum_messages import Campaign, EndEpoch, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import State
 from tests.brokerd.quorum_group import LONG_S, TIMES, QuorumGroup
 
@@ -150,6 +150,17 @@ def test_a_resigning_leader_names_the_best_held_and_that_one_campaigns_at_once()
     group.deliver()
     assert group.leaders == [2]
     assert group[2].replica.epoch == 2
+
+
+def test_one_whose_disk_was_lost_does_not_campaign_when_it_is_named() -> None:
+    """The leader knows of its last pull only; and who voted for itself would have a voice, with nothing in its log."""
+    group = QuorumGroup.led()
+    group[2].replace_disk()
+    group.sent(group[0], group[0].elections.resign("it stops", group[0].now_s))
+    group.deliver(lambda letter: letter.to == 2)
+    group[2].step(Campaign(group="group-a", leader=0, epoch=1))
+    assert group[2].state is State.UNATTACHED
+    assert not group[2].replica.saved.joined
 
 
 def test_the_next_named_goes_on_when_the_best_is_gone() -> None:

@@ -29,6 +29,7 @@ class Outcome:
     role_changed: bool = False  # it began or ceased to lead
     leader_changed: bool = False  # it follows another one, or nobody
     why: str | None = None  # it ceased to lead
+    failure: str | None = None  # it promises nothing any more, until a restart
     reply: Answer | None = None  # for the sender of the request
     messages: list[tuple[int, Request]] = field(default_factory=list)
 
@@ -206,15 +207,12 @@ class Elections:
                 replica.remember_vote(ready.vote, joined=ready.vote.voted_for is not None)
             except OSError as error:
                 # It may be on the disk or not: what is not sure to be remembered must not be said.
-                self._quorum.halt(f"the epoch file cannot be written: {error.strerror or error}")
-                outcome.leader_changed = True
-                return outcome
+                return self._halt(outcome, error)
         if ready.lead:
             try:
                 replica.lead_elected(self._now_s, now_ms)
             except OSError as error:
-                self._quorum.halt(f"the epoch file cannot be written: {error.strerror or error}")
-                return outcome
+                return self._halt(outcome, error)
             except StoreError as error:
                 ready = self._quorum.resign(f"the epoch record cannot be written: {error}", self._now_s)
             else:
@@ -223,6 +221,12 @@ class Elections:
         outcome.reply, outcome.messages = ready.reply, ready.messages
         followed, self._followed = self._followed, (replica.epoch, replica.leader_address)
         outcome.leader_changed = self._followed != followed
+        return outcome
+
+    def _halt(self, outcome: Outcome, error: OSError) -> Outcome:
+        outcome.failure = f"the epoch file cannot be written: {error.strerror or error}"
+        self._quorum.halt(outcome.failure)
+        outcome.leader_changed = True
         return outcome
 
 

@@ -56,6 +56,8 @@ class QuorumService:
         replica = broker.replica
         if outcome.why is not None:
             logger.warning("group %s: leading no more: %s", replica.settings.group, outcome.why)
+        if outcome.failure is not None:
+            logger.error("group %s: no vote and no lead until a restart: %s", replica.settings.group, outcome.failure)
         if outcome.role_changed:
             broker.role_changed()
         elif outcome.leader_changed:

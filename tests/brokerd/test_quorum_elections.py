@@ -87,7 +87,9 @@ def test_5_2_a_vote_that_cannot_be_written_is_not_given_and_nothing_more_is_prom
     group = QuorumGroup.led(5)
     voter = group[2]
     voter.disk.fail = lambda number, name: errno.EIO if name == "sync" else None
-    assert voter.step(vote_request(3, 2, voter.log)).reply is None
+    outcome = voter.step(vote_request(3, 2, voter.log))
+    assert outcome.reply is None
+    assert outcome.failure is not None
     voter.disk.fail = lambda number, name: None
     assert voter.step(vote_request(3, 2, voter.log)).reply is None
     assert "epoch file" in (voter.elections.why_not_electable() or "")

@@ -107,6 +107,12 @@ class ModeChange:
                 f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(level)} replicas are in sync, and 2 or"
                 " more must be asked for"
             )
+        if now == DLEDGER and policy.in_sync_replicas < replica.members.majority:
+            raise RoleRefused(
+                f"inSyncReplicas {policy.in_sync_replicas} is too small behind DLedger, {replica.members.majority} are needed:"
+                " replicas that have not heard of the change yet may elect another leader, and each acknowledgement must"
+                " meet one of those that would vote"
+            )
         if policy.mode != DLEDGER:
             return None
         known = set(replica.known_replicas)

@@ -250,3 +250,16 @@ def test_only_the_leader_changes_the_mode_and_one_change_waits_for_the_other() -
     change(group[0], SYNC)
     with pytest.raises(RoleRefused, match="not confirmed yet"):
         change(group[0], SYNC)
+
+
+def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the_leaders_slaves() -> None:
+    group = by_decree(5)
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    settle(group)
+    with pytest.raises(RoleRefused, match="3 are needed"):
+        change(group[0], SYNC)
+    change(group[0], Policy(mode="sync", in_sync_replicas=3))
+    settle(group)
+    assert modes(group) == ["sync"] * 5

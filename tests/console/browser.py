@@ -66,6 +66,19 @@ def assert_drawn(page: Page, chart: str) -> None:
     assert pixels > 200, f"{chart} has {pixels} pixels of its curve"
 
 
+def is_painted(page: Page, chart: str, height: float, *widths: float) -> list[bool]:
+    """Whether something is painted on a chart at these places: shares of its height and its width."""
+    found: list[bool] = page.evaluate(
+        """([id, height, widths]) => {
+            const canvas = document.querySelector(`#${id} canvas`);
+            const line = canvas.getContext("2d").getImageData(0, Math.round(canvas.height * height), canvas.width, 1).data;
+            return widths.map(width => line[4 * Math.round(canvas.width * width) + 3] > 0);
+        }""",
+        [chart, height, list(widths)],
+    )
+    return found
+
+
 def screenshot(page: Page, name: str) -> Path:
     """Save the whole page as a picture."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

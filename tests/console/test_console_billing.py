@@ -15,7 +15,7 @@ from controlplane.billing.budgets import budget_check, budget_set
 from controlplane.billing.invoices import invoices_issue
 from controlplane.billing.models import Budget, Invoice
 from controlplane.billing.periods import Month, hour_of
-from tests.console.browser import LogIn, assert_drawn, look_at
+from tests.console.browser import LogIn, assert_drawn, is_painted, look_at
 from tests.console.world import World
 from tests.controlplane.billing_world import make_plan, make_run, subscribe, use
 
@@ -189,6 +189,22 @@ def test_the_pages_of_billing_look_right(page: Page, live_server: LiveServer, co
             expect(page.locator("#cost")).to_have_attribute("data-state", "drawn")
             assert_drawn(page, "cost")
         look_at(page, name)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_day_that_was_not_counted_is_shaded_and_one_that_cost_nothing_is_not(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn
+) -> None:
+    subscribe(world.tenant, make_plan())
+    type(world.tenant).objects.update(created_at=LAST.start)
+    half = LAST.start + (LAST.end - LAST.start) / 2
+    use(world.cluster, LAST.start, "1", price=world.tenant.subscriptions.get().plan.prices.get())
+    make_run(until=half, since=LAST.start)
+    log_in(world.bob)
+    page.goto(live_server.url + world.path(f"usage/?month={LAST}"))
+    expect(page.locator("#cost")).to_have_attribute("data-state", "drawn")
+    expect(page.get_by_text("Shaded: not known.").first).to_be_visible()
+    assert is_painted(page, "cost", 0.12, 0.35, 0.85) == [False, True]
 
 
 @pytest.mark.django_db(transaction=True)

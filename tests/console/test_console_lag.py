@@ -35,6 +35,8 @@ def lagging(world: World) -> World:
             start,
             lag=lag,
             lag_ms=lag * 10,
+            lag_messages_p50=lag // 2,
+            lag_ms_p50=lag * 5,
             window_seconds=600,
             skew=3.6,
             trend_per_second=0.13,

@@ -33,7 +33,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`bars`: one place for each label. `lines`: at the moments of `x`. `ticks` are short labels for the axis."""
+    """`bars`: one place for each label. `lines`: at the moments of `x`, within `span`. `ticks` are short labels for the axis."""
 
     id: str
     title: str
@@ -44,6 +44,7 @@ class Chart:
     x: list[datetime]
     zone: ZoneInfo
     curves: list[Curve]
+    span: tuple[datetime, datetime] | None = None
 
     @property
     def json(self) -> str:
@@ -55,6 +56,7 @@ class Chart:
                 "labels": self.labels,
                 "ticks": self.ticks,
                 "x": [moment.timestamp() for moment in self.x],
+                "span": None if self.span is None else [moment.timestamp() for moment in self.span],
                 "series": [{"name": curve.name, "values": curve.values, "words": curve.words} for curve in self.curves],
             }
         )
@@ -66,6 +68,11 @@ class Chart:
             (label, [(curve.name, curve.words[place]) for curve in self.curves])
             for place, label in enumerate(self.labels)
         ]
+
+    @property
+    def has_unknown_bars(self) -> bool:
+        """Whether there are places without any known value, which are shaded."""
+        return self.kind == "bars" and any(value is None for curve in self.curves for value in curve.values)
 
     @property
     def is_empty(self) -> bool:

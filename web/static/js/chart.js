@@ -17,10 +17,26 @@ function short(value) {
 
 // Hours of the day by the 24 h clock of the tenant's zone; the date with it where the chart is longer than a day.
 function clock(spec) {
-  const long = spec.x.at(-1) - spec.x[0] > 86400;
+  const [first, last] = spec.span ?? [spec.x[0], spec.x.at(-1)];
+  const long = last - first > 86400;
   const date = long ? { day: "numeric", month: "short" } : {};
   const format = new Intl.DateTimeFormat("en-GB", { timeZone: spec.zone, hour: "2-digit", minute: "2-digit", ...date });
   return (_, moments) => moments.map((seconds) => format.format(new Date(seconds * 1000)));
+}
+
+// A bar that is not there could be 0: where nothing is known, the place is shaded from top to bottom.
+function shadeUnknown(plot) {
+  const { ctx, bbox, data } = plot;
+  const width = Math.abs(plot.valToPos(1, "x", true) - plot.valToPos(0, "x", true));
+  ctx.save();
+  ctx.fillStyle = colour("--line");
+  ctx.globalAlpha = 0.55;
+  for (const place of data[0]) {
+    if (data.slice(1).every((values) => values[place] === null)) {
+      ctx.fillRect(plot.valToPos(place, "x", true) - width * 0.5, bbox.top, width, bbox.height);
+    }
+  }
+  ctx.restore();
 }
 
 // Days are drawn by their place, so that one of 23 hours is as wide as the others; moments by time, in the tenant's zone.
@@ -34,10 +50,11 @@ function options(spec, width) {
     width,
     height: HEIGHT_PX,
     legend: { show: false },
+    hooks: ordinal ? { drawClear: [shadeUnknown] } : {},
     cursor: { y: false, drag: { x: false, y: false } },
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), spec.zone),
     scales: {
-      x: { time: !ordinal, range: ordinal ? [-0.6, spec.labels.length - 0.4] : undefined },
+      x: { time: !ordinal, range: ordinal ? [-0.6, spec.labels.length - 0.4] : (spec.span ?? undefined) },
       y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1] },
     },
     axes: [

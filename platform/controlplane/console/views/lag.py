@@ -68,7 +68,7 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "topic": topic,
         "span": span if span in SPANS else "24h",
         "spans": [(name, words) for name, (words, _) in SPANS.items()],
-        "charts": _charts(history, tenant),
+        "charts": _charts(history, tenant, (since, until)),
         "heat": heat_of(history, since, until, tenant),
         "outlook": next((one for one in outlook.outlook if one.window.topic == topic), None),
         "counted": counted(Job.LAG_ANALYTICS),
@@ -136,7 +136,7 @@ def _groups(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
     }
 
 
-def _charts(history: GroupHistory, tenant: Tenant) -> list[Chart]:
+def _charts(history: GroupHistory, tenant: Tenant, span: tuple[datetime, datetime]) -> list[Chart]:
     zone = zone_of(tenant.time_zone)
     windows = _with_gaps(history.whole)
     moments = [moment for moment, _ in windows]
@@ -152,7 +152,7 @@ def _charts(history: GroupHistory, tenant: Tenant) -> list[Chart]:
         Curve.of("Median", [_seconds(one, "lag_ms_p50") for _, one in windows], _length),
     ]
     return [
-        Chart("lag-messages", "Messages that wait", "lines", "Time", labels, ticks, moments, zone, messages),
+        Chart("lag-messages", "Messages that wait", "lines", "Time", labels, ticks, moments, zone, messages, span),
         Chart(
             "lag-seconds",
             "Age of the oldest that waits, in seconds",
@@ -163,6 +163,7 @@ def _charts(history: GroupHistory, tenant: Tenant) -> list[Chart]:
             moments,
             zone,
             seconds,
+            span,
         ),
     ]
 

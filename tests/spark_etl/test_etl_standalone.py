@@ -40,6 +40,7 @@ def master(tmp_path: Path, java_home: Path) -> Iterator[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)  # four jobs, each with a driver and two executors of its own
 def test_a_standalone_cluster_reads_counts_and_writes_the_same(world: JobWorld, master: str, tmp_path: Path) -> None:
     with DaemonCluster.start(tmp_path / "broker", {"meteringIntervalMs": "1000"}) as cluster:
         world.namesrv, world.cluster_name = cluster.namesrv, "DefaultCluster"

@@ -16,7 +16,7 @@ from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaMembersRequestHeader, ReplicaModeRequestHeader, ReplicaTransferRequestHeader
 
-_CHANGES = "addObserver, addVoter, removeVoter or prefer"
+_CHANGES = "addObserver, addVoter, removeVoter, forget or prefer"
 
 
 @answers_refusals
@@ -82,6 +82,8 @@ def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             elections.add_voter(replica_id, *now)
         elif header.change == "removeVoter":
             elections.remove_voter(replica_id, *now)
+        elif header.change == "forget":
+            _forget(broker, replica_id)
         else:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"change is {header.change[:40]!a}; it must be {_CHANGES}")
     except RoleRefused as refused:
@@ -115,6 +117,14 @@ def _check_group(broker: Broker, group: str) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"this is replica {settings.replica_id} of group {settings.group}, not of {group[:80]!a}",
         )
+
+
+def _forget(broker: Broker, replica_id: int) -> None:
+    """Who does not count is gone for good. Asked of each replica, the leader first: the others follow its list."""
+    replica = broker.replica
+    if replica_id in (replica.settings.replica_id, *replica.members.voters):
+        raise RoleRefused(f"replica {replica_id} counts in the group: take its vote first")
+    replica.forget_known_replica(replica_id, broker.clock.monotonic())
 
 
 def _elections(broker: Broker, group: str) -> Elections:

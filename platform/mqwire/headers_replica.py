@@ -19,6 +19,7 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
     max_bytes: Int32
     max_wait_millis: Int32
     address: str  # where this replica serves, for the leader's role map and read redirection
+    joined: bool = True  # False: its disk is new or was damaged, and an electing group does not count it yet
 
 
 class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
@@ -165,7 +166,7 @@ class ReplicaMembersRequestHeader(CustomHeader, frozen=True, kw_only=True):
     """REPLICA_MEMBERS (20014), to the leader of a quorum-led group: change who counts, or who is preferred as leader."""
 
     group: str
-    change: str  # addObserver, addVoter, removeVoter or prefer
+    change: str  # addObserver, addVoter, removeVoter, prefer; or forget, which any replica takes
     replica_id: Int64 | None = None  # None with prefer: nobody in particular
     address: str | None = None  # with addObserver: where it serves
 

@@ -176,6 +176,25 @@ def test_an_election_is_in_the_history_with_how_it_was_measured(
         assert words in page
 
 
+def test_the_mode_is_chosen_previewed_and_changed(world: World, group: ScriptedQuorum) -> None:
+    client = world.client(world.alice)
+    assert "Change the mode" in client.get(f"{PATH}settings/").content.decode()
+    chosen = client.get(f"{PATH}settings/mode/").content.decode()
+    assert ('value="async"' in chosen, 'value="sync"' in chosen, 'value="dledger"' in chosen) == (True, True, False)
+    preview = client.get(f"{PATH}settings/mode/?mode=async").content.decode()
+    assert "Change from dledger to sync" in preview
+    assert "until an operator promotes a slave" in preview
+    response = client.post(f"{PATH}settings/mode/?mode=async")
+    operation = Operation.objects.get(type="cluster.mode")
+    assert (response.headers["Location"], operation.metadata) == (
+        f"/t/acme/operations/{operation.pk}/",
+        {"from": "dledger", "to": "async"},
+    )
+    assert client.get(response.headers["Location"]).status_code == 200
+    for other, status in ((world.bob, 403), (world.charlie, 404)):
+        assert world.client(other).post(f"{PATH}settings/mode/?mode=async").status_code == status
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_pages_of_an_electing_group_look_right(
     page: Page,
@@ -197,5 +216,12 @@ def test_the_pages_of_an_electing_group_look_right(
     page.get_by_role("button", name="Show what would happen").click()
     expect(page.get_by_role("button", name="Replace replica")).to_be_visible()
     look_at(page, "dledger replace preview")
+    page.goto(f"{live_server.url}{PATH}settings/mode/")
+    look_at(page, "dledger mode choose")
+    group[0].answers = True
+    group.catch_up()
+    page.goto(f"{live_server.url}{PATH}settings/mode/?mode=async")
+    expect(page.get_by_role("button", name="Change the mode")).to_be_visible()
+    look_at(page, "dledger mode preview")
     page.goto(f"{live_server.url}{PATH}failovers/{election.pk}/")
     look_at(page, "dledger election timeline")

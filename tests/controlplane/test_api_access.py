@@ -85,6 +85,7 @@ ROWS = [
     Row(f"{ONE}groups/<slug:group>/prefer/", "POST", 422, 403, body={"replica": 0}),
     Row(f"{ONE}groups/<slug:group>/replace/", "POST", 422, 403, body={"replica": 0}),
     Row(f"{ONE}groups/<slug:group>/resize/", "POST", 422, 403, body={"replicas": 5}),
+    Row(f"{ONE}mode/", "POST", 422, 403, body={"mode": "dledger"}),  # it has one master
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
     Row(f"{ONE}lag/", "GET", 503, 503),

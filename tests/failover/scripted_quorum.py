@@ -48,6 +48,7 @@ class ScriptedQuorum:
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
     records: dict[int, StoredMessage] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    forgotten: list[tuple[int, int]] = field(default_factory=list)  # (who was asked, whom it forgets)
     before_call: Callable[[str], None] | None = None
 
     @classmethod
@@ -207,6 +208,11 @@ class ScriptedQuorum:
         replica_id: int | None,
         replica_address: str | None = None,
     ) -> Answer:
+        if change == "forget":
+            if not self._at(address).answers:
+                return Answer(error="connection refused")
+            self.forgotten.append((self._at(address).replica_id, replica_id or 0))
+            return self._answer(self._at(address))
         self._called(f"{change} {replica_id}")
         if self._at(address).replica_id != self.leader:
             return Answer(error="this replica does not lead", refused=True)

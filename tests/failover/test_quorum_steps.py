@@ -137,6 +137,7 @@ def test_a_dead_replica_is_replaced_by_an_empty_one(
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert (group.voters, ids(cluster)) == ([0, 1, 3], [0, 1, 3])
     assert group.calls == ["addObserver 3", "addVoter 3", "removeVoter 2"]
+    assert group.forgotten == [(0, 2), (1, 2), (3, 2)]  # the leader first
     assert not PortLease.objects.filter(holder=old.pk).exists()
     assert "folder_remove broker-a-2" in driver.calls
     assert [call for call in driver.calls if call.startswith("start ")][-1].endswith("broker-a-3")

@@ -22,6 +22,11 @@ class ClusterMode(models.TextChoices):
 REPLICATED_MODES = (ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
 
 
+def in_sync_replicas_of(mode: str) -> int:
+    """Return RocketMQ's inSyncReplicas in a mode."""
+    return 2 if mode == ClusterMode.SYNC else 1
+
+
 class FailoverPolicy(models.TextChoices):
     """What happens when a master is dead: an operator decides, or the control plane when nothing acknowledged is lost."""
 
@@ -62,6 +67,9 @@ class Cluster(BaseModel):
     slug = models.SlugField(max_length=40)
     name = models.CharField(max_length=100)
     mode = models.CharField(max_length=16, choices=ClusterMode.choices, default=ClusterMode.SINGLE)
+    founded_mode = models.CharField(
+        max_length=16, blank=True, db_default="", help_text="the mode at its creation, when it is another one by now"
+    )
     flush_disk_type = models.CharField(max_length=16, choices=FlushType.choices, default=FlushType.ASYNC_FLUSH)
     failover_policy = models.CharField(
         max_length=32, choices=FailoverPolicy.choices, default=FailoverPolicy.MANUAL, db_default=FailoverPolicy.MANUAL
@@ -97,11 +105,16 @@ class Cluster(BaseModel):
         return self.mode == ClusterMode.DLEDGER
 
     @property
+    def mode_at_creation(self) -> str:
+        """The mode in which its groups were founded."""
+        return self.founded_mode or self.mode
+
+    @property
     def in_sync_replicas(self) -> int:
         """How many replicas hold a record before its send is acknowledged: RocketMQ's inSyncReplicas. It says nothing of
         a group that elects its leader, whose majority counts.
         """
-        return 2 if self.mode == ClusterMode.SYNC else 1
+        return in_sync_replicas_of(self.mode)
 
     @property
     def is_running(self) -> bool:
@@ -255,6 +268,7 @@ class OperationType(models.TextChoices):
     CLUSTER_CREATE = "cluster.create"
     CLUSTER_DELETE = "cluster.delete"
     CLUSTER_GROW = "cluster.grow"
+    CLUSTER_MODE = "cluster.mode"
     GROUP_PROMOTE = "group.promote"
     GROUP_SWITCHOVER = "group.switchover"
     # Of groups that elect their leader.

@@ -26,6 +26,7 @@ from mqwire.headers_replica import (
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
     ReplicaMembersRequestHeader,
+    ReplicaModeRequestHeader,
     ReplicaPromoteRequestHeader,
     ReplicaTransferRequestHeader,
 )
@@ -107,6 +108,13 @@ def replica_members(
     """
     header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
     code = HighwaterRequestCode.REPLICA_MEMBERS
+    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+
+
+def replica_mode(cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
+    """Ask a group's leader for another mode; written when answered, in force on each replica when its status shows it."""
+    header = ReplicaModeRequestHeader(group=group, mode=mode, in_sync_replicas=in_sync_replicas)
+    code = HighwaterRequestCode.REPLICA_MODE
     return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
 
 

@@ -54,6 +54,13 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("failover_verify", "Verify the first write", 60),
         StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
+    OperationType.CLUSTER_MODE: (
+        StepDefinition("mode_look", "Look at every replica", 30),
+        StepDefinition("mode_pass", "Pass through synchronous replication", 300),
+        StepDefinition("mode_change", "Change the mode", 300),
+        StepDefinition("mode_note", "Note the new mode", 30),
+        StepDefinition("render_configuration", "Write the configuration"),
+    ),
     OperationType.GROUP_TRANSFER: (
         StepDefinition("quorum_look", "Look at every replica", 30),
         StepDefinition("quorum_transfer", "Hand the leadership over", 60),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from django import forms
 
+from controlplane.clusters.models import ClusterMode
 from controlplane.clusters.services import VOTERS
 from controlplane.console.forms import Choice
 
@@ -42,3 +43,21 @@ class ResizeForm(forms.Form):
             (VOTERS[1], Choice("Five", "Two may be lost at the same time. Three hold each message.")),
         ],
     )
+
+
+class ModeForm(forms.Form):
+    """The mode in which the cluster is to be: one that it is not in."""
+
+    mode = forms.ChoiceField(label="New mode", widget=forms.RadioSelect)
+
+    def __init__(self, *args: object, present: str, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        choices = [(mode, choice) for mode, choice in _MODES if mode != present]
+        self.fields["mode"] = forms.ChoiceField(label="New mode", widget=forms.RadioSelect, choices=choices)
+
+
+_MODES = [
+    (ClusterMode.ASYNC, Choice("Asynchronous replication", "Sends don’t wait for a slave. An operator promotes.")),
+    (ClusterMode.SYNC, Choice("Synchronous replication", "SEND_OK means that a slave holds the message, too.")),
+    (ClusterMode.DLEDGER, Choice("DLedger", "A majority holds each message, and the replicas elect their leader.")),
+]

@@ -1,5 +1,5 @@
-"""REST: changes of groups that elect their leader (mode `dledger`). Each has a dry run that says what every step does and
-stops.
+"""REST: changes of groups that elect their leader (mode `dledger`), and of the mode itself. Each has a dry run that says
+what every step does and stops.
 """
 
 from typing import ClassVar
@@ -14,7 +14,10 @@ from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
 from controlplane.common.idempotency import idempotent
 from controlplane.failover.apis import DRY_RUN, is_dry_run
+from controlplane.failover.mode_services import mode_change_start, mode_preview
 from controlplane.failover.quorum_serializers import (
+    ModePlanSerializer,
+    ModeSerializer,
     PreferSerializer,
     QuorumPlanSerializer,
     ReplaceSerializer,
@@ -127,3 +130,27 @@ class GroupResizeApi(_QuorumChangeApi):
         form = ResizeSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         return self.change(request, group, Resize(**form.validated_data))
+
+
+class ClusterModeApi(ClusterApi):
+    """The mode of a running cluster."""
+
+    permissions: ClassVar = {"POST": "cluster.grow"}
+
+    @extend_schema(
+        operation_id="cluster_mode",
+        parameters=[DRY_RUN],
+        request=ModeSerializer,
+        responses={200: ModePlanSerializer, 202: OperationSerializer},
+        tags=["failover"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Change the mode in place: async, sync or dledger, without moving data or restarting a broker."""
+        form = ModeSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        mode, driver = str(form.validated_data["mode"]), get_driver()
+        if is_dry_run(request):
+            return Response(ModePlanSerializer(mode_preview(cluster=self.cluster, mode=mode, driver=driver)).data)
+        operation = mode_change_start(actor=self.actor, cluster=self.cluster, mode=mode, driver=driver)
+        return accepted(dict(OperationSerializer(operation_get(self.actor, operation.pk)).data))

@@ -4,30 +4,36 @@ from typing import Any
 
 from rest_framework import serializers
 
+from controlplane.clusters.models import ClusterMode
 from controlplane.clusters.services import VOTERS
 from controlplane.failover.quorum_plan import ChangeKind
 
 Shape = serializers.Serializer[Any]
 
-_REPLICA_ID = {"min_value": 0, "max_value": 9999}
+
+class ReplicaId(serializers.IntegerField):
+    """A replica's id: the number in its dLegerSelfId."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(min_value=0, max_value=9999, **options)
 
 
 class TransferSerializer(Shape):
     """To whom the leadership goes; to the best of the other voters when left out."""
 
-    target = serializers.IntegerField(required=False, allow_null=True, **_REPLICA_ID)
+    target = ReplicaId(required=False, allow_null=True)
 
 
 class PreferSerializer(Shape):
     """Whom the group wants as its leader."""
 
-    replica = serializers.IntegerField(allow_null=True, help_text="null: nobody in particular", **_REPLICA_ID)
+    replica = ReplicaId(allow_null=True, help_text="null: nobody in particular")
 
 
 class ReplaceSerializer(Shape):
     """Which replica an empty one replaces."""
 
-    replica = serializers.IntegerField(**_REPLICA_ID)
+    replica = ReplicaId()
 
 
 class ResizeSerializer(Shape):
@@ -35,7 +41,7 @@ class ResizeSerializer(Shape):
 
     replicas = serializers.ChoiceField(choices=list(VOTERS))
     remove = serializers.ListField(
-        child=serializers.IntegerField(**_REPLICA_ID),
+        child=ReplicaId(),
         required=False,
         allow_null=True,
         max_length=max(VOTERS),
@@ -64,5 +70,27 @@ class QuorumPlanSerializer(Shape):
     removing = serializers.ListField(child=serializers.IntegerField())
     voters_before = serializers.ListField(child=serializers.IntegerField())
     voters_after = serializers.ListField(child=serializers.IntegerField())
+    steps = PlannedStepSerializer(many=True)
+    looked_at = serializers.DateTimeField()
+
+
+class ModeSerializer(Shape):
+    """The mode in which a running cluster is to be."""
+
+    mode = serializers.ChoiceField(
+        choices=ClusterMode.choices, help_text="async, sync or dledger: others are no change in place"
+    )
+
+
+class ModePlanSerializer(Shape):
+    """What would happen; nothing was changed."""
+
+    mode_before = serializers.CharField()
+    mode_after = serializers.CharField()
+    possible = serializers.BooleanField()
+    problems = serializers.ListField(child=serializers.CharField())
+    path = serializers.ListField(
+        child=serializers.CharField(), help_text="the modes to go through, the last one wanted"
+    )
     steps = PlannedStepSerializer(many=True)
     looked_at = serializers.DateTimeField()

@@ -110,7 +110,7 @@ def quorum_change_start(
             used = max(group.replica_ids_used, max(plan.adding) + 1)
             BrokerGroup.objects.filter(pk=group.pk).update(replica_ids_used=used, updated_at=timezone.now())
         if plan.kind == ChangeKind.TRANSFER and plan.target is not None:
-            _transfer_row(actor, cluster, plan, operation)
+            _transfer_row(actor, cluster, plan, plan.target, operation)
         audit_event_record(
             actor=actor,
             action=str(operation.type),
@@ -135,18 +135,18 @@ def _plan(view: GroupView, group: BrokerGroup, change: QuorumChange) -> QuorumPl
             return plan_resize(view, replicas, next_id, now, remove)
 
 
-def _transfer_row(actor: Actor, cluster: Cluster, plan: QuorumPlan, operation: Operation) -> None:
+def _transfer_row(actor: Actor, cluster: Cluster, plan: QuorumPlan, target: int, operation: Operation) -> None:
     failover = Failover.objects.create(
         operation=operation,
         cluster=cluster,
         group_name=plan.group,
         kind=FailoverKind.TRANSFER,
         requested_by=actor_label(actor),
-        candidate_id=plan.target,
+        candidate_id=target,
         old_master_id=plan.leader_id,
         bytes_at_risk=0,
         messages_at_risk=0,
         lossless=True,
         lossless_because="the leader hands its role over only to a voter that holds all that it holds.",
     )
-    timeline_add(failover, "requested", f"By {actor_label(actor)}: the leadership to replica {plan.target}.")
+    timeline_add(failover, "requested", f"By {actor_label(actor)}: the leadership to replica {target}.")

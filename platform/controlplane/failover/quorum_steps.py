@@ -173,11 +173,26 @@ def quorum_forget(context: StepContext) -> None:
             )  # the health sampling starts processes under this lock
             Replica.objects.filter(pk=row.pk).update(fenced=True, updated_at=context.now)
         context.driver.process_remove(replica_process_name(cluster, row))
+        _have_forgotten(context, row)
         context.driver.folder_remove(cluster.id, f"{row.group.name}-{row.broker_id}")
         with transaction.atomic():
             PortLease.objects.filter(holder=row.pk).delete()
             BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=row.broker_id).update(preferred_leader=None)
             Replica.objects.filter(pk=row.pk).delete()
+
+
+def _have_forgotten(context: StepContext, gone: Replica) -> None:
+    """Have the replicas strike one off their lists, the leader first, whose list the others follow. One that is away keeps
+    it; a change of the mode into DLedger would wait for it then.
+    """
+    _, leader, _ = _look(context)
+    rows = [row for row in _replicas(context) if row.broker_id not in context.operation.metadata["removing"]]
+    for row in sorted(rows, key=lambda row: row.broker_id != leader.replica_id):
+        answer = replica_remoting.replica_members(
+            context.cluster, row.address, group=_group(context), change="forget", replica_id=gone.broker_id
+        )
+        if answer.refused or (answer.status is None and row.broker_id == leader.replica_id):
+            raise StepNotReady(f"Replica {row.broker_id} answered: {answer.error}")
 
 
 def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, ReplicaView, Electorate]:

@@ -14,6 +14,7 @@ urlpatterns = [
     path(f"{_CLUSTER}groups/<slug:group>/prefer/", quorum_apis.GroupPreferApi.as_view(), name="group-prefer"),
     path(f"{_CLUSTER}groups/<slug:group>/replace/", quorum_apis.GroupReplaceApi.as_view(), name="group-replace"),
     path(f"{_CLUSTER}groups/<slug:group>/resize/", quorum_apis.GroupResizeApi.as_view(), name="group-resize"),
+    path(f"{_CLUSTER}mode/", quorum_apis.ClusterModeApi.as_view(), name="cluster-mode"),
     path(f"{_CLUSTER}failovers/", apis.FailoverListApi.as_view(), name="failover-list"),
     path(f"{_CLUSTER}failovers/<uuid:failover_id>/", apis.FailoverDetailApi.as_view(), name="failover-detail"),
 ]

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 
 from controlplane.clusters.credential_services import acl_account
-from controlplane.clusters.models import Cluster, CredentialState, NameServer, Replica
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterMode,
+    CredentialState,
+    NameServer,
+    Replica,
+    in_sync_replicas_of,
+)
 from controlplane.provisioning.drivers.base import DaemonProcess, Driver
 from controlplane.provisioning.rendering import (
     METERING_INTERVAL_MS,
@@ -113,7 +120,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             cluster_name=cluster.slug,
             broker_name=replica.group.name,
             broker_id=replica.broker_id,
-            broker_role=replica.broker_role,
+            broker_role=_role_of(replica, cluster.mode),
             flush_disk_type=cluster.flush_disk_type,
             name_server_addresses=addresses,
             host=replica.host,
@@ -150,14 +157,27 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
     A group that grows or shrinks is not restarted: it reads totalReplicas when it next starts, and dLegerPeers and
     preferredLeaderId are in its log. Only before its foundation do peers count. meteringIntervalMs waits for a start, too.
     """
+    founded = replica.group.cluster.mode_at_creation
+    elects = founded == ClusterMode.DLEDGER
     lasting = replace(
         configuration,
+        # A changed mode is in the log, too.
+        broker_role=_role_of(replica, founded),
+        in_sync_replicas=in_sync_replicas_of(founded),
+        elected=ElectedGroup({}) if elects else None,
         total_replicas=min(2, configuration.total_replicas),
         metering_interval_ms=METERING_INTERVAL_MS,
     )
-    if configuration.elected is None:
-        return render_broker_conf(lasting)
-    return f"{render_broker_conf(replace(lasting, elected=ElectedGroup({})))}{replica.group.founding_peers}"
+    return f"{render_broker_conf(lasting)}{replica.group.founding_peers if elects else ''}"
+
+
+def _role_of(replica: Replica, mode: str) -> str:
+    """Its role at a first start in this mode: who leads an older log is told by that."""
+    if mode == ClusterMode.DLEDGER:
+        return ""
+    if replica.broker_role in ("", "SLAVE"):
+        return "SLAVE"
+    return "SYNC_MASTER" if mode == ClusterMode.SYNC else "ASYNC_MASTER"
 
 
 def _elected_group(replica: Replica, replicas: list[Replica]) -> ElectedGroup:

@@ -23,6 +23,7 @@ from controlplane.tenants.rules import actor_can, actor_require
 _VERBS = {
     OperationType.CLUSTER_DELETE: "Deleting",
     OperationType.CLUSTER_GROW: "Growing",
+    OperationType.CLUSTER_MODE: "Changing the mode of",
     OperationType.GROUP_PROMOTE: "Promoting a replica of",
     OperationType.GROUP_SWITCHOVER: "Switching the master of",
     OperationType.GROUP_TRANSFER: "Transferring the leadership of",
@@ -34,6 +35,7 @@ _VERBS = {
 _DONE = {
     OperationType.CLUSTER_DELETE: "The cluster is deleted",
     OperationType.CLUSTER_GROW: "The cluster has grown",
+    OperationType.CLUSTER_MODE: "The cluster acts by the new mode",
     OperationType.GROUP_PROMOTE: "The replica leads",
     OperationType.GROUP_SWITCHOVER: "The replica leads",
     OperationType.GROUP_TRANSFER: "The replica leads",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.forms import Form
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
@@ -49,35 +49,35 @@ class _Page:
     body: Callable[[Any], dict[str, object]]
 
 
-def _transfer_form(group: GroupRow, *args: object) -> Form:
+def _transfer_form(group: GroupRow, data: QueryDict | None) -> Form:
     others = [replica for replica in group.replicas if replica.is_voter and replica.replica_id != group.master_id]
     return WhichReplicaForm(
-        *args, label="New leader", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+        data, label="New leader", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
     )
 
 
-def _prefer_form(group: GroupRow, *args: object) -> Form:
+def _prefer_form(group: GroupRow, data: QueryDict | None) -> Form:
     voters = [replica for replica in group.replicas if replica.is_voter]
     return WhichReplicaForm(
-        *args,
+        data,
         label="Preferred leader",
         choices=[(one.replica_id, _choice(one)) for one in voters],
         nobody=Choice("Nobody in particular", "Whoever is elected leads on."),
     )
 
 
-def _replace_form(group: GroupRow, *args: object) -> Form:
+def _replace_form(group: GroupRow, data: QueryDict | None) -> Form:
     others = sorted(
         (replica for replica in group.replicas if replica.replica_id != group.master_id),
         key=lambda replica: (replica.role != "unknown", replica.replica_id),
     )
     return WhichReplicaForm(
-        *args, label="Replica to replace", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+        data, label="Replica to replace", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
     )
 
 
-def _resize_form(group: GroupRow, *args: object) -> Form:
-    return ResizeForm(*args)
+def _resize_form(group: GroupRow, data: QueryDict | None) -> Form:
+    return ResizeForm(data)
 
 
 def _choice(replica: ReplicaRow) -> Choice:

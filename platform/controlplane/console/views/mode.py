@@ -1,0 +1,49 @@
+"""The page that changes a cluster's mode in place: choose, see what each step changes and stops, then do it."""
+
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from controlplane.clusters.selectors import cluster_get
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import ConfirmForm
+from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.quorum_forms import ModeForm
+from controlplane.console.views.clusters import cluster_context
+from controlplane.failover.mode_services import mode_change_start, mode_preview
+from controlplane.provisioning.drivers import get_driver
+from controlplane.tenants.models import Tenant
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("cluster.grow")
+def cluster_mode(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """`?mode=` shows the preview; a POST there starts the work, then shows its progress."""
+    found, driver = cluster_get(tenant, cluster), get_driver()
+    form = ModeForm(request.GET or None, present=found.mode)
+    confirm = ConfirmForm(request.POST if request.method == "POST" else None)
+    preview = None
+    if form.is_valid():
+        mode = str(form.cleaned_data["mode"])
+        if confirm.is_valid():
+            try:
+                operation = mode_change_start(actor=request.user, cluster=found, mode=mode, driver=driver)
+            except ApplicationError as error:
+                form_take_error(confirm, error)
+            else:
+                return redirect("console:operation", tenant.slug, operation.pk)
+        preview = mode_preview(cluster=found, mode=mode, driver=driver)
+    body = {} if preview is None else {"mode": preview.mode_after}
+    context = {
+        **cluster_context(request, found),
+        "form": form,
+        "confirm_form": confirm,
+        "preview": preview,
+        "curl": curl("POST", f"{found.path}mode/", body),
+    }
+    status = status_of(form) if preview is None else status_of(confirm)
+    return tenant_render(
+        request, tenant, "console/mode_change.html", context, section="clusters", page="settings", status=status
+    )

@@ -1,0 +1,156 @@
+"""A cluster's mode changed in place: by REST, step by step, repeated and retried. The brokers are scripted, the rows real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+from controlplane.clusters import replica_remoting
+from controlplane.clusters.models import Cluster, Operation, OperationState
+from controlplane.clusters.replica_remoting import Answer
+from controlplane.failover import quorum_apis
+from controlplane.provisioning.processes import replica_daemons
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import Json, World
+from tests.failover.electing import all_running, run_all
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_quorum import ScriptedQuorum
+
+TRIO = "/api/v1/tenants/acme/clusters/trio/"
+
+
+@dataclass
+class ScriptedModes:
+    """A scripted group whose replicas tell a mode; a change is adopted by the leader at once, by the others a look later."""
+
+    group: ScriptedQuorum
+    modes: dict[int, str]
+    asked: list[str] = field(default_factory=list)
+
+    def statuses(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
+        answers = self.group._statuses(cluster, addresses)
+        told = {}
+        for address, answer in answers.items():
+            status = answer.status
+            if status is not None:
+                mode = self.modes[status.replica_id]
+                quorum = status.quorum if mode == "dledger" else None
+                status = msgspec.structs.replace(status, mode=mode, quorum=quorum)
+            told[address] = Answer(status=status, error=answer.error)
+        self.modes = dict.fromkeys(self.modes, self.modes[0])
+        return told
+
+    def change(self, cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
+        self.asked.append(f"{mode} {in_sync_replicas}")
+        self.modes[0] = mode
+        return self.group._answer(self.group[0])
+
+
+@pytest.fixture
+def modes(world: World, driver: DriverTwin) -> Iterator[ScriptedModes]:
+    cluster = make_replicated(world.acme, "trio", "async", replicas=3)
+    group = ScriptedQuorum.of(cluster)
+    scripted = ScriptedModes(group, dict.fromkeys(range(3), "async"))
+    with (
+        group.answering(),
+        patch.object(replica_remoting, "replica_statuses", scripted.statuses),
+        patch.object(replica_remoting, "replica_mode", scripted.change),
+        patch.object(quorum_apis, "get_driver", return_value=driver),
+    ):
+        all_running(cluster, driver)
+        yield scripted
+
+
+def change(api: Callable[..., Json], world: World, driver: DriverTwin, mode: str) -> Operation:
+    answer = api(world.alice).call("POST", f"{TRIO}mode/", {"mode": mode})
+    assert answer.status_code == 202, answer.json()
+    return run_all(Operation.objects.get(pk=answer.json()["id"]), driver)
+
+
+def test_a_dry_run_tells_the_way_and_changes_nothing(
+    world: World, api: Callable[..., Json], modes: ScriptedModes
+) -> None:
+    answer = api(world.alice).call("POST", f"{TRIO}mode/?dry_run=true", {"mode": "dledger"})
+    found = answer.json()
+    assert (answer.status_code, found["possible"], found["path"]) == (200, True, ["sync", "dledger"])
+    assert all(step["does"] and step["stops"] for step in found["steps"])
+    assert (modes.asked, Operation.objects.filter(type="cluster.mode").exists()) == ([], False)
+
+
+def test_a_group_passes_through_sync_and_the_cluster_is_in_the_new_mode(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    Cluster.objects.filter(slug="trio").update(failover_policy="automatic_when_lossless")
+    operation = change(api, world, driver, "dledger")
+    assert (operation.state, modes.asked) == (OperationState.COMPLETED, ["sync 2", "dledger 1"])
+    cluster = Cluster.objects.get(slug="trio")
+    assert (cluster.mode, cluster.mode_at_creation, cluster.failover_policy) == ("dledger", "async", "manual")
+    texts = [text for path, text in driver.files.items() if path.endswith("broker.conf")]
+    assert all("enableDLegerCommitLog=true" in text for text in texts)
+
+
+def test_back_again_asks_in_the_other_direction(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    change(api, world, driver, "dledger")
+    modes.asked.clear()
+    change(api, world, driver, "async")
+    assert modes.asked == ["sync 2", "async 1"]
+    assert Cluster.objects.get(slug="trio").mode == "async"
+
+
+def test_no_broker_is_restarted_by_a_changed_mode(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    def configuration() -> dict[str, str]:
+        cluster = Cluster.objects.get(slug="trio")
+        return {one.process.name: one.process.configuration for one in replica_daemons(cluster, driver)}
+
+    before = configuration()
+    change(api, world, driver, "dledger")
+    assert configuration() == before
+    assert not any(call.startswith("start ") for call in driver.calls)
+
+
+def test_a_retry_asks_for_nothing_that_is_in_force(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = change(api, world, driver, "dledger")
+    Operation.objects.filter(pk=operation.pk).update(state=OperationState.IN_PROGRESS)
+    operation.steps.update(state="pending", started_at=None)
+    modes.asked.clear()
+    assert (run_all(operation, driver).state, modes.asked) == (OperationState.COMPLETED, [])
+
+
+def test_a_replica_that_does_not_answer_is_waited_for_by_name(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    answer = api(world.alice).call("POST", f"{TRIO}mode/", {"mode": "sync"})
+    modes.group[2].answers = False
+    operation = run_all(Operation.objects.get(pk=answer.json()["id"]), driver)
+    assert operation.state == OperationState.IN_PROGRESS
+    assert operation.steps.get(name="mode_look").message == "Replica 2 of broker-a does not answer."
+
+
+@pytest.mark.parametrize(("who", "status"), [("teammate", 403), ("outsider", 404), ("anonymous", 401)])
+def test_only_operators_change_the_mode(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, who: str, status: int
+) -> None:
+    for query in ("", "?dry_run=true"):
+        assert api(world.people[who]).call("POST", f"{TRIO}mode/{query}", {"mode": "sync"}).status_code == status
+    assert modes.asked == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "code"),
+    [("async", 422, "not_possible"), ("single", 422, "not_possible"), ("raft", 400, "invalid_input")],
+)
+def test_what_is_no_change_is_a_problem(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, mode: str, status: int, code: str
+) -> None:
+    answer = api(world.alice).call("POST", f"{TRIO}mode/", {"mode": mode})
+    assert (answer.status_code, answer.json()["code"]) == (status, code)

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from brokerd.replica.epoch_record import VOTERS
+from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.quorum import Quorum
 from brokerd.replica.quorum_messages import Answer, Message, Request
 from brokerd.replica.quorum_state import Ready, State, Vote
@@ -137,9 +138,9 @@ class Elections:
         """The connection to the leader broke, was refused, or it says that it does not lead."""
         self._quorum.leader_lost(now_s)
 
-    def pulled(self, replica_id: int, end_offset: int, now_s: float) -> None:
+    def pulled(self, pull: ReplicaPull, now_s: float) -> None:
         """A follower of this leader pulled."""
-        self._quorum.pulled(replica_id, end_offset, now_s)
+        self._quorum.pulled(pull.replica_id, pull.end_offset, now_s, joined=pull.joined)
 
     def resign(self, why: str, now_s: float) -> Outcome:
         """Stop leading, and name who should be next: before a stop."""
@@ -158,7 +159,7 @@ class Elections:
         """Make an observer count, one that keeps up: a group that waits for it confirms nothing meanwhile."""
         in_sync = self._replica.in_sync
         follower = None if in_sync is None else in_sync.followers.get(replica_id)
-        if in_sync is not None and (follower is None or not follower.in_sync):
+        if in_sync is not None and (follower is None or not follower.in_sync or not follower.joined):
             raise RoleRefused(
                 f"replica {replica_id} has not caught up; it can become a voter when haStatus calls it in sync"
             )

@@ -46,6 +46,7 @@ class FollowerState:
     in_sync: bool = False
     leader_held_offset: int = 0  # what the leader held when it pulled before, and when that was
     leader_held_s: float = float("-inf")
+    joined: bool = True  # whether a quorum counts it
 
 
 class InSyncSet:
@@ -124,7 +125,14 @@ class InSyncSet:
         return self._advance(now_s)
 
     def report(
-        self, replica_id: int, *, end_offset: int, durable_offset: int, leader_end_offset: int, now_s: float
+        self,
+        replica_id: int,
+        *,
+        end_offset: int,
+        durable_offset: int,
+        leader_end_offset: int,
+        now_s: float,
+        joined: bool = True,
     ) -> bool:
         """A pull told what a follower holds; tells whether confirm_offset moved.
 
@@ -136,6 +144,7 @@ class InSyncSet:
         if follower is None:
             follower = FollowerState(replica_id, end_offset, durable_offset, now_s)
             self._followers[replica_id] = follower
+        follower.joined = joined
         follower.end_offset = end_offset
         follower.durable_offset = min(durable_offset, end_offset)
         follower.last_pull_s = now_s
@@ -228,6 +237,7 @@ class InSyncSet:
         return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset
 
     def _held(self) -> dict[int, int]:
-        held = {follower.replica_id: self.held_by(follower) for follower in self._followers.values()}
+        counted = [follower for follower in self._followers.values() if follower.joined]
+        held = {follower.replica_id: self.held_by(follower) for follower in counted}
         held[self._own_id] = self._own_held
         return held

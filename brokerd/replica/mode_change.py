@@ -101,7 +101,7 @@ class ModeChange:
         now = replica.settings.mode_name
         if (now, policy.mode) not in _STEPS:
             raise RoleRefused(f"a group goes from {now} to {policy.mode} by async, sync, dledger, one step at a time")
-        level = {key for key, follower in in_sync.followers.items() if follower.in_sync}
+        level = {key for key, follower in in_sync.followers.items() if follower.in_sync and follower.joined}
         if policy.mode == SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(level):
             raise RoleRefused(
                 f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(level)} replicas are in sync, and 2 or"

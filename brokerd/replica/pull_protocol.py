@@ -27,6 +27,8 @@ class ReplicaPull:
     durable_offset: int
     max_bytes: int
     max_wait_ms: int
+    # Whether it held all that was confirmed once, since its disk is the one that it is: else a quorum does not count it.
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class _Puller:
     seen_s: float
     end_offset: int
     pulled: bool = True  # in this epoch; else it only voted
+    joined: bool = True  # else it does not count: what it knew of votes and records is lost
 
 
 class Quorum:
@@ -172,10 +173,10 @@ class Quorum:
             self._heard_s = NEVER
             self._deadline_s = min(self._deadline_s, now_s + self._draw(self.times.leader_lost))
 
-    def pulled(self, replica_id: int, end_offset: int, now_s: float) -> None:
+    def pulled(self, replica_id: int, end_offset: int, now_s: float, *, joined: bool) -> None:
         """A follower pulled in this leader's epoch: the heartbeat."""
         if self.state is State.LEADER:
-            self._pullers[replica_id] = _Puller(now_s, end_offset)
+            self._pullers[replica_id] = _Puller(now_s, end_offset, joined=joined)
 
     def transfer(self, target: int, now_s: float) -> str | None:
         """Hand the role to `target` once it is level; why not, or None. Until then, or for a while, no sends are taken."""
@@ -188,6 +189,8 @@ class Quorum:
         puller = self._pullers.get(target)
         if puller is None or now_s - puller.seen_s > self.times.recent:
             return f"replica {target} does not pull"
+        if not puller.joined:
+            return f"replica {target} is new and has not caught up yet"
         if self._target is not None:
             return f"the role is being handed to replica {self._target}"
         self._target, self._target_until_s = target, now_s + self.times.transfer
@@ -454,7 +457,7 @@ class Quorum:
     def _in_touch(self, now_s: float, within_s: float) -> int:
         members = self._log.members
         others = (self._pullers.get(voter) for voter in members.voters if voter != self._id)
-        pulled = sum(puller is not None and now_s - puller.seen_s <= within_s for puller in others)
+        pulled = sum(puller is not None and puller.joined and now_s - puller.seen_s <= within_s for puller in others)
         return pulled + (self._id in members.voters)
 
     def _vote(self) -> Vote:

@@ -75,6 +75,7 @@ class Replica:
         self._leader_confirm_offset = 0  # the leader's, of the bytes that are held here
         self._frozen_until_s = float("-inf")
         self._claiming: int | None = None
+        self._joins_at: int | None = None  # held up to there it has a voice
 
     # --- what it is
 
@@ -458,7 +459,7 @@ class Replica:
         # Durable before its report counts: from now on this replica does not lead again without asking it.
         self.add_known_replica(request.replica_id, address)
         if self.elections is not None:
-            self.elections.pulled(request.replica_id, request.end_offset, now_s)
+            self.elections.pulled(request, now_s)
         if isinstance(decision, SendBytes):
             self._in_sync.report(
                 request.replica_id,
@@ -466,6 +467,7 @@ class Replica:
                 durable_offset=request.durable_offset,
                 leader_end_offset=store.end_offset,
                 now_s=now_s,
+                joined=request.joined,
             )
         return decision
 
@@ -484,6 +486,7 @@ class Replica:
             durable_offset=min(self._store.durable_offset, end_offset),
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
+            joined=self._state.joined,
         )
 
     def told_of_replicas(self, replicas: Mapping[int, str]) -> None:
@@ -514,8 +517,11 @@ class Replica:
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
         # What was confirmed before this epoch lies in front of what is confirmed in it.
         in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
-        if in_epoch and not self._state.joined and self.held_offset >= leader_confirm_offset:
-            self._save(joined=True)
+        if in_epoch and not self._state.joined:
+            # What it knew before its disk was lost lies in front of that, too; what follows is confirmed without it.
+            self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at
+            if self.held_offset >= self._joins_at:
+                self._save(joined=True)
 
     def diverged(self, divergence: Divergence) -> Cut | Halt:
         """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""
@@ -554,6 +560,7 @@ class Replica:
         if self.leads:
             raise RoleRefused("a leader's log is never cut")
         if confirmed:
+            self._joins_at = None
             self._save(joined=False)
         truncate(to_offset)
         self._epochs.truncate(to_offset)

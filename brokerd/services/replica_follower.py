@@ -18,7 +18,7 @@ from brokerd.replica.pull_protocol import Halt
 from brokerd.replica.replica import RoleRefused
 from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
 from brokerd.services.replica_claim import LeaderClaim
-from brokerd.services.replica_lookup import registered_members
+from brokerd.services.replica_lookup import own_address_at, registered_members
 from brokerd.services.replica_metadata import MetadataFollower
 from brokerd.services.replica_server import parse_replicas
 from brokerd.store import DiskFullError, StoreError
@@ -205,6 +205,7 @@ class FollowerService:
                     max_bytes=pull.max_bytes,
                     max_wait_millis=pull.max_wait_ms,
                     address=replica.settings.address,
+                    joined=pull.joined,
                 ),
             )
             reply = await client.request(request, timeout_s=wait_ms / 1000 + _REQUEST_TIMEOUT_S)
@@ -358,7 +359,9 @@ class FollowerService:
     async def _registered_master(self) -> str | None:
         for members in await registered_members(self._broker):
             if MASTER_ID in members:
-                return members[MASTER_ID]
+                found = await own_address_at(self._broker, members[MASTER_ID])
+                if found is not None:
+                    return found
         return None
 
 

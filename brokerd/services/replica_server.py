@@ -70,6 +70,7 @@ class ReplicaServer:
                 durable_offset=header.durable_offset,
                 max_bytes=header.max_bytes,
                 max_wait_ms=header.max_wait_millis,
+                joined=header.joined,
             ),
             header.address,
             now_s,

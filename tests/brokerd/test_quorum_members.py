@@ -15,7 +15,7 @@ from brokerd.replica.quorum_state import State
 from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import MemberHistory, Members, majority_offset
 from brokerd.store import AppendFailedError
-from tests.brokerd.quorum_group import FIRST_MS, LONG_S, QuorumGroup
+from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
 from tests.sim.store_harness import message
 
 
@@ -297,7 +297,22 @@ def test_a_lost_disk_has_no_vote_until_it_has_caught_up() -> None:
     group.elect(2)
 
 
-def test_a_lost_disk_that_pulls_counts_for_what_it_holds() -> None:
+def test_a_lost_disk_is_no_part_of_a_majority_before_it_has_caught_up() -> None:
+    """What it had promised to another leader is lost with it: it must not help an old one to confirm anything."""
+    group = QuorumGroup.led()
+    group[2].replace_disk()
+    group[1].up = False
+    group[2].replica.saw_epoch(1, "r0")
+    group.wait(TIMES.recent + 0.1)
+    group[2].pull(flush=False)
+    assert "fewer than 2 of 3" in (group[0].replica.refuses_sends(group[0].now_s) or "")
+    with pytest.raises(RoleRefused, match="has not caught up"):
+        group[0].elections.transfer(2, group[0].now_s)
+    group.level()
+    assert group[0].replica.refuses_sends(group[0].now_s) is None
+
+
+def test_a_lost_disk_that_has_caught_up_counts_again() -> None:
     group = QuorumGroup.led()
     group[2].replace_disk()
     group[1].up = False

@@ -152,3 +152,29 @@ def test_the_group_grows_to_five_and_shrinks_again_under_load(live: LiveGroup) -
     group = live.wait_group(_healthy, "healthy")
     assert (group["epoch"], group["electorate"]["voters"]) == (before["epoch"], before["electorate"]["voters"])
     assert not set(sender.acknowledged) - set(stored(live, TOPIC))
+
+
+def test_the_mode_is_changed_in_place_and_back_under_load(live: LiveGroup) -> None:
+    before = live.wait_group(_healthy, "healthy")
+    pids = {replica["replica_id"]: live.pid(replica["replica_id"]) for replica in before["replicas"]}
+    with Sender(live, TOPIC) as sender:
+        for mode, path in (("async", ["sync", "async"]), ("dledger", ["sync", "dledger"])):
+            preview = live.api.post(f"{live.path}mode/?dry_run=true", json={"mode": mode}).json()
+            assert (preview["possible"], preview["path"]) == (True, path), preview
+            answer = live.api.post(f"{live.path}mode/", json={"mode": mode})
+            assert answer.status_code == 202, answer.text
+            operation = live.finished(answer.json())
+            assert operation["state"] == "completed", operation
+            assert live.get()["mode"] == mode
+            sent = len(sender.acknowledged)
+            wait_for(lambda sent=sent: len(sender.acknowledged) - sent, lambda found: found > 20, "load goes on")
+            group = live.wait_group(_healthy, "healthy in the new mode")
+            assert (group["electorate"] is None) is (mode != "dledger")
+            if mode == "async":  # one restarts with the files of the new mode
+                restarted = next(replica_id for replica_id in pids if replica_id != group["master_id"])
+                os.kill(pids.pop(restarted), signal.SIGKILL)
+                live.wait_group(lambda found: found["state"] != "healthy", "its end is noticed")
+                live.wait_group(_healthy, "it is back")
+    assert (group["master_id"], group["epoch"]) == (before["master_id"], before["epoch"])
+    assert {replica_id: live.pid(replica_id) for replica_id in pids} == pids  # nobody was restarted
+    assert not set(sender.acknowledged) - set(stored(live, TOPIC))

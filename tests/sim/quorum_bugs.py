@@ -13,26 +13,17 @@ from brokerd.replica import replica as replicas
 from brokerd.replica.elections import Elections, _ReplicaLog
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.in_sync import InSyncSet
-from brokerd.replica.pull_protocol import Cut, Halt
+from brokerd.replica.pull_protocol import Cut, Diverged, Halt, PullDecision, ReplicaPull
 from brokerd.replica.quorum import Quorum
 from brokerd.replica.quorum_messages import VoteRequest
-from brokerd.replica.quorum_state import Ready, Vote
+from brokerd.replica.quorum_state import Ready
 from brokerd.replica.replica import Replica
 from brokerd.replica.replica_settings import ReplicaSettings
-from brokerd.replica.voters import MemberHistory, Members
+from brokerd.replica.voters import Members
 from tests.sim.planted_bugs import BUGS, PlantedBug
 
 Patched = AbstractContextManager[Any]
 _of_all_modes = {bug.name: bug.patch for bug in BUGS}
-
-
-def _vote_not_written() -> Patched:
-    def forgets(self: Replica, vote: Vote, *, joined: bool = False) -> None:
-        voted_for = self._state.voted_for if vote.epoch == self.epoch else None
-        remember_vote(self, replace(vote, voted_for=voted_for), joined=joined)
-
-    remember_vote = Replica.remember_vote
-    return patch.object(Replica, "remember_vote", forgets)
 
 
 def _votes_twice() -> Patched:
@@ -134,6 +125,25 @@ def _no_check_of_the_quorum() -> Patched:
     return patch.object(Quorum, "_in_touch", in_touch)
 
 
+def _diverged_log_counted() -> Patched:
+    """What a pull reports is believed although its log is no prefix of the leader's."""
+    pulled = Replica.pulled
+
+    def believes(self: Replica, request: ReplicaPull, address: str, now_s: float) -> PullDecision:
+        decision = pulled(self, request, address, now_s)
+        if isinstance(decision, Diverged) and self._in_sync is not None:
+            self._in_sync.report(
+                request.replica_id,
+                end_offset=request.end_offset,
+                durable_offset=request.durable_offset,
+                leader_end_offset=self._store.end_offset,
+                now_s=now_s,
+            )
+        return decision
+
+    return patch.object(Replica, "pulled", believes)
+
+
 def _voters_changed_without_waiting() -> Patched:
     change = Elections._change
 
@@ -142,13 +152,6 @@ def _voters_changed_without_waiting() -> Patched:
         change(self, members, now_s, now_ms)
 
     return patch.object(Elections, "_change", at_once)
-
-
-def _cut_voters_still_count() -> Patched:
-    def keeps(self: MemberHistory, end_offset: int) -> None:
-        """Forget to forget."""
-
-    return patch.object(MemberHistory, "truncate", keeps)
 
 
 def _empty_disk_votes() -> Patched:
@@ -177,7 +180,6 @@ def _bug(name: str, patched: Any, flush: str = "sync", replicas: int | None = No
 
 QUORUM_BUGS = (
     _bug("the vote is not fsynced", _of_all_modes["the epoch file is not synced"]),
-    _bug("the vote is not written", _vote_not_written),
     _bug("a replica votes twice in an epoch", _votes_twice),
     _bug("the vote compares offsets only", _vote_by_offset_only),
     _bug("the vote compares epochs only", _vote_by_epoch_only),
@@ -189,13 +191,12 @@ QUORUM_BUGS = (
     _bug("a follower cuts below the commit", _cut_below_the_commit),
     _bug("no pre-vote", _no_pre_vote),
     _bug("no check of the quorum", _no_check_of_the_quorum),
-    _bug("a pull of another epoch is counted", _of_all_modes["a pull's epoch is not checked"]),
+    _bug("a pull of a log that has diverged is counted", _diverged_log_counted),
     _bug(
         "a follower reports as durable what it has not flushed",
         _of_all_modes["a slave reports as durable what it has not flushed"],
     ),
     _bug("voters change without waiting", _voters_changed_without_waiting),
-    _bug("voters that were cut still count", _cut_voters_still_count),
     _bug("an empty disk has a voice", _empty_disk_votes),
     _bug("readers see the log's end", _readers_see_the_end, "async"),
     _bug("a leader ignores a higher epoch", _higher_epoch_ignored),

@@ -35,6 +35,7 @@ from brokerd.replica.voters import Members
 from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
 from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
+from brokerd.services.leader_port import LeaderPort
 from brokerd.services.long_polling import PullRequestHoldService
 from brokerd.services.loop_lag import LoopLag
 from brokerd.services.metering import MeteringService
@@ -116,6 +117,7 @@ class Broker:
         self.quorum = QuorumService(self)
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
+        self.leader_port = LeaderPort(self)
         self.schedule = ScheduleMessageService(self)
         self.metering = MeteringService(self)
         self.dispatcher = Dispatcher(self, HANDLERS)
@@ -230,6 +232,11 @@ class Broker:
         return None
 
     @property
+    def registered_address(self) -> str:
+        """Where clients are sent: the group's leader port while this replica serves it, else its own address."""
+        return self.leader_port.address or self.advertised_address
+
+    @property
     def delivers_messages(self) -> bool:
         """Whether this replica delivers delayed messages: the leader does, unless its role is moving away."""
         return self.replica.refuses_sends(self.clock.monotonic()) is None
@@ -255,6 +262,7 @@ class Broker:
             _flush_all(self.acknowledgements.release(replica.confirm_offset))
             _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
             self.replica_server.stopped_leading()
+        self.leader_port.role_changed()
         self.follower.role_changed()
         self.registration.role_changed()
 

@@ -65,6 +65,7 @@ class BrokerConfig:
     namesrv_addr: tuple[str, ...] = addresses("namesrvAddr")  # empty: $NAMESRV_ADDR, else none
     bind_address: str = ip_address("bindAddress", "0.0.0.0")
     listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, told in the ready line
+    leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535)  # ours: whoever leads serves it too; 0: off
     broker_ip1: str = ip_address("brokerIP1", "")  # what clients are told; empty: this host's address
     broker_ip2: str = ip_address("brokerIP2", "")  # what slaves are told; empty: brokerIP1
     server_channel_max_idle_time_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, at_least=1)
@@ -318,6 +319,16 @@ def _fill_in(
         config.broker_id = 0
 
 
+def _leader_port_refusal(config: BrokerConfig) -> tuple[str, str] | None:
+    taken = {config.listen_port: "listenPort", config.ha_listen_port: "haListenPort"}.get(config.leader_listen_port)
+    if taken is None:
+        return None
+    return (
+        "leaderListenPort",
+        f"{config.leader_listen_port} is {taken} already; allowed is a port for the group's leader alone, or 0 for none",
+    )
+
+
 def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines: Mapping[str, int]) -> None:
     """A key that this version cannot obey must not be obeyed in silence."""
     cause = None
@@ -329,6 +340,8 @@ def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines
             config.dleger_group,
             config.broker_name,
         )
+    if cause is None and config.leader_listen_port:
+        cause = _leader_port_refusal(config)
     if cause is not None:
         pass
     elif config.enable_controller_mode:

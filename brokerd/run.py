@@ -55,6 +55,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
         async with trio.open_nursery() as nursery:
             broker.nursery = nursery
             await nursery.start(server.run, broker)
+            nursery.start_soon(broker.leader_port.run, server)
             nursery.start_soon(broker.quorum.run)
             nursery.start_soon(broker.follower.run)
             nursery.start_soon(broker.flush_service.run)
@@ -86,6 +87,7 @@ async def _stop(broker: Broker, server: Server) -> None:
     await broker.metering.finish()
     broker.stopping = True
     server.stop_listening()
+    broker.leader_port.stop_listening()
     await broker.quorum.hand_over_and_stop()
     with trio.move_on_after(_STOP_STEP_TIMEOUT_S) as leaving:
         await broker.registration.unregister()

@@ -53,11 +53,11 @@ class Server:
     def listen(self) -> tuple[str, int]:
         """Bind the listening sockets; returns the first one's address. Raises OSError when one is taken."""
         config = self._config
-        listener = self._bound(config.listen_port)
+        listener = self.bound(config.listen_port)
         if config.ha_listen_port not in (0, config.listen_port):
             # The same service on another port: replicas may be kept apart from clients by a firewall.
             try:
-                self._ha_listener = self._bound(config.ha_listen_port)
+                self._ha_listener = self.bound(config.ha_listen_port)
             except OSError:
                 listener.close()
                 raise
@@ -65,7 +65,8 @@ class Server:
         address = listener.getsockname()
         return address[0], address[1]
 
-    def _bound(self, port: int) -> socket.socket:
+    def bound(self, port: int) -> socket.socket:
+        """A listening socket on bindAddress; raises OSError when the port is taken."""
         config = self._config
         family = socket.AF_INET6 if ":" in config.bind_address else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -89,8 +90,8 @@ class Server:
                 nursery.start_soon(self._sweep)
                 task_status.started()
                 if self._ha_listener is not None:
-                    nursery.start_soon(self._accept, broker, self._ha_listener, nursery)
-                await self._accept(broker, listener, nursery)
+                    nursery.start_soon(self.accept, broker, self._ha_listener, nursery)
+                await self.accept(broker, listener, nursery)
         finally:
             self.stop_listening()
             for peer in list(self._peers):
@@ -103,7 +104,10 @@ class Server:
                 trio.lowlevel.notify_closing(listener)
                 listener.close()
 
-    async def _accept(self, broker: Broker, listener: socket.socket, nursery: trio.Nursery) -> None:
+    async def accept(
+        self, broker: Broker, listener: socket.socket, nursery: trio.Nursery, peers: set[Peer] | None = None
+    ) -> None:
+        """Serve who connects there until the listener is closed; `peers` is kept to be who is connected that way."""
         while True:
             try:
                 await trio.lowlevel.wait_readable(listener)
@@ -129,9 +133,11 @@ class Server:
             except OSError:  # it has gone already
                 sock.close()
                 continue
-            nursery.start_soon(self._serve, broker, peer)
+            if peers is not None:
+                peers.add(peer)
+            nursery.start_soon(self._serve, broker, peer, peers)
 
-    async def _serve(self, broker: Broker, peer: Peer) -> None:
+    async def _serve(self, broker: Broker, peer: Peer, peers: set[Peer] | None) -> None:
         connection = Connection(
             max_frame_bytes=self._config.max_message_size_bytes + _FRAME_MARGIN_BYTES,
             max_header_bytes=_MAX_HEADER_BYTES,
@@ -146,6 +152,8 @@ class Server:
             logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
         finally:
             self._peers.discard(peer)
+            if peers is not None:
+                peers.discard(peer)
             peer.close()
             broker.peer_closed(peer)
 

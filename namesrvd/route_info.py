@@ -84,6 +84,7 @@ class _BrokerLiveInfo:
     channel: Hashable
     ha_server_addr: str
     filter_servers: list[str]
+    epoch: int | None = None  # the one that its last registration told
 
 
 @dataclass(slots=True)
@@ -150,13 +151,17 @@ class RouteInfoManager:
             )
         if epoch is not None:
             self._raise_epoch(broker, epoch)
+        # A group may have one address for whoever leads it: then the same address is another broker's in a new epoch.
+        live = self._broker_live_table.get((broker.cluster_name, broker.broker_addr))
+        anew = known_addr != broker.broker_addr or live is None or live.epoch != epoch
         group = self._join_group(broker)
         group.zone_name = zone_name
         group.enable_acting_master = bool(enable_acting_master)
         if broker.broker_id == min(group.broker_addrs):
             # Another broker's topics may have stood here before, whatever version this one registered with last.
-            self._take_topics(broker, topics, anew=known_addr != broker.broker_addr)
+            self._take_topics(broker, topics, anew=anew)
         self._remember_alive(broker, topics.data_version, channel, ha_server_addr, filter_servers, heartbeat_timeout_ms)
+        self._broker_live_table[broker.cluster_name, broker.broker_addr].epoch = epoch
         if known_addr is None:
             logger.info(
                 "registered: cluster=%s broker=%s id=%d address=%s topics=%d",
@@ -188,8 +193,11 @@ class RouteInfoManager:
     def _check_epoch(self, broker: BrokerIdentity, epoch: int | None) -> None:
         highest = self.highest_epoch(broker.cluster_name, broker.broker_name)
         if broker.broker_id == MASTER_ID and highest is not None and (epoch or 0) < highest:
-            # It was the master until now, perhaps: no client shall be sent to it any longer.
-            self.unregister_broker(broker)
+            live = self._broker_live_table.get((broker.cluster_name, broker.broker_addr))
+            if live is None or (live.epoch or 0) < highest:
+                # It was the master until now, perhaps: no client shall be sent to it any longer. Its address may be the
+                # new master's by now, where the group has one for whoever leads.
+                self.unregister_broker(broker)
             raise RegistrationRefused(
                 ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
                 f"broker {broker.broker_name} at {broker.broker_addr} claims brokerId 0 in epoch {epoch or 0},"

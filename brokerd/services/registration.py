@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _FIRST_RETRY_S: Final = 0.5
 _MAX_RETRY_S: Final = 10.0
 _ROLE_LOOK_PERIOD_S: Final = 0.5
+_LEADER_PORT_PATIENCE_S: Final = 1.0
 _REQUEST_TIMEOUT_S: Final = 6.0  # registerBrokerTimeoutMills is 24 s in RocketMQ; a dead one must not hold a stop up
 _UNREGISTER_TIMEOUT_S: Final = 2.0
 
@@ -37,8 +38,8 @@ class RegistrationService:
         self._changed: dict[str, trio.Event] = {}
         self._clients: dict[str, RemotingClient] = {}
         self.registered: set[str] = set()
-        # Under which brokerId each name server knows this broker: that changes with the role.
-        self._registered_as: dict[str, int] = {}
+        # Under which brokerId and address each name server knows this broker: they change with the role.
+        self._registered_as: dict[str, tuple[int, str]] = {}
         self._told = trio.Event()
 
     def register_soon(self) -> None:
@@ -53,11 +54,15 @@ class RegistrationService:
     async def until_registered(self, timeout_s: float) -> bool:
         """Wait until every name server that was reachable knows the current role; False when that takes too long."""
         with trio.move_on_after(timeout_s):
-            while any(self._registered_as.get(address) != self._broker.advertised_id for address in self.registered):
+            while any(self._registered_as.get(address) != self._present for address in self.registered):
                 self._told = trio.Event()
                 await self._told.wait()
             return True
         return False
+
+    @property
+    def _present(self) -> tuple[int | None, str]:
+        return self._broker.advertised_id, self._broker.registered_address
 
     async def run(self) -> None:
         """Register until cancelled."""
@@ -71,6 +76,9 @@ class RegistrationService:
         delay_s = _FIRST_RETRY_S
         while True:
             changed = self._changed[address] = trio.Event()
+            # So that clients are not told an address that is another one in a moment.
+            with trio.move_on_after(_LEADER_PORT_PATIENCE_S):
+                await self._broker.leader_port.settled()
             broker_id = self._broker.advertised_id
             if broker_id is None:  # it learns its role from the other replicas
                 with trio.move_on_after(_ROLE_LOOK_PERIOD_S):
@@ -96,13 +104,14 @@ class RegistrationService:
     async def _register(self, client: RemotingClient, broker_id: int) -> None:
         broker = self._broker
         config = broker.config
+        broker_addr = broker.registered_address
         before = self._registered_as.get(client.address)
-        if before is not None and before != broker_id:
-            await self._take_out(client, before)
+        if before is not None and before[0] != broker_id:
+            await self._take_out(client, *before)
         body = RegisterBrokerBody(topic_config_serialize_wrapper=broker.topic_configs.to_wrapper()).to_json()
         header = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=broker.advertised_address,
+            broker_addr=broker_addr,
             cluster_name=config.broker_cluster_name,
             ha_server_addr=broker.ha_address,
             broker_id=broker_id,
@@ -117,7 +126,7 @@ class RegistrationService:
             broker.saw_epoch(broker.replica.epoch + 1, None)
         if reply.code != ResponseCode.SUCCESS:
             raise RequestFailed(f"refused the registration with code {reply.code}: {reply.remark}")
-        self._registered_as[client.address] = broker_id
+        self._registered_as[client.address] = (broker_id, broker_addr)
         self._told.set()
 
     async def unregister(self) -> None:
@@ -126,11 +135,16 @@ class RegistrationService:
             for address in sorted(self.registered):
                 nursery.start_soon(self._unregister, address)
 
-    async def _take_out(self, client: RemotingClient, broker_id: int) -> None:
-        config = self._broker.config
+    async def _take_out(self, client: RemotingClient, broker_id: int, broker_addr: str) -> None:
+        broker = self._broker
+        config = broker.config
+        if broker_addr != broker.advertised_address and not broker.replica.leads:
+            # The leader port is the next leader's, who may have registered it by now; until then clients shall wait there.
+            self._registered_as.pop(client.address, None)
+            return
         header = UnRegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._broker.advertised_address,
+            broker_addr=broker_addr,
             cluster_name=config.broker_cluster_name,
             broker_id=broker_id,
         )
@@ -140,12 +154,12 @@ class RegistrationService:
         self._registered_as.pop(client.address, None)
 
     async def _unregister(self, address: str) -> None:
-        broker_id = self._registered_as.get(address)
-        if broker_id is None:
+        before = self._registered_as.get(address)
+        if before is None:
             return
         client = RemotingClient(address, sign=self._broker.sign)
         try:
-            await self._take_out(client, broker_id)
+            await self._take_out(client, *before)
         except RequestFailed as error:
             logger.warning("name server %s: could not unregister: %s", address, error)
         finally:

@@ -76,9 +76,11 @@ class LeaderClaim:
             listed = {address for members in await registered_members(broker) for address in members.values()}
             tried = {replica.settings.address, *replica.known_replicas.values()}
             more = sorted(listed - tried)
-            if broker.config.ha_master_address and broker.config.ha_master_address not in tried:
-                more.append(broker.config.ha_master_address)
             await self._ask_who(more, found)
+            # One of them may be the group's leader port: a replica is known by its own address.
+            found.update({key: (status, status.address) for key, (status, address) in found.items() if address in more})
+            if broker.config.ha_master_address and broker.config.ha_master_address not in tried:
+                await self._ask_who([broker.config.ha_master_address], found)
         for replica_id, (_, address) in found.items():
             replica.add_known_replica(replica_id, address)
         return found

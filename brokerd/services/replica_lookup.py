@@ -35,6 +35,19 @@ async def registered_members(broker: Broker) -> list[dict[int, str]]:
     return found
 
 
+async def own_address_at(broker: Broker, address: str) -> str | None:
+    """The own address of the replica that is registered at `address`, which may be the group's leader port.
+
+    None when none of the group answers there.
+    """
+    if address in (broker.advertised_address, *broker.replica.known_replicas.values()):
+        return address
+    try:
+        return (await replica_status_of(broker, address)).address
+    except (RequestFailed, ValueError):  # ValueError: what is listed is no address
+        return None
+
+
 async def replica_status_of(broker: Broker, address: str) -> ReplicaStatus:
     """What the replica at `address` tells of itself; raises RequestFailed when none of this group answers there."""
     client = RemotingClient(address, sign=broker.sign)

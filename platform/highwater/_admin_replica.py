@@ -23,6 +23,7 @@ from mqwire.headers_replica import (
     ReplicaPromoteRequestHeader,
     ReplicaTransferRequestHeader,
 )
+from mqwire.names import MASTER_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,13 @@ class ReplicaAdmin(AdminBase):
             raise NoRouteError(f"no replica of broker group {group!r} is registered")
         ids: dict[str, int | None] = {address: broker_id for broker_id, address in data.broker_addrs.items()}
         members: dict[str, GroupMember] = {}
-        while missing := [address for address in ids if address not in members]:
+        asked: set[str] = set()
+        while missing := [address for address in ids if address not in asked]:
+            asked.update(missing)
             for member in await gather(partial(self._member, address, ids[address]) for address in missing):
-                members[member.address] = member
+                asked.add(member.address)
+                if member.broker_id is not None or member.address not in members:
+                    members[member.address] = member
                 if member.status is not None:
                     for address in _named_by(member.status):
                         ids.setdefault(address, None)
@@ -73,9 +78,12 @@ class ReplicaAdmin(AdminBase):
 
     async def _member(self, address: str, broker_id: int | None) -> GroupMember:
         try:
-            return GroupMember(address, broker_id, await self.replica_status(address))
+            status = await self.replica_status(address)
         except HighwaterError as error:
             return GroupMember(address, broker_id, None, str(error))
+        # The leader may be registered with the group's leader port, but it is known by its own address.
+        own = status.address if broker_id == MASTER_ID and status.role == "master" else address
+        return GroupMember(own or address, broker_id, status)
 
     async def promote(
         self, address: str, group: str, replica_id: int, *, expected_epoch: int, new_epoch: int

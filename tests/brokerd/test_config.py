@@ -183,6 +183,8 @@ def test_a_bad_secret_is_not_shown(load):
     [
         (["enableControllerMode=true"], "elect by themselves"),
         (["authenticationEnabled=true"], "aclEnable=true"),
+        (["listenPort=10911", "leaderListenPort=10911"], "leaderListenPort: 10911 is listenPort already"),
+        (["haListenPort=10912", "leaderListenPort=10912"], "leaderListenPort: 10912 is haListenPort already"),
         (["authorizationEnabled=true"], "aclEnable=true"),
     ],
 )

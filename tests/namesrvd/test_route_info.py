@@ -371,6 +371,26 @@ def test_epochs_survive_the_group(routes: RouteInfoManager) -> None:
     routes.register_broker(broker("a", 0, port=1), topics("orders"), channel=1, epoch=6)
 
 
+def test_one_address_for_whoever_leads_is_the_next_masters_whatever_the_former_one_says(
+    routes: RouteInfoManager,
+) -> None:
+    routes.register_broker(broker("a", 0, port=9), topics("orders"), channel=1, epoch=4)
+    routes.register_broker(broker("a", 0, port=9), topics("bills"), channel=2, epoch=5)
+    with pytest.raises(RegistrationRefused, match="epoch 5 has begun"):
+        routes.register_broker(broker("a", 0, port=9), topics("orders"), channel=1, epoch=4)
+    routes.on_channel_closed(1)
+    assert addresses(routes) == {"a": {0: "10.0.0.97:9"}}
+    routes.on_channel_closed(2)
+    assert addresses(routes) is None
+
+
+def test_the_next_masters_topics_count_at_the_same_address(routes: RouteInfoManager) -> None:
+    routes.register_broker(broker("a", 0, port=9), topics("orders"), channel=1, epoch=4)
+    routes.wipe_write_perm_of_broker("a")
+    routes.register_broker(broker("a", 0, port=9), topics("orders"), channel=2, epoch=5)
+    assert perms(routes) == {"a": 6}
+
+
 def test_a_refused_registration_raises_no_epoch(routes: RouteInfoManager) -> None:
     single = TopicConfigAndMappingSerializeWrapper(topic_config_table={"t": TopicConfig(topic_name="t")})
     with pytest.raises(RegistrationRefused):

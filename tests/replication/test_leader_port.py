@@ -1,0 +1,91 @@
+"""leaderListenPort: who serves it, and that replicas are known by their own addresses all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from highwater import Admin
+from mqwire.bodies import ReplicaStatus
+from mqwire.codes import HighwaterRequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_replica import ReplicaDemoteRequestHeader
+from tests.daemons import ReplicaGroup
+from tests.processes import steady_ports, wait_until
+from tests.remoting import RECEIVE_BYTES, connect, exchange
+from tests.replication.replicas import WAIT_S, promote, registered, status, wait_leads, wait_level
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def leader_address() -> str:
+    return f"127.0.0.1:{steady_ports(1)}"
+
+
+@pytest.fixture
+def group(tmp_path: Path, leader_address: str) -> Iterator[ReplicaGroup]:
+    conf = {"leaderListenPort": leader_address.rpartition(":")[2]}
+    with ReplicaGroup.start(tmp_path, conf) as running:
+        wait_level(running)
+        wait_served_by(running, leader_address, 0)
+        yield running
+
+
+def wait_served_by(group: ReplicaGroup, leader_address: str, master: int) -> None:
+    wait_until(
+        lambda: registered(group) == {0: leader_address, 1: group[1 - master].address},
+        timeout_s=WAIT_S,
+        what=f"replica {master} is registered with the leader port",
+    )
+
+
+def test_who_stops_leading_answers_and_leaves_the_port_at_once(group: ReplicaGroup, leader_address: str) -> None:
+    header = ReplicaDemoteRequestHeader(group=group.name, epoch=status(group[0]).epoch)
+    request = RemotingCommand.request(HighwaterRequestCode.REPLICA_DEMOTE, header)
+    with connect(group[0].address) as own, connect(leader_address) as stream:
+        reply = exchange(stream, request)
+        assert reply.code == ResponseCode.SUCCESS
+        assert ReplicaStatus.from_json(reply.body).role == "slave"
+        assert stream.recv(RECEIVE_BYTES) == b"", "its connections are closed, so that clients come to the next leader"
+        assert exchange(own, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).code == ResponseCode.SUCCESS
+    with pytest.raises(ConnectionRefusedError):
+        connect(leader_address)
+    # Clients wait at that address for the next leader, which they are not told of for up to 30 s.
+    assert registered(group)[0] == leader_address
+
+
+def test_replicas_know_each_other_by_their_own_addresses(group: ReplicaGroup, leader_address: str) -> None:
+    def told_by_admin() -> set[tuple[str, int | None]]:
+        with Admin(group.namesrv) as admin:
+            return {(member.address, member.broker_id) for member in admin.group_status(group.name)}
+
+    master, slave = group[0].address, group[1].address
+    assert told_by_admin() == {(master, 0), (slave, 1)}
+    assert status(group[0]).address == status(group[1]).leader_address == master
+    assert [follower.address for follower in status(group[0]).followers] == [slave]
+    promote(group, 1)
+    wait_served_by(group, leader_address, 1)
+    wait_level(group, 1, 0)
+    assert told_by_admin() == {(slave, 0), (master, 1)}
+    assert status(group[0]).leader_address == slave
+    # A restarted leader finds the others and leads again, with the port.
+    group[1].stop()
+    group[1].start()
+    wait_leads(group, 1)
+    wait_served_by(group, leader_address, 1)
+    wait_level(group, 1, 0)
+
+
+def test_a_replica_that_knows_nobody_finds_the_leader_behind_its_port(group: ReplicaGroup) -> None:
+    group[1].kill()
+    (group[1].folder / "store").rename(group[1].folder / "former")
+    group[1].start()
+    wait_until(
+        lambda: status(group[1]).leader_address == group[0].address,
+        timeout_s=WAIT_S,
+        what="the empty replica follows the leader by its own address",
+    )
+    wait_level(group, 0, 1)

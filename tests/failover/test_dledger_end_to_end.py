@@ -100,7 +100,7 @@ def test_the_leadership_is_transferred_without_loss(live: LiveGroup) -> None:
     names = [line["name"] for line in transfer["timeline"]]
     assert [name for name in names if name != "rejoined"] == [
         "requested",
-        "preflight",
+        "looked",
         "sends_held",
         "elected",
         "registered",

@@ -46,7 +46,7 @@ def quorum_look(context: StepContext) -> None:
     behind = "nobody knows how far" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes"
     timeline_add(
         failover,
-        "preflight",
+        "looked",
         f"Replica {leader.replica_id} leads in epoch {leader.epoch}, its log ends at {leader.end_offset};"
         f" replica {target} is behind by {behind}.",
     )

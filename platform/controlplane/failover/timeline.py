@@ -20,6 +20,7 @@ TITLES = {
     "rejoining": "Stopped replica started again",
     "rejoined": "Old master rejoined as slave",
     "given_back": "Given back to the old master",
+    "looked": "Every replica looked at",
     "lost": "Leader lost",
     "noticed": "Election detected",
     "elected": "Elected by the group",

@@ -26,7 +26,8 @@ from controlplane.common.errors import Conflict
 from controlplane.provisioning import probe, steps
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.models import PortLease
-from controlplane.provisioning.processes import cluster_process_names, replica_process_name
+from controlplane.provisioning.ports import leader_ports, ports_release
+from controlplane.provisioning.processes import cluster_process_names, replica_daemons, replica_process_name
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import STEPS, StepContext
 from controlplane.topics.models import Topic
@@ -38,7 +39,7 @@ from tests.controlplane.world import World
 def _daemons_that_answer() -> Iterator[None]:
     """What real daemons answer is the end-to-end test's business."""
 
-    def registered(name_servers: list[str], credentials: object) -> list[probe.Registration]:
+    def registered(name_servers: list[str], credentials: object, _: object) -> list[probe.Registration]:
         brokers = frozenset(replica.address for replica in Replica.objects.exclude(port=None))
         return [probe.Registration(address, brokers) for address in name_servers]
 
@@ -107,6 +108,38 @@ def test_ports_are_leased_once_each(world: World, driver: DriverTwin) -> None:
         run(create(world, slug)[1], driver)
     ports = list(PortLease.objects.values_list("port", flat=True))
     assert len(ports) == len(set(ports)) == 3 * (1 + 4)
+
+
+def test_a_group_of_several_replicas_has_a_leader_port_for_life(world: World, driver: DriverTwin) -> None:
+    cluster, operation = cluster_create(actor=world.alice, tenant=world.acme, slug="led", mode="dledger", replicas=3)
+    context = StepContext.of(operation.steps.order_by("position")[0], driver)
+    STEPS["allocate_ports"](context)
+    group = cluster.broker_groups.get()
+    (port,) = leader_ports(cluster.pk).values()
+    assert leader_ports(cluster.pk) == {group.pk: port}
+    driver.taken_ports.add(port)  # by the leader itself
+    STEPS["allocate_ports"](context)
+    assert leader_ports(cluster.pk) == {group.pk: port}
+    STEPS["render_configuration"](context)
+    for number in range(3):
+        assert f"\nleaderListenPort={port}\n" in driver.files[f"{cluster.pk}/broker-a-{number}/broker.conf"]
+    ports_release(cluster.pk)
+    assert not leader_ports(cluster.pk)
+
+
+def test_a_leader_port_that_a_running_group_gets_restarts_nobody(world: World, driver: DriverTwin) -> None:
+    cluster, operation = cluster_create(actor=world.alice, tenant=world.acme, slug="led", mode="async", replicas=2)
+    context = StepContext.of(operation.steps.order_by("position")[0], driver)
+    STEPS["allocate_ports"](context)
+    with_port = [daemon.process.configuration for daemon in replica_daemons(cluster, driver)]
+    PortLease.objects.filter(purpose="leaderListenPort").delete()
+    assert [daemon.process.configuration for daemon in replica_daemons(cluster, driver)] == with_port
+
+
+def test_a_group_of_one_has_no_leader_port(world: World, driver: DriverTwin) -> None:
+    cluster, operation = create(world)
+    run(operation, driver)
+    assert not leader_ports(cluster.pk)
 
 
 def test_a_port_that_somebody_took_is_exchanged_at_the_retry(world: World, driver: DriverTwin) -> None:

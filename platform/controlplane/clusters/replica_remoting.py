@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
 from highwater import Credentials
 from mqwire.acl import SessionCredentials, sign_request
@@ -131,8 +131,13 @@ def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | No
 
 
 def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:
-    """Return whom each name server knows as the group's master: None when it knows none or does not answer."""
+    """Return whom each name server knows as the group's master: None when it knows none or does not answer.
+
+    It is a replica's own address, also where the master is registered with the group's leader port.
+    """
     credentials = control_credentials(cluster)
+    replicas = Replica.objects.filter(group__cluster=cluster, group__name=group, port__isnull=False)
+    own_addresses = {replica.address for replica in replicas}
     found: dict[str, str | None] = {}
     for name_server in cluster.name_server_addresses:
         try:
@@ -140,7 +145,11 @@ def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:
             data = ClusterInfo.from_json(reply.body).broker_addr_table.get(group)
         except (OSError, ProtocolError):
             data = None
-        found[name_server] = None if data is None else data.broker_addrs.get(_MASTER_ID)
+        master = None if data is None else data.broker_addrs.get(_MASTER_ID)
+        if master is not None and master not in own_addresses:
+            status = replica_statuses(cluster, [master])[master].status
+            master = master if status is None else status.address
+        found[name_server] = master
     return found
 
 

@@ -41,7 +41,8 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
         return
     daemons = cluster_daemons(cluster, driver, allocated_only=True)
     statuses = driver.process_statuses([daemon.process.name for daemon in daemons])
-    answers = registrations(cluster.name_server_addresses, control_credentials(cluster))
+    own_addresses = [daemon.row.address for daemon in daemons if isinstance(daemon.row, Replica)]
+    answers = registrations(cluster.name_server_addresses, control_credentials(cluster), own_addresses)
     now = timezone.now()
     for daemon in daemons:
         status = statuses[daemon.process.name]

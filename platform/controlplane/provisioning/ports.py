@@ -15,6 +15,9 @@ from controlplane.provisioning.models import PortLease
 # haListenPort: the lease covers all of them.
 BROKER_PORTS = (("vipChannelPort", -2), ("spare", -1), ("listenPort", 0), ("haListenPort", 1))
 NAME_SERVER_PORTS = (("listenPort", 0),)
+# Of a broker group, not of a replica: whoever leads serves it.
+LEADER_PORT = "leaderListenPort"
+LEADER_PORTS = (("vipChannelPort", -2), ("spare", -1), (LEADER_PORT, 0))
 _TRIES = 200
 
 
@@ -46,6 +49,12 @@ def ports_lease(
         f"There is no free port between {first} and {last} on {host}.",
         hint="Delete clusters that are not needed, or widen HIGHWATER_PORT_RANGE.",
     )
+
+
+def leader_ports(cluster_id: uuid.UUID) -> dict[uuid.UUID, int]:
+    """Return the leader port of each broker group that has one, by the group's id."""
+    leases = PortLease.objects.filter(cluster_id=cluster_id, purpose=LEADER_PORT)
+    return dict(leases.values_list("holder", "port"))
 
 
 def ports_release(cluster_id: uuid.UUID) -> None:

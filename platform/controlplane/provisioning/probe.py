@@ -1,6 +1,7 @@
 """Questions to a cluster's daemons while it is not running yet: who is registered, who answers, who is let in."""
 
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from highwater import Admin, Credentials
@@ -27,19 +28,34 @@ def port_answers(host: str, port: int) -> bool:
         return False
 
 
-def registrations(name_servers: list[str], credentials: Credentials) -> list[Registration]:
-    """Ask each name server by itself for the brokers that it knows: they don't know each other."""
+def registrations(
+    name_servers: list[str], credentials: Credentials, own_addresses: Collection[str]
+) -> list[Registration]:
+    """Ask each name server by itself for the brokers that it knows: they don't know each other.
+
+    `own_addresses` are those of the replicas. A leader may be registered with its group's leader port: then whoever
+    answers there is asked for its own address.
+    """
     answers = []
-    for address in name_servers:
+    for name_server in name_servers:
         try:
-            with Admin([address], credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
+            with Admin([name_server], credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
                 table = admin.cluster_info().broker_addr_table
+                found = {broker for data in table.values() for broker in data.broker_addrs.values()}
+                for address in found.difference(own_addresses):
+                    found |= _own_address(admin, address)
         except HighwaterError as error:
-            answers.append(Registration(address, error=str(error)))
+            answers.append(Registration(name_server, error=str(error)))
         else:
-            found = frozenset(broker for data in table.values() for broker in data.broker_addrs.values())
-            answers.append(Registration(address, found))
+            answers.append(Registration(name_server, frozenset(found)))
     return answers
+
+
+def _own_address(admin: Admin, address: str) -> set[str]:
+    try:
+        return {admin.replica_status(address).address}
+    except HighwaterError:  # it is as the name server says: nobody's own
+        return set()
 
 
 def broker_answers(name_servers: list[str], broker: str, credentials: Credentials) -> str:

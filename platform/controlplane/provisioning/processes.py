@@ -16,6 +16,7 @@ from controlplane.clusters.models import (
     in_sync_replicas_of,
 )
 from controlplane.provisioning.drivers.base import DaemonProcess, Driver
+from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.rendering import (
     METERING_INTERVAL_MS,
     BrokerConfiguration,
@@ -111,6 +112,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
     daemons = []
     replicas = cluster_replicas(cluster)
     sizes = Counter(replica.group_id for replica in replicas)
+    at_leader_ports = leader_ports(cluster.id)
     for replica in replicas:
         if replica.port is None and allocated_only:
             continue
@@ -132,6 +134,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             total_replicas=sizes[replica.group_id],
             in_sync_replicas=cluster.in_sync_replicas,
             elected=_elected_group(replica, replicas) if cluster.elects_leaders else None,
+            leader_port=at_leader_ports.get(replica.group_id),
             metering_interval_ms=settings.HIGHWATER_METERING_INTERVAL_MS,
         )
         text = render_broker_conf(configuration)
@@ -155,7 +158,8 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
     """Return the part of broker.conf whose change restarts the broker.
 
     A group that grows or shrinks is not restarted: it reads totalReplicas when it next starts, and dLegerPeers and
-    preferredLeaderId are in its log. Only before its foundation do peers count. meteringIntervalMs waits for a start, too.
+    preferredLeaderId are in its log. Only before its foundation do peers count. meteringIntervalMs waits for a start, too, and so
+    does leaderListenPort, which a group gets when it grows.
     """
     founded = replica.group.cluster.mode_at_creation
     elects = founded == ClusterMode.DLEDGER
@@ -166,6 +170,7 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
         in_sync_replicas=in_sync_replicas_of(founded),
         elected=ElectedGroup({}) if elects else None,
         total_replicas=min(2, configuration.total_replicas),
+        leader_port=None,
         metering_interval_ms=METERING_INTERVAL_MS,
     )
     return f"{render_broker_conf(lasting)}{replica.group.founding_peers if elects else ''}"

@@ -73,6 +73,7 @@ class BrokerConfiguration:
     total_replicas: int = 1
     in_sync_replicas: int = 1
     elected: ElectedGroup | None = None
+    leader_port: int | None = None
     plan: Plan = Plan()
     metering_interval_ms: int = METERING_INTERVAL_MS
 
@@ -102,6 +103,7 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
             "brokerIP1": configuration.host,
             "bindAddress": configuration.bind_address,
             "listenPort": configuration.port,
+            **({} if configuration.leader_port is None else {"leaderListenPort": configuration.leader_port}),
             "storePathRootDir": configuration.store_path,
             "storePathCommitLog": f"{configuration.store_path}/commitlog",
             "mappedFileSizeCommitLog": plan.commit_log_file_bytes,

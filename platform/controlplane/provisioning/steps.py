@@ -4,6 +4,7 @@ second finds its work done.
 A step returns when it is done, raises StepNotReady to be called again, StepFailed to give up. It never sleeps.
 """
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,7 +30,14 @@ from controlplane.common.errors import ApplicationError
 from controlplane.provisioning import probe
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from controlplane.provisioning.ports import BROKER_PORTS, NAME_SERVER_PORTS, ports_lease, ports_release
+from controlplane.provisioning.ports import (
+    BROKER_PORTS,
+    LEADER_PORTS,
+    NAME_SERVER_PORTS,
+    leader_ports,
+    ports_lease,
+    ports_release,
+)
 from controlplane.provisioning.processes import (
     Daemon,
     broker_noun,
@@ -88,6 +96,7 @@ def allocate_ports(context: StepContext) -> None:
     for replica in cluster_replicas(cluster):
         running = statuses[replica_process_name(cluster, replica)].state in _ALIVE
         _ensure_port(context, Replica, replica, BROKER_PORTS, running=running)
+    _ensure_leader_ports(context)
     if cluster.elects_leaders:
         _note_founders(context)
 
@@ -114,7 +123,7 @@ def wait_for_registration(context: StepContext) -> None:
     cluster = context.cluster
     _fail_if_crashing(context, replica_daemons(cluster, context.driver))
     wanted = {replica.address for replica in cluster_replicas(cluster)}
-    for answer in probe.registrations(cluster.name_server_addresses, control_credentials(cluster)):
+    for answer in probe.registrations(cluster.name_server_addresses, control_credentials(cluster), wanted):
         if answer.error:
             raise StepNotReady(f"The name server {answer.name_server} does not answer: {answer.error}")
         missing = sorted(wanted - answer.addresses)
@@ -246,6 +255,30 @@ def _ensure_port(
             context.driver, host=row.host, cluster_id=context.cluster.pk, holder=row.pk, ports=ports
         )
         locked.save(update_fields=["port", "updated_at"])
+
+
+def _ensure_leader_ports(context: StepContext) -> None:
+    """Give each group of several replicas on one host a port for its leader, once and for life.
+
+    Stock clients keep a broker's address for 30 s: with this one they reach the next leader at once.
+    """
+    members: dict[uuid.UUID, list[Replica]] = {}
+    for replica in cluster_replicas(context.cluster):
+        members.setdefault(replica.group_id, []).append(replica)
+    for group_id, replicas in members.items():
+        hosts = {replica.host for replica in replicas}
+        if len(replicas) == 1 or len(hosts) > 1:
+            continue
+        with transaction.atomic():
+            BrokerGroup.objects.select_for_update().get(pk=group_id)
+            if group_id not in leader_ports(context.cluster.pk):
+                ports_lease(
+                    context.driver,
+                    host=hosts.pop(),
+                    cluster_id=context.cluster.pk,
+                    holder=group_id,
+                    ports=LEADER_PORTS,
+                )
 
 
 def _note_founders(context: StepContext) -> None:

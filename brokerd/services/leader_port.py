@@ -112,6 +112,7 @@ class LeaderPort:
                     await self._changed.wait()
                     self._changed = trio.Event()
                 # This runs behind whoever ended the leadership, so that what it answered is written by now.
+                broker.dispatcher.pulls.send_elsewhere(peers)
                 _close_all(peers)
         finally:
             self.stop_listening()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -89,6 +89,14 @@ class PullRequestHoldService:
             if not pull.peer.closed:
                 due.append(pull)
         return due
+
+    def of_peers(self, peers: Container[Peer]) -> list[HeldPull]:
+        """The pulls that came over one of these connections; they are held no longer."""
+        found = [pull for _, _, pull in self._by_deadline if not pull.answered and pull.peer in peers]
+        for pull in found:
+            pull.answered = True
+            self._forget(pull)
+        return found
 
     def _forget(self, pull: HeldPull) -> None:
         queue = (pull.header.topic, pull.header.queue_id)

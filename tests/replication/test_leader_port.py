@@ -9,15 +9,26 @@ import pytest
 
 from highwater import Admin
 from mqwire.bodies import ReplicaStatus
-from mqwire.codes import HighwaterRequestCode, ResponseCode
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.connection import Connection
 from mqwire.headers_replica import ReplicaDemoteRequestHeader
 from tests.daemons import ReplicaGroup
 from tests.processes import steady_ports, wait_until
-from tests.remoting import RECEIVE_BYTES, connect, exchange
-from tests.replication.replicas import WAIT_S, promote, registered, status, wait_leads, wait_level
+from tests.remoting import RECEIVE_BYTES, connect, create_topic, exchange
+from tests.replication.replicas import (
+    WAIT_S,
+    demote,
+    promote,
+    registered,
+    send_raw,
+    status,
+    wait_leads,
+    wait_level,
+)
 
 pytestmark = pytest.mark.timeout(240)
+TOPIC = "held"
 
 
 @pytest.fixture
@@ -55,6 +66,26 @@ def test_who_stops_leading_answers_and_leaves_the_port_at_once(group: ReplicaGro
         connect(leader_address)
     # Clients wait at that address for the next leader, which they are not told of for up to 30 s.
     assert registered(group)[0] == leader_address
+
+
+def test_a_held_pull_is_sent_elsewhere(group: ReplicaGroup, leader_address: str) -> None:
+    create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+    assert send_raw(group[0], TOPIC) == ResponseCode.SUCCESS
+    wait_level(group)
+    fields = {
+        "consumerGroup": "TOOLS_CONSUMER", "topic": TOPIC, "queueId": "0", "queueOffset": "1",
+        "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "60000",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    with connect(leader_address) as stream:
+        stream.sendall(RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields).encode())
+        # Answered behind the pull, so that that one is held by now.
+        assert exchange(stream, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).code == 0
+        demote(group, 0)
+        received = b"".join(iter(lambda: stream.recv(RECEIVE_BYTES), b""))
+    connection = Connection()
+    connection.receive_data(received)
+    assert [answer.code for answer in connection.commands()] == [ResponseCode.FLOW_CONTROL]
 
 
 def test_replicas_know_each_other_by_their_own_addresses(group: ReplicaGroup, leader_address: str) -> None:

@@ -4,6 +4,7 @@
     ./dev bench --rounds 1         a third of that
     ./dev bench --quick            a smoke of seconds that measures nothing worth quoting
     ./dev bench --replication      master and slave only, with asynchronous and synchronous replication
+    ./dev bench --dledger          three replicas that elect their leader only
     ./dev bench --only highwater   one side alone
 
 In every round each system is started anew with an empty store, first with asynchronous and then with synchronous flush,
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from mqwire.codes import SerializeType
 from tests.bench import load
+from tests.bench.dledger import measure_dledger
 from tests.bench.programs import Program, batch_producer, consumer, measure, producer, run_count
 from tests.bench.replication import measure_replication
 from tests.bench.report import Report
@@ -142,6 +144,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=2, help="lines of ten seconds per run, after the first")
     parser.add_argument("--replication", action="store_true", help="groups of a master and a slave alone")
+    parser.add_argument("--dledger", action="store_true", help="groups of three that elect their leader alone")
     parser.add_argument("--quick", action="store_true", help="a smoke of seconds")
     parser.add_argument("--only", choices=SYSTEMS, help="one system alone")
     options = parser.parse_args()
@@ -158,9 +161,12 @@ def main() -> None:
             quick(report, systems, folder)
         elif options.replication:
             measure_replication(report, systems, folder, rounds=options.rounds, samples=options.samples)
+        elif options.dledger:
+            measure_dledger(report, systems, folder, rounds=options.rounds, samples=options.samples)
         else:
             full(report, systems, folder, rounds=options.rounds, samples=options.samples)
             measure_replication(report, systems, folder, rounds=options.rounds, samples=options.samples)
+            measure_dledger(report, systems, folder, rounds=options.rounds, samples=options.samples)
     except KeyboardInterrupt:
         report.notes.append("Interrupted: not everything was measured.")
     finally:

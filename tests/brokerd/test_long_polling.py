@@ -57,6 +57,18 @@ def test_an_expired_pull_is_not_woken_any_more() -> None:
     assert service.take([("t", 1)]) == []
 
 
+def test_the_pulls_of_one_connection_are_taken_once_and_no_others() -> None:
+    service = PullRequestHoldService()
+    leaving = SomePeer()
+    first, other, second = pull("t", 1, 10, leaving), pull("t", 1, 10), pull("t", 2, 20, leaving)
+    for held in (first, other, second):
+        service.hold(held)
+    assert service.of_peers({leaving}) == [first, second]  # type: ignore[arg-type] # a stand-in
+    assert service.of_peers({leaving}) == []  # type: ignore[arg-type] # a stand-in
+    assert service.expired(100) == [other]
+    assert len(service) == 0
+
+
 def test_pulls_of_closed_connections_are_forgotten() -> None:
     service = PullRequestHoldService()
     peer = SomePeer()

@@ -5,7 +5,7 @@
         cluster.broker.address
         cluster.broker.kill(); cluster.broker.start()      # the same store and port again
 
-The ready lines tell the real ports, so nothing is guessed; a daemon that is started again keeps the port it had.
+A daemon that is started again keeps the port it had, which no outgoing connection gets in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.processes import ChildProcess, child_environment
+from tests.processes import ChildProcess, child_environment, free_ports
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEBIBYTE = 1024 * 1024
@@ -71,6 +71,7 @@ class NameServerDaemon:
         return self.process.pid
 
     def start(self) -> Self:
+        self.port = self.port or free_ports()
         conf = {"listenPort": str(self.port), "bindAddress": self.host, **self.conf}
         write_properties(self.folder / "namesrv.conf", conf)
         self.process = _started("namesrvd", self.folder, "-c", str(self.folder / "namesrv.conf"))
@@ -122,6 +123,7 @@ class BrokerDaemon:
         }
 
     def start(self) -> Self:
+        self.port = self.port or free_ports()
         write_properties(self.folder / "broker.conf", self.properties())
         arguments = ("-c", str(self.folder / "broker.conf"))
         self.process = _started("brokerd", self.folder, *arguments, prefix=self.command_prefix)

@@ -24,6 +24,7 @@ from typing import IO, Self
 
 POLL_INTERVAL_S = 0.02
 PR_SET_PDEATHSIG = 1
+_RANDOM = random.SystemRandom()
 
 
 class ChildFailed(AssertionError):
@@ -175,30 +176,23 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float, what: str, in
 
 
 def free_ports(*offsets: int) -> int:
-    """A port P of the loopback such that P + every offset (default: P alone) can be bound now."""
+    """A port P of the loopback such that P + every offset (default: P alone) can be bound now.
+
+    Outside the kernel's own range, of which anyone who connects somewhere takes ports, even one whose server is just down.
+    """
     wanted = offsets or (0,)
-    for _ in range(200):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            base = int(first.getsockname()[1])
-        if base + min(wanted) < 1024 or base + max(wanted) > 65535:
-            continue
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(500):
+        # Not of the shared generator: hypothesis seeds that alike in every run, of which two may be under way.
+        base = _RANDOM.randrange(max(2048, first_outgoing // 2) - min(wanted), first_outgoing - max(wanted))
         if all(_can_bind(base + offset) for offset in wanted):
             return base
-    raise AssertionError(f"no free ports at offsets {wanted}")
+    raise AssertionError(f"no free ports at offsets {wanted} below {first_outgoing}")
 
 
 def steady_ports(count: int) -> int:
-    """The first of ``count`` free ports of the loopback that no outgoing connection gets while their server is down.
-
-    A port of the kernel's own range may be taken by anyone who connects somewhere, even to that very port.
-    """
-    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for _ in range(500):
-        base = random.randrange(max(2048, first_outgoing // 2), first_outgoing - count)
-        if all(_can_bind(base + offset) for offset in range(count)):
-            return base
-    raise AssertionError(f"no {count} free ports below {first_outgoing}")
+    """The first of ``count`` free ports in a row."""
+    return free_ports(*range(count))
 
 
 def _can_bind(port: int) -> bool:

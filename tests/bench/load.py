@@ -202,20 +202,25 @@ def run_sends(
     """Replays ``frames`` for ``seconds`` after a warm-up; ``in_flight`` is the sum over all connections."""
     assert in_flight * 2 <= len(frames), "the ring must be longer than what is in flight"
     senders = [_Sender(address, frames, max(1, in_flight // connections)) for _ in range(connections)]
-    by_socket = {sender.socket: sender for sender in senders}
+    by_descriptor = {sender.socket.fileno(): sender for sender in senders}
+    poller = select.poll()  # select.select() takes no descriptor beyond 1023, of which a long test run has some
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.POLLIN)
     try:
         started_s = time.perf_counter()
         measured_from_s, measured_received = 0.0, 0
         for sender in senders:
             sender.top_up(started_s)
         while True:
-            writers = [sender.socket for sender in senders if sender.waiting_to_write]
-            readable, writable, _ = select.select(list(by_socket), writers, [], 10.0)
-            if not readable and not writable:
+            for descriptor, sender in by_descriptor.items():
+                poller.modify(descriptor, select.POLLIN | (select.POLLOUT if sender.waiting_to_write else 0))
+            ready = poller.poll(10_000)
+            if not ready:
                 raise TimeoutError("the broker has not answered for 10 s")
             now_s = time.perf_counter()
-            for stream in readable:
-                by_socket[stream].receive(now_s)
+            for descriptor, events in ready:
+                if events & ~select.POLLOUT:  # to be read, or broken, which reading tells
+                    by_descriptor[descriptor].receive(now_s)
             if not measured_from_s and now_s - started_s >= warm_up_s:
                 measured_from_s, measured_received = now_s, sum(sender.received for sender in senders)
                 for sender in senders:

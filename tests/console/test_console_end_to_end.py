@@ -138,7 +138,7 @@ def _make_and_delete_a_key_pair(page: Page) -> None:
 
 
 def _delete_cluster(page: Page) -> None:
-    page.get_by_role("link", name="Settings").click()
+    page.get_by_role("navigation", name="Cluster").get_by_role("link", name="Settings").click()
     page.get_by_label("Type orders to confirm").fill("orders")
     page.get_by_role("button", name="Delete cluster").click()
     expect(page.locator("#progress")).to_have_attribute("data-state", "completed")

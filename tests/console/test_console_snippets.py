@@ -65,7 +65,7 @@ def test_the_go_program_sends_and_receives(values: Values, tmp_path: Path) -> No
 def test_the_python_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
     program = tmp_path / "quickstart.py"
     program.write_text(text_of(values, "python", "quickstart.py"))
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sent SEND_OK" in done.stdout
     assert "received Hello from Python" in done.stdout
@@ -78,7 +78,7 @@ def test_the_node_program_sends_and_receives(values: Values, tmp_path: Path) -> 
     node = _require("node")
     environment = {"HOME": str(tmp_path), "PATH": str(Path(node).parent)}
     done = subprocess.run(
-        [node, "quickstart.js"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [node, "quickstart.js"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sent SEND_OK" in done.stdout

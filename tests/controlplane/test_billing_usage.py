@@ -231,6 +231,18 @@ def test_a_price_that_changes_inside_a_month_makes_two_lines(world: World, price
     assert invoice.total == Decimal("3.01")
 
 
+def test_a_series_that_is_gone_goes_on_behind_the_last_number(world: World, price: Price) -> None:
+    """A restored database may lack its one row; numbers are neither given twice nor left out."""
+    use(world.cluster, NOV.start, "1", price=price)
+    make_run(until=DUE)
+    (first,) = invoices_issue(DUE)
+    InvoiceSeries.objects.all().delete()
+    use(world.cluster, NOV.end, "1", price=price)
+    make_run(until=issue_time(NOV.next))
+    (second,) = [one for one in invoices_issue(issue_time(NOV.next)) if one.month == NOV.next.first_day]
+    assert second.number == first.number + 1
+
+
 def test_an_invoice_of_each_currency(world: World, price: Price) -> None:
     dollars = make_plan("premium", "USD").prices.get()
     use(world.cluster, NOV.start, "1", price=price)

@@ -20,7 +20,7 @@ from tests.interop.go_toolchain import GO_DIR, build_go
 from tests.interop.java_toolchain import compile_java, java_command
 from tests.processes import ChildProcess, child_environment
 
-RUN_TIMEOUT_S = 60.0
+RUN_TIMEOUT_S = 150.0
 _PUBLIC_CLASS = re.compile(r"^\s*public\s+(?:final\s+)?class\s+(\w+)", re.MULTILINE)
 _PACKAGE = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.MULTILINE)
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Max, QuerySet, Sum
 from django.utils import timezone
 
 from controlplane.billing.models import Direction, Invoice, InvoiceLine, InvoiceSeries, InvoiceState, Price, Usage
@@ -203,6 +203,8 @@ def _issue(draft: InvoiceView, now: datetime) -> Invoice | None:
     """Number and store a draft; None when that was done before."""
     with transaction.atomic():
         # Whoever holds this row issues; the others wait. A number that is taken is used, or nobody saw it.
+        last = Invoice.objects.aggregate(last=Max("number"))["last"] or 0
+        InvoiceSeries.objects.get_or_create(pk=1, defaults={"next_number": last + 1})
         series = InvoiceSeries.objects.select_for_update().get(pk=1)
         if _is_issued(draft.tenant, draft.month, draft.currency):
             return None

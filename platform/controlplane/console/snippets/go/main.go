@@ -52,7 +52,7 @@ func main() {
 
 	select {
 	case <-received:
-	case <-time.After(30 * time.Second):
+	case <-time.After(60 * time.Second):
 		log.Fatal("the message did not come back")
 	}
 	check(p.Shutdown())

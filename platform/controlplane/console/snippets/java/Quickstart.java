@@ -41,7 +41,7 @@ public class Quickstart {
         SendResult result = producer.send(new Message("@TOPIC@", "greeting", key, body));
         System.out.println("sent " + result.getSendStatus() + " " + result.getMsgId());
 
-        boolean complete = received.await(30, TimeUnit.SECONDS);
+        boolean complete = received.await(60, TimeUnit.SECONDS);
         producer.shutdown();
         consumer.shutdown();
         System.exit(complete ? 0 : 1);

@@ -21,6 +21,6 @@ with consumer, Producer(namesrv, "quickstart-python", credentials=credentials) a
     print("sent", result.status.name, result.message_id)
     complete = False
     while not complete:
-        message = received.get(timeout=30)
+        message = received.get(timeout=60)
         print("received", message.body.decode())
         complete = key in message.keys

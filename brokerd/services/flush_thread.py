@@ -15,8 +15,7 @@ class FlushThread:
     """Runs one blocking call at a time. A daemon thread: a flush that hangs must not keep the process from ending."""
 
     def __init__(self) -> None:
-        self._ended_receive, self._ended_send = os.pipe()
-        os.set_blocking(self._ended_receive, False)
+        self._ended_receive = self._ended_send = -1  # a pipe, once the thread is there
         self._wanted = threading.Lock()
         self._wanted.acquire()
         self._call: Callable[[], object] = int
@@ -28,6 +27,8 @@ class FlushThread:
         """Run `call` in the thread and wait for its end, also when cancelled; raises what it raises."""
         async with self._one_at_a_time:
             if self._thread is None:
+                self._ended_receive, self._ended_send = os.pipe()
+                os.set_blocking(self._ended_receive, False)
                 self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
                 self._thread.start()
             self._call = call

@@ -151,6 +151,6 @@ def wait_for_commits(
     """
     wait_until(
         lambda: committed_messages(namesrv, topic, group, credentials) >= count,
-        timeout_s=30.0,
+        timeout_s=60.0,
         what=f"{group} commits {count} messages of {topic}",
     )

@@ -151,7 +151,7 @@ def test_a_consumer_that_comes_back_resumes_where_its_group_stopped(
     with client.consumer(target.cluster, topic, group=group) as consumer:
         send_all(client, target.cluster, topic, first)
         assert_exactly_these(first, consumer.receive(len(first)))
-    wait_for_commits(target.cluster.namesrv, topic, group, len(first))
+        wait_for_commits(target.cluster.namesrv, topic, group, len(first))  # while it lives: it commits each 5 s
     send_all(client, target.cluster, topic, second)
     with client.consumer(target.cluster, topic, group=group) as consumer:
         assert_exactly_these(second, consumer.receive(len(second)))
@@ -304,7 +304,7 @@ def test_a_consumer_group_shows_its_progress(java_client: DriverProcess, target:
     with java_client.consumer(target.cluster, topic, group=group) as consumer:
         send_all(java_client, target.cluster, topic, messages)
         consumer.receive(len(messages))
-    wait_for_commits(target.cluster.namesrv, topic, group, len(messages))
+        wait_for_commits(target.cluster.namesrv, topic, group, len(messages))
     progress = java_client.order("consume_stats", target.cluster, group=group, topic=topic)
     assert sum(queue["broker_offset"] for queue in progress) == len(messages)
     assert all(queue["consumer_offset"] == queue["broker_offset"] for queue in progress)

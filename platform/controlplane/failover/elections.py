@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
@@ -141,18 +142,19 @@ def _measure(
     if stopped is not None:
         bound = "At most this long: measured" if stopped.is_bound or back.is_bound else "Measured"
         how = f"{bound} from {stopped.words} to {back.words}."
-    won = Failover.objects.filter(pk=election.pk, writes_back_at=None).update(
-        writes_stopped_at=None if stopped is None else stopped.at,
-        writes_back_at=back.at,
-        measured_how=how[:512],
-        updated_at=now,
-    )
-    if won == 1:
-        if stopped is not None:
-            timeline_add(election, "lost", f"{stopped.words[:1].upper()}{stopped.words[1:]}.", at=stopped.at)
-        election.refresh_from_db()
-        outage = "" if election.outage_ms is None else f" No send was taken for {election.outage_ms / 1000:.2f} s."
-        timeline_add(election, "first_write", f"It was {back.words}.{outage}", at=back.at)
+    with transaction.atomic():  # whoever reads that writes are back finds the rows that tell it
+        won = Failover.objects.filter(pk=election.pk, writes_back_at=None).update(
+            writes_stopped_at=None if stopped is None else stopped.at,
+            writes_back_at=back.at,
+            measured_how=how[:512],
+            updated_at=now,
+        )
+        if won == 1:
+            if stopped is not None:
+                timeline_add(election, "lost", f"{stopped.words[:1].upper()}{stopped.words[1:]}.", at=stopped.at)
+            election.refresh_from_db()
+            outage = "" if election.outage_ms is None else f" No send was taken for {election.outage_ms / 1000:.2f} s."
+            timeline_add(election, "first_write", f"It was {back.words}.{outage}", at=back.at)
 
 
 def _stopped(

@@ -13,7 +13,7 @@ import msgspec
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile
-from brokerd.topic_validator import invalid_group, is_system_group
+from brokerd.topic_validator import invalid_group
 from mqwire import names
 from mqwire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
@@ -64,7 +64,7 @@ class SubscriptionGroupManager:
         known = self._table.get(group)
         if known is not None:
             return known
-        if not self._config.auto_create_subscription_group and not is_system_group(group):
+        if not self._config.auto_create_subscription_group and not names.is_system_group(group):
             return None
         if invalid_group(group) is not None:
             return None

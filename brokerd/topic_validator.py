@@ -47,23 +47,6 @@ _TOPICS_CLOSED_TO_CLIENTS = frozenset(
     }
 )
 
-_SYSTEM_GROUPS = frozenset(
-    {
-        names.TOOLS_CONSUMER_GROUP,
-        names.CLIENT_INNER_PRODUCER_GROUP,
-        "DEFAULT_CONSUMER",
-        "DEFAULT_PRODUCER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "SELF_TEST_P_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_ONSAPI_PULL",
-        "CID_SYS_RMQ_TRANS",
-    }
-)
-
 
 def invalid_topic(topic: str | None) -> str | None:
     """Why `topic` is not a legal topic name, as a remark for the client; None when it is one."""
@@ -97,15 +80,6 @@ def is_system_topic(topic: str) -> bool:
 def is_closed_to_clients(topic: str) -> bool:
     """Topics that clients may not send to (TopicValidator's NOT_ALLOWED_SEND_TOPIC_SET, and our own)."""
     return topic in _TOPICS_CLOSED_TO_CLIENTS
-
-
-def is_system_group(group: str) -> bool:
-    """Groups that RocketMQ's own programs use (MixAll.isSysConsumerGroup)."""
-    return group in _SYSTEM_GROUPS or group.startswith(names.CID_RMQ_SYS_PREFIX)
-
-
-def system_groups() -> frozenset[str]:
-    return _SYSTEM_GROUPS
 
 
 def _shown(name: str) -> str:

@@ -10,6 +10,22 @@ LMQ_PREFIX = "%LMQ%"
 CID_RMQ_SYS_PREFIX = "CID_RMQ_SYS_"
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+SYSTEM_GROUPS = frozenset(
+    {
+        TOOLS_CONSUMER_GROUP,
+        CLIENT_INNER_PRODUCER_GROUP,
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SELF_TEST_P_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        "CID_SYS_RMQ_TRANS",
+    }
+)
 DEFAULT_TRACE_REGION_ID = "DefaultRegion"
 MASTER_ID = 0
 
@@ -92,3 +108,8 @@ PROPERTY_CRC32 = "__CRC32#"
 PROPERTY_DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 KEY_SEPARATOR = " "
+
+
+def is_system_group(group: str) -> bool:
+    """Groups that RocketMQ's own programs use (MixAll.isSysConsumerGroup)."""
+    return group in SYSTEM_GROUPS or group.startswith(CID_RMQ_SYS_PREFIX)

@@ -10,9 +10,9 @@ from brokerd.topic_validator import (
     invalid_group,
     invalid_topic,
     is_closed_to_clients,
-    is_system_group,
     is_system_topic,
 )
+from mqwire.names import is_system_group
 
 HOSTILE = [
     "../etc/passwd",

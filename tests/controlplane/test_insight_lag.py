@@ -112,7 +112,14 @@ def test_a_groups_lag_is_its_queues_and_unknown_stays_unknown(
 
 @pytest.mark.parametrize(
     ("name", "is_system"),
-    [("billing", False), ("TOOLS_CONSUMER", True), ("CID_RMQ_SYS_TRANS", True), ("HIGHWATER_CONSOLE", True)],
+    [
+        ("billing", False),
+        ("TOOLS_CONSUMER", True),
+        ("CID_RMQ_SYS_TRANS", True),
+        ("CID_ONS-HTTP-PROXY", True),
+        ("CID_SYS_RMQ_TRANS", True),
+        ("HIGHWATER_CONSOLE", True),
+    ],
 )
 def test_groups_of_rocketmqs_own_are_left_out(name: str, is_system: bool) -> None:
     assert group_is_system(name) is is_system

@@ -12,22 +12,14 @@ from controlplane.insight.words import SKEW_MUCH
 from controlplane.topics.selectors import LiveState
 from highwater import Admin, MessageQueue
 from highwater.errors import BrokerError, HighwaterError
+from mqwire.names import is_system_group
 
 # One request for each group, one more for each queue whose oldest waiting message is looked at: both end after this.
 _DEADLINE_S = 4.0
 GROUPS_MAX = 5000
-_SYSTEM_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_", "CID_HOUSEKEEPING")
-_SYSTEM_GROUPS = frozenset(
-    {
-        "TOOLS_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "FILTERSRV_CONSUMER",
-        "__MONITOR_CONSUMER",
-        "DEFAULT_CONSUMER",
-        "CLIENT_INNER_PRODUCER",
-        GATEWAY_GROUP,
-    }
-)
+# Besides RocketMQ's reserved groups: its monitor's, the console's, and those of the clouds' own programs.
+_OWN_GROUPS = frozenset({"__MONITOR_CONSUMER", GATEWAY_GROUP})
+_OWN_PREFIXES = ("CID_HOUSEKEEPING", "CID_ONSAPI_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +110,7 @@ def group_names(cluster: Cluster) -> list[str]:
 
 def group_is_system(name: str) -> bool:
     """Return whether RocketMQ or the console keeps this group for itself."""
-    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIXES)
+    return is_system_group(name) or name in _OWN_GROUPS or name.startswith(_OWN_PREFIXES)
 
 
 def _group(admin: Admin, group: str, as_of: datetime, deadline: float) -> GroupLag:

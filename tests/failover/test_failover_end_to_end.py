@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
 
-from highwater import Admin, HighwaterError, Message, Producer, SendStatus, is_system_topic
+from highwater import Admin, HighwaterError, Message, Producer, is_system_topic
 from mqwire.names import RMQ_SYS_PROBE
 from tests.failover.live_group import LiveGroup, wait_for
+from tests.failover.load import Sender, send_ok, stored
 from tests.support.platform_stack import PlatformStack
 
 TENANT = "failing-over"
@@ -31,56 +31,6 @@ def live(platform_stack: PlatformStack) -> Iterator[LiveGroup]:
         assert api.delete(live.path).status_code == 202
 
 
-class Sender:
-    """Sends numbers until stopped, and remembers which were acknowledged."""
-
-    def __init__(self, live: LiveGroup) -> None:
-        self.acknowledged: list[str] = []
-        self._stop = threading.Event()
-        self._producer = Producer(namesrv=live.get()["namesrv_addr"], group="load", credentials=live.credentials)
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Sender:
-        self._producer.start()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._producer.stop()
-
-    def _run(self) -> None:
-        for number in count():
-            if self._stop.wait(0.005):
-                return
-            try:
-                result = self._producer.send(Message(TOPIC, f"n-{number}".encode()))
-            except HighwaterError:
-                continue
-            if result.status is SendStatus.SEND_OK:
-                self.acknowledged.append(f"n-{number}")
-
-
-def stored(live: LiveGroup) -> list[str]:
-    """The bodies of all messages in the topic."""
-    bodies: list[str] = []
-    with Admin(live.get()["namesrv_addr"], credentials=live.credentials) as admin:
-        for queue in admin.topic_stats(TOPIC).queues:
-            offset = queue.min_offset
-            while found := admin.pull(queue.queue, offset, 32):
-                bodies += [message.body.decode() for message in found if message.queue_offset >= offset]
-                offset = found[-1].queue_offset + 1
-                if offset >= queue.max_offset:
-                    break
-    return bodies
-
-
-def send_ok(live: LiveGroup) -> str:
-    with Producer(namesrv=live.get()["namesrv_addr"], group="one", credentials=live.credentials) as producer:
-        return producer.send(Message(TOPIC, b"one")).status.value
-
-
 def _healthy(group: dict[str, Any]) -> bool:
     return bool(group["state"] == "healthy")
 
@@ -90,11 +40,18 @@ def test_the_role_map_shows_master_and_slave_in_sync(live: LiveGroup) -> None:
     assert [(replica["replica_id"], replica["role"]) for replica in group["replicas"]] == [(0, "master"), (1, "slave")]
     assert all(replica["in_sync"] for replica in group["replicas"])
     assert group["epoch"] == group["replicas"][0]["epoch"]
-    assert send_ok(live) == "SEND_OK"
+    assert send_ok(live, TOPIC) == "SEND_OK"
+
+
+def _newest_finished(live: LiveGroup) -> dict[str, Any]:
+    """The last failover, once its operation has ended: the group is healthy a moment before, and takes no other until then."""
+    newest: dict[str, Any] = live.get("failovers/")["results"][0]
+    assert live.finished({"id": newest["operation_id"]})["state"] == "completed"
+    return newest
 
 
 def test_a_planned_switchover_under_load_loses_nothing(live: LiveGroup) -> None:
-    with Sender(live) as sender:
+    with Sender(live, TOPIC) as sender:
         wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
         answer = live.ask("switchover", key="switch-1")
         assert answer.status_code == 202, answer.text
@@ -104,7 +61,7 @@ def test_a_planned_switchover_under_load_loses_nothing(live: LiveGroup) -> None:
         wait_for(lambda: len(sender.acknowledged), lambda found: found > before + 20, "load after the switch")
     group = live.wait_group(lambda found: found["master_id"] == 1 and _healthy(found), "switched")
     assert {replica["role"] for replica in group["replicas"]} == {"master", "slave"}
-    found = stored(live)
+    found = stored(live, TOPIC)
     assert not set(sender.acknowledged) - set(found)
     failover = live.failover(operation)
     assert (failover["kind"], failover["lossless"], failover["fence"]) == ("switchover", True, "demoted")
@@ -136,7 +93,7 @@ def test_the_same_key_asks_once(live: LiveGroup) -> None:
 def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> None:
     old = live.group()["master_id"]
     heir = 1 - old
-    with Sender(live) as sender:
+    with Sender(live, TOPIC) as sender:
         wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
         live.lose_machine(old)
     acknowledged = list(sender.acknowledged)
@@ -153,7 +110,7 @@ def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> Non
         "first write",
     )
     # Stored, but the second copy that synchronous replication promises is missing until the old master is back.
-    assert send_ok(live) == "SLAVE_NOT_AVAILABLE"
+    assert send_ok(live, TOPIC) == "SLAVE_NOT_AVAILABLE"
     live.machine_is_back(old)
     operation = live.finished(answer.json())
     assert operation["state"] == "completed", operation
@@ -163,8 +120,8 @@ def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> Non
     assert (failover["lossless"], failover["fence"], failover["messages_at_risk"]) == (True, "stopped", "0")
     assert failover["rejoined_at"] is not None
     assert failover["outage_ms"] > 0
-    assert not set(acknowledged) - set(stored(live))
-    assert send_ok(live) == "SEND_OK"
+    assert not set(acknowledged) - set(stored(live, TOPIC))
+    assert send_ok(live, TOPIC) == "SEND_OK"
 
 
 def test_only_one_of_two_requests_at_once_promotes(live: LiveGroup) -> None:
@@ -180,6 +137,7 @@ def test_only_one_of_two_requests_at_once_promotes(live: LiveGroup) -> None:
         lambda found: found["master_id"] not in (None, before["master_id"]) and _healthy(found), "switched once"
     )
     assert int(group["epoch"]) == int(before["epoch"]) + 1
+    _newest_finished(live)
 
 
 def test_with_the_automatic_policy_a_lost_master_needs_nobody(live: LiveGroup) -> None:
@@ -190,8 +148,8 @@ def test_with_the_automatic_policy_a_lost_master_needs_nobody(live: LiveGroup) -
     live.wait_group(lambda found: found["master_id"] == 1 - old, "promoted by itself")
     live.machine_is_back(old)
     live.wait_group(_healthy, "healthy again")
-    assert live.get("failovers/")["results"][0]["kind"] == "automatic"
-    assert send_ok(live) == "SEND_OK"
+    assert _newest_finished(live)["kind"] == "automatic"
+    assert send_ok(live, TOPIC) == "SEND_OK"
 
 
 def test_growing_by_a_replica_restarts_nobody_and_the_new_slave_holds_all(live: LiveGroup) -> None:
@@ -204,4 +162,4 @@ def test_growing_by_a_replica_restarts_nobody_and_the_new_slave_holds_all(live: 
     group = live.wait_group(lambda found: len(found["replicas"]) == 3 and _healthy(found), "three of them in sync")
     assert [live.pid(0), live.pid(1)] == before
     assert {replica["end_offset"] for replica in group["replicas"]} == {group["replicas"][0]["end_offset"]}
-    assert send_ok(live) == "SEND_OK"
+    assert send_ok(live, TOPIC) == "SEND_OK"

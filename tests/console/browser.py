@@ -8,7 +8,7 @@ from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
-from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import Page, ViewportSize, expect
 
 from controlplane.accounts.models import User
 
@@ -107,3 +107,16 @@ def _widest(page: Page) -> str:
             .join("\\n")"""
     )
     return found
+
+
+def sign_up(page: Page, email: str, tenant: str) -> None:
+    """Make an account and its first tenant, as a newcomer does."""
+    password = "correct-horse-battery-9"
+    page.goto("/signup/")
+    page.get_by_label("Email").fill(email)
+    page.get_by_label("Password", exact=True).fill(password)
+    page.get_by_label("Password (again)").fill(password)
+    page.get_by_role("button", name="Sign up").click()
+    page.get_by_label("Name", exact=True).fill(tenant)
+    page.get_by_role("button", name="Create tenant").click()
+    expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()

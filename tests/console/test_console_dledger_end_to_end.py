@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.console.browser import DESKTOP, PHONE, assert_accessible, look_at, screenshot
+from tests.console.browser import DESKTOP, PHONE, assert_accessible, look_at, screenshot, sign_up
 from tests.support.platform_stack import PlatformStack
 
 PATIENCE_MS = 120_000
@@ -21,7 +21,7 @@ def test_an_operator_makes_a_group_that_elects_and_transfers_its_leadership(
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     expect.set_options(timeout=PATIENCE_MS)
-    _sign_up(page)
+    sign_up(page, "day@example.com", "Day Watch")
     page.get_by_role("link", name="Create a cluster").click()
     page.get_by_label("Name", exact=True).fill("votes")
     page.get_by_label("Go on by itself, lose nothing").check()
@@ -61,14 +61,3 @@ def test_an_operator_makes_a_group_that_elects_and_transfers_its_leadership(
     with platform_stack.api(platform_stack.token(TENANT)) as api:
         assert api.delete(f"tenants/{TENANT}/clusters/votes/").status_code == 202
     context.close()
-
-
-def _sign_up(page: Page) -> None:
-    page.goto("/signup/")
-    page.get_by_label("Email").fill("day@example.com")
-    page.get_by_label("Password", exact=True).fill("correct-horse-battery-9")
-    page.get_by_label("Password (again)").fill("correct-horse-battery-9")
-    page.get_by_role("button", name="Sign up").click()
-    page.get_by_label("Name", exact=True).fill("Day Watch")
-    page.get_by_role("button", name="Create tenant").click()
-    expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.browser import DESKTOP, screenshot
+from tests.console.browser import DESKTOP, screenshot, sign_up
 from tests.failover.live_group import LiveGroup
 from tests.support.platform_stack import PlatformStack
 
@@ -21,7 +21,7 @@ def test_an_operator_promotes_a_replica_when_the_master_is_lost(
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     expect.set_options(timeout=PATIENCE_MS)
-    _sign_up(page)
+    sign_up(page, "watch@example.com", "Night Watch")
     _create_synchronous_cluster(page)
     _send(page, "before")
     with platform_stack.api(platform_stack.token(TENANT)) as api:
@@ -54,17 +54,6 @@ def test_an_operator_promotes_a_replica_when_the_master_is_lost(
         _send(page, "after", again=True)
         api.delete(path)
     context.close()
-
-
-def _sign_up(page: Page) -> None:
-    page.goto("/signup/")
-    page.get_by_label("Email").fill("watch@example.com")
-    page.get_by_label("Password", exact=True).fill("correct-horse-battery-9")
-    page.get_by_label("Password (again)").fill("correct-horse-battery-9")
-    page.get_by_role("button", name="Sign up").click()
-    page.get_by_label("Name", exact=True).fill("Night Watch")
-    page.get_by_role("button", name="Create tenant").click()
-    expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()
 
 
 def _create_synchronous_cluster(page: Page) -> None:

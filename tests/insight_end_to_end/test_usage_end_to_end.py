@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, expect
 from highwater import Admin, Credentials, HighwaterError
 from mqwire.metering import MeteringRecord, decode_metering_record
 from mqwire.names import RMQ_SYS_METERING
-from tests.console.browser import DESKTOP, look_at
+from tests.console.browser import DESKTOP, look_at, sign_up
 from tests.failover.live_group import LiveGroup, wait_for
 from tests.interop.clients import Cluster, JavaClient
 from tests.interop.content import plans
@@ -72,7 +72,7 @@ def test_the_pages_say_exactly_what_was_sent_and_delivered(
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     expect.set_options(timeout=PATIENCE_MS)
-    _sign_up(page)
+    sign_up(page, OWNER, "Measured")
     platform.manage("make_operator", OWNER)
     token = platform.manage("issue_token", TENANT, "--operator", OWNER).strip()
     with platform.api(token) as api:
@@ -108,17 +108,6 @@ def test_the_pages_say_exactly_what_was_sent_and_delivered(
         _see_the_invoice(page, count)
         _see_lag(page)
     context.close()
-
-
-def _sign_up(page: Page) -> None:
-    page.goto("/signup/")
-    page.get_by_label("Email").fill(OWNER)
-    page.get_by_label("Password", exact=True).fill("correct-horse-battery-11")
-    page.get_by_label("Password (again)").fill("correct-horse-battery-11")
-    page.get_by_role("button", name="Sign up").click()
-    page.get_by_label("Name", exact=True).fill("Measured")
-    page.get_by_role("button", name="Create tenant").click()
-    expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()
 
 
 def _make_a_plan(api: httpx.Client) -> None:

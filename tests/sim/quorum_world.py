@@ -15,7 +15,7 @@ from tests.sim.quorum_faults import QuorumFaults
 from tests.sim.quorum_history import QuorumHistory
 from tests.sim.quorum_machine import QuorumMachine
 from tests.sim.quorum_operator import Operator
-from tests.sim.sim_clients import Reader, Sender
+from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import GROUP, NameServer
 from tests.sim.verdict import judge
 from tests.sim.world import Outcome
@@ -86,21 +86,9 @@ class QuorumWorld:
             machine.others = [other for other in self.machines if other is not machine]
         self.control_plane = Operator(self)
         names = list(peers.values())
-        self.senders = [
-            Sender(
-                self.loop,
-                self.network,
-                self.history,
-                f"sender{number}",
-                replicas=names,
-                name_servers=self.name_server_names,
-                pause_s=random.choice((0.04, 0.1, 0.2)),
-            )
-            for number in range(3)
-        ]
-        self.readers = [
-            Reader(self.loop, self.network, f"reader{number}", replicas=names, pause_s=0.1) for number in range(2)
-        ]
+        self.senders, self.readers = make_clients(
+            self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
+        )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.faults = QuorumFaults(self)
         self.loop.note(f"dledger {flush} {voters} voters, {observers} observers")

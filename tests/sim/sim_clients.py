@@ -120,3 +120,29 @@ class Reader(_Client):
 
         target = random.choice(self._replicas)
         self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)
+
+
+def make_clients(
+    loop: EventLoop,
+    network: Network,
+    history: History,
+    replicas: list[str],
+    name_servers: list[str],
+    *,
+    pauses_s: tuple[float, ...],
+) -> tuple[list[Sender], list[Reader]]:
+    """Three senders, each with one of these mean pauses, and two readers."""
+    senders = [
+        Sender(
+            loop,
+            network,
+            history,
+            f"sender{number}",
+            replicas=replicas,
+            name_servers=name_servers,
+            pause_s=loop.random.choice(pauses_s),
+        )
+        for number in range(3)
+    ]
+    readers = [Reader(loop, network, f"reader{number}", replicas=replicas, pause_s=0.1) for number in range(2)]
+    return senders, readers

@@ -13,7 +13,7 @@ from tests.sim.faults import Faults
 from tests.sim.history import History, Violation
 from tests.sim.machine import Machine
 from tests.sim.network import Network
-from tests.sim.sim_clients import Reader, Sender
+from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import GROUP, NameServer
 from tests.sim.verdict import judge
 
@@ -104,21 +104,9 @@ class World:
             in_sync_replicas=surely_held_by,
             dying=random.choice((0.0, 0.05, 0.2)),
         )
-        self.senders = [
-            Sender(
-                self.loop,
-                self.network,
-                self.history,
-                f"sender{number}",
-                replicas=names,
-                name_servers=self.name_server_names,
-                pause_s=random.choice((0.02, 0.05, 0.15)),
-            )
-            for number in range(3)
-        ]
-        self.readers = [
-            Reader(self.loop, self.network, f"reader{number}", replicas=names, pause_s=0.1) for number in range(2)
-        ]
+        self.senders, self.readers = make_clients(
+            self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.02, 0.05, 0.15)
+        )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.faults = Faults(self)
         self.loop.note(f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least")

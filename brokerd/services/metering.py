@@ -47,9 +47,8 @@ class MeteringService:
         self._interval_ms = broker.config.metering_interval_ms
         self.meter: Meter | None = None  # what counts now; None: this replica does not lead, or metering is off
         self._epoch = -1
-        self._lead_offset = (
-            0  # where this leadership's counting began; what lies in front of it is counted from the log
-        )
+        # Where this leadership's counting began; what lies in front of it is counted from the log.
+        self._lead_offset = 0
         self._open_offset = 0
         self._open_ms = 0
         self._next_seal_ms = 0

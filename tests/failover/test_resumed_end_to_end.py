@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.failover.live_group import LiveGroup, wait_for
-from tests.failover.test_failover_end_to_end import stored
+from tests.failover.load import stored
 from tests.failover.two_masters import EverySender
 from tests.failover.workers import Moment, held_at, restart_server, second_worker, step_completed, timeline_line
 from tests.support.platform_stack import PlatformStack, running_platform
@@ -70,7 +70,7 @@ def switched_once(live: LiveGroup, before: dict[str, Any], operation: dict[str, 
     assert int(after["epoch"]) == int(before["epoch"]) + 1
     old, new = (before["replicas"][group["master_id"]]["address"] for group in (before, after))
     assert load.masters() == [old, new]
-    found = stored(live)
+    found = stored(live, TOPIC)
     assert not set(load.acknowledged()) - set(found)
     assert len(found) == len(set(found))
     names = [line["name"] for line in live.failover(operation)["timeline"]]
@@ -170,7 +170,7 @@ def test_a_restarted_synchronous_master_whose_slave_is_dead_leads_again_by_itsel
     live.machine_is_back(1 - master)
     healthy(live)
     assert load.masters() == [before["replicas"][master]["address"]]
-    assert not set(load.acknowledged()) - set(stored(live))
+    assert not set(load.acknowledged()) - set(stored(live, TOPIC))
 
 
 @pytest.fixture(scope="module")

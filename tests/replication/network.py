@@ -3,10 +3,14 @@
 Each namespace has one address, reached over a pair of its own from here and from each other namespace, so that a cut is
 between two places and nothing else. A cut is a `blackhole` queue on both ends: what is sent into it is lost without a
 word, as with a pulled cable; TCP sends it again when the cut heals.
+
+The test itself moves into a namespace too: the machine's own interfaces never change. A browser that another test run has
+open there would give up what it loads as soon as one did (ERR_NETWORK_CHANGED).
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -15,6 +19,9 @@ from contextlib import contextmanager
 from itertools import combinations
 
 HERE = -1  # the place of the test itself: clients and the name server
+
+_CLONE_NEWNET = 0x40000000  # linux/sched.h
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_not() -> str | None:
@@ -30,6 +37,14 @@ def why_not() -> str | None:
     return None
 
 
+def _enter(namespace: int) -> None:
+    """Move this thread, and the threads and processes that it will start, into an open namespace (setns(2)), and close it."""
+    failed = _libc.setns(namespace, _CLONE_NEWNET)
+    os.close(namespace)
+    if failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 class Network:
     """Namespaces 0, 1 … and the place here, all joined. Addresses are of 10.213.0.0/16, by process, so that runs don't meet."""
 
@@ -37,6 +52,7 @@ class Network:
         self._tag = f"hw{os.getpid() % 100_000}"
         self._third = os.getpid() % 250
         self.count = count
+        self._outside: int | None = None  # the namespace that the test came from, while it is in its own
 
     def address(self, place: int) -> str:
         return f"10.213.{self._third}.{place + 2}"
@@ -69,41 +85,44 @@ class Network:
         return range(HERE, self.count)
 
     def _name(self, place: int) -> str:
-        return f"{self._tag}n{place}"
+        return f"{self._tag}n{place + 1}"
 
     def _ends(self, one: int, other: int) -> list[tuple[int, str]]:
         low, high = sorted((one, other))
         return [(low, f"{self._tag}v{low + 1}{high + 1}a"), (high, f"{self._tag}v{low + 1}{high + 1}b")]
 
     def _run(self, place: int, *command: str) -> None:
-        prefix = [] if place == HERE else self.prefix(place)
-        done = subprocess.run([*prefix, *command], capture_output=True, text=True, check=False)
+        self._run_outside(*self.prefix(place), *command)
+
+    def _run_outside(self, *command: str) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise AssertionError(f"{' '.join(command)} in place {place}: {done.stderr.strip()}")
+            raise AssertionError(f"{' '.join(command)}: {done.stderr.strip()}")
 
     def start(self) -> None:
-        for place in range(self.count):
-            self._run(HERE, "ip", "netns", "add", self._name(place))
+        """Make the namespaces and move this thread into its own."""
+        for place in self._places():
+            self._run_outside("ip", "netns", "add", self._name(place))
             self._run(place, "ip", "link", "set", "lo", "up")
             self._run(place, "ip", "addr", "add", f"{self.address(place)}/32", "dev", "lo")
-        self._run(HERE, "ip", "addr", "add", f"{self.address(HERE)}/32", "dev", "lo")
         for low, high in combinations(self._places(), 2):
             (_, first), (_, second) = ends = self._ends(low, high)
-            self._run(HERE, "ip", "link", "add", first, "type", "veth", "peer", "name", second)
-            for place, device in ends:
-                if place != HERE:
-                    self._run(HERE, "ip", "link", "set", device, "netns", self._name(place))
+            peer = ("peer", "name", second, "netns", self._name(high))
+            self._run(low, "ip", "link", "add", first, "type", "veth", *peer)
             for (place, device), other in zip(ends, (high, low), strict=True):
                 self._run(place, "ip", "link", "set", device, "up")
                 source = self.address(place)
                 self._run(place, "ip", "route", "add", f"{self.address(other)}/32", "dev", device, "src", source)
+        self._outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        _enter(os.open(f"/run/netns/{self._name(HERE)}", os.O_RDONLY))
 
     def stop(self) -> None:
-        for place in range(self.count):
+        """Move back, and remove the namespaces with all that joins them."""
+        if self._outside is not None:
+            _enter(self._outside)
+            self._outside = None
+        for place in self._places():
             subprocess.run(["ip", "netns", "del", self._name(place)], capture_output=True, check=False)
-            (_, device), _ = self._ends(HERE, place)
-            subprocess.run(["ip", "link", "del", device], capture_output=True, check=False)
-        subprocess.run(["ip", "addr", "del", f"{self.address(HERE)}/32", "dev", "lo"], capture_output=True, check=False)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.daemons import NameServerDaemon, ReplicaGroup
-from tests.interop.clients import Cluster, DriverProcess
+from tests.interop.clients import Cluster, DriverProcess, JavaClient
 from tests.interop.content import Plan, plans
 from tests.processes import wait_until
 from tests.remoting import create_topic
@@ -228,6 +228,13 @@ def places() -> Iterator[Network]:
 
 
 @pytest.fixture
+def client_inside(java_client: DriverProcess, places: Network, tmp_path: Path) -> Iterator[DriverProcess]:
+    """A Java client in the test's own namespace; that of the session (which has built its classes) is outside of it."""
+    with JavaClient(tmp_path / "client") as client:
+        yield client
+
+
+@pytest.fixture
 def apart(places: Network, tmp_path: Path) -> Iterator[ReplicaGroup]:
     """The group with a network namespace for each replica."""
     names = NameServerDaemon(tmp_path / "namesrv", host=places.address(HERE)).start()
@@ -245,9 +252,9 @@ def apart(places: Network, tmp_path: Path) -> Iterator[ReplicaGroup]:
 
 
 def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_master_off(
-    java_client: DriverProcess, places: Network, apart: ReplicaGroup
+    client_inside: DriverProcess, places: Network, apart: ReplicaGroup
 ) -> None:
-    load = Load(java_client, apart)
+    load = Load(client_inside, apart)
 
     def fault() -> None:
         places.isolate(0)
@@ -262,9 +269,9 @@ def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_master_off(
 
 
 def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_master_off_from_its_slave_alone(
-    java_client: DriverProcess, places: Network, apart: ReplicaGroup
+    client_inside: DriverProcess, places: Network, apart: ReplicaGroup
 ) -> None:
-    load = Load(java_client, apart)
+    load = Load(client_inside, apart)
 
     def fault() -> None:
         places.cut(0, 1)
@@ -279,9 +286,9 @@ def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_master_off_from_
 
 
 def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_slave_off(
-    java_client: DriverProcess, places: Network, apart: ReplicaGroup
+    client_inside: DriverProcess, places: Network, apart: ReplicaGroup
 ) -> None:
-    load = Load(java_client, apart)
+    load = Load(client_inside, apart)
 
     def fault() -> None:
         places.isolate(1)

@@ -1,7 +1,7 @@
 """What an observer who looks into every process of a quorum-led group judges at once. The end is judged by verdict.py.
 
 one vote and one leader in each epoch           the Raft paper, section 5.2 (Election Safety)
-a leader holds all that was ever committed      section 5.4.3 (Leader Completeness)
+a leader holds what older epochs committed      section 5.4.3 (Leader Completeness)
 committed prefixes are one and the same         section 5.4.3 (State Machine Safety)
 committed is what a majority's disks hold       section 5.3, with what the flush type calls held
 only by a record of the leader's own epoch      section 5.4.2
@@ -35,6 +35,7 @@ class QuorumHistory(History):
         self.on_vote: Callable[[str], None] = lambda node: None
         self.committed: dict[int, Record] = {}  # by offset
         self.committed_end = 0
+        self._committed_ends: dict[int, int] = {}  # epoch -> up to where its leader has committed
         self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
         self.refused_by_leaders = 0
         self._votes: dict[tuple[str, int], int] = {}
@@ -52,13 +53,17 @@ class QuorumHistory(History):
             raise Violation(f"epoch {epoch}: {node} voted for both replica {other} and replica {candidate}")
 
     def elected(self, node: str, epoch: int, records: Iterable[Record], end_offset: int) -> None:
-        """A process begins to lead: it must have all that was committed."""
+        """A process begins to lead: it must have all that older epochs committed.
+
+        One that slept since it was voted for may begin when a later epoch has committed more; nobody will follow it.
+        """
         self.counts["elections"] += 1
-        if end_offset < self.committed_end:
+        committed_end = max((end for older, end in self._committed_ends.items() if older < epoch), default=0)
+        if end_offset < committed_end:
             raise Violation(
-                f"{node} leads in epoch {epoch} and ends at {end_offset}, below {self.committed_end}, which is committed"
+                f"{node} leads in epoch {epoch} and ends at {end_offset}, below {committed_end}, which is committed"
             )
-        self.matches(node, [record for record in records if record.start < self.committed_end])
+        self.matches(node, [record for record in records if record.start < committed_end])
 
     def matches(self, node: str, records: Iterable[Record]) -> None:
         """Somebody's records that are called confirmed: they must be the committed ones."""
@@ -79,7 +84,10 @@ class QuorumHistory(History):
                 self.committed_end = record.end
                 self.confirmed_records[(record.epoch, record.start)] = True
                 self.counts["committed records"] += 1
-        if last is not None and last.epoch != epoch:
+        if last is None:
+            return
+        self._committed_ends[epoch] = max(last.end, self._committed_ends.get(epoch, 0))
+        if last.epoch != epoch:
             raise Violation(
                 f"{node} committed up to {last} by its place alone: nothing of its epoch {epoch} is behind it"
             )

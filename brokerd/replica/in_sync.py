@@ -47,6 +47,7 @@ class FollowerState:
     leader_held_offset: int = 0  # what the leader held when it pulled before, and when that was
     leader_held_s: float = float("-inf")
     joined: bool = True  # whether a quorum counts it
+    mode: str = ""  # by which it acts, as it says
 
 
 class InSyncSet:
@@ -133,6 +134,7 @@ class InSyncSet:
         leader_end_offset: int,
         now_s: float,
         joined: bool = True,
+        mode: str = "",
     ) -> bool:
         """A pull told what a follower holds; tells whether confirm_offset moved.
 
@@ -145,6 +147,7 @@ class InSyncSet:
             follower = FollowerState(replica_id, end_offset, durable_offset, now_s)
             self._followers[replica_id] = follower
         follower.joined = joined
+        follower.mode = mode
         follower.end_offset = end_offset
         follower.durable_offset = min(durable_offset, end_offset)
         follower.last_pull_s = now_s

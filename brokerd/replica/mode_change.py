@@ -107,6 +107,8 @@ class ModeChange:
                 f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(level)} replicas are in sync, and 2 or"
                 " more must be asked for"
             )
+        if now == SYNC and policy.mode == ASYNC:
+            self._check_that_nobody_elects()
         if now == DLEDGER and policy.in_sync_replicas < replica.members.majority:
             raise RoleRefused(
                 f"inSyncReplicas {policy.in_sync_replicas} is too small behind DLedger, {replica.members.majority} are needed:"
@@ -123,6 +125,25 @@ class ModeChange:
         if known != level:
             raise RoleRefused(f"replicas {sorted(known - level)} are not in sync: every voter must be level first")
         return Members(tuple(sorted({replica.settings.replica_id, *known})))
+
+    def _check_that_nobody_elects(self) -> None:
+        """Old voters that have not adopted the way back from DLedger may still elect one of theirs, and follow it.
+
+        Under the synchronous mode each acknowledgement is on one of those that would vote; under the asynchronous one it
+        may be here alone. A replica that has adopted the change does so for ever: hearing it once is enough.
+        """
+        replica = self._replica
+        in_sync = replica.in_sync
+        assert in_sync is not None, "only a leader checks"
+        others = [voter for voter in replica.members.voters if voter != replica.settings.replica_id]
+        heard = {key for key, follower in in_sync.followers.items() if follower.mode not in ("", DLEDGER)}
+        # One that left the group for good is known no more.
+        missing = [voter for voter in others if voter not in heard and voter in replica.known_replicas]
+        if missing:
+            raise RoleRefused(
+                f"replicas {missing} have not adopted the change from DLedger yet, and may still elect a leader of their own:"
+                " ask again when they act by sync (haStatus shows it); forget those that are gone for good"
+            )
 
 
 def _pending(begin_offset: int, end_offset: int, record: EpochRecord) -> PendingMode:

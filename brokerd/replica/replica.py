@@ -468,6 +468,7 @@ class Replica:
                 leader_end_offset=store.end_offset,
                 now_s=now_s,
                 joined=request.joined,
+                mode=request.mode,
             )
         return decision
 
@@ -487,6 +488,7 @@ class Replica:
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             joined=self._state.joined,
+            mode=self._settings.mode_name,
         )
 
     def told_of_replicas(self, replicas: Mapping[int, str]) -> None:

@@ -206,6 +206,7 @@ class FollowerService:
                     max_wait_millis=pull.max_wait_ms,
                     address=replica.settings.address,
                     joined=pull.joined,
+                    mode=pull.mode,
                 ),
             )
             reply = await client.request(request, timeout_s=wait_ms / 1000 + _REQUEST_TIMEOUT_S)

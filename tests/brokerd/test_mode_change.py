@@ -208,6 +208,36 @@ def test_one_that_slept_through_the_way_back_does_not_elect_alone() -> None:
     assert modes(group) == ["sync"] * 3
 
 
+def test_behind_dledger_nobody_acknowledges_alone_before_every_old_voter_knows_of_the_change() -> None:
+    """Two that think that they elect would: an acknowledgement of the leader alone would be gone with it."""
+    group = electing()
+    change(group[0], SYNC)
+    for number in (1, 2, 1):  # replica 1 has heard that the change is confirmed, and 2 holds it and has not
+        group[number].pull()
+        group[number].replica.modes.adopt(group[number].now_s)
+        group[0].replica.modes.adopt(group[0].now_s)
+    group[1].pull()
+    assert modes(group) == ["sync", "sync", DLEDGER]
+    with pytest.raises(RoleRefused, match=r"replicas \[2\] have not adopted the change from DLedger yet"):
+        change(group[0], ASYNC)
+    settle(group)
+    change(group[0], ASYNC)
+    settle(group)
+    assert modes(group) == ["async"] * 3
+
+
+def test_an_old_voter_that_is_gone_for_good_is_not_waited_for() -> None:
+    group = electing()
+    group[2].up = False
+    change(group[0], SYNC)
+    settle(group)
+    with pytest.raises(RoleRefused, match="forget those that are gone for good"):
+        change(group[0], ASYNC)
+    for number in (0, 1):
+        group[number].replica.forget_known_replica(2, group[number].now_s)
+    change(group[0], ASYNC)
+
+
 @pytest.mark.parametrize(
     ("policy", "said"),
     [

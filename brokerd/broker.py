@@ -348,6 +348,10 @@ class Broker:
 
     # --- everyone else ---
 
+    def leader_port_changed(self) -> None:
+        """See processors/context.py."""
+        self.leader_port.port_changed()
+
     def register_soon(self) -> None:
         """A topic changed: tell the name servers now, and the slaves."""
         self.replica_server.wake()

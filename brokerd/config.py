@@ -65,7 +65,7 @@ class BrokerConfig:
     namesrv_addr: tuple[str, ...] = addresses("namesrvAddr")  # empty: $NAMESRV_ADDR, else none
     bind_address: str = ip_address("bindAddress", "0.0.0.0")
     listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, told in the ready line
-    leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535)  # ours: whoever leads serves it too; 0: off
+    leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535, hot=True)  # ours: of who leads; 0: off
     broker_ip1: str = ip_address("brokerIP1", "")  # what clients are told; empty: this host's address
     broker_ip2: str = ip_address("brokerIP2", "")  # what slaves are told; empty: brokerIP1
     server_channel_max_idle_time_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, at_least=1)
@@ -141,7 +141,7 @@ class BrokerConfig:
     ha_max_gap_not_in_sync_bytes: int = integer("haMaxGapNotInSync", 256 * 1024 * 1024)
     ha_max_time_slave_not_catchup_ms: int = integer("haMaxTimeSlaveNotCatchup", 15_000, at_least=100)
     slave_timeout_ms: int = integer("slaveTimeout", 3_000, at_least=1)
-    slave_read_enable: bool = boolean("slaveReadEnable", False)
+    slave_read_enable: bool = boolean("slaveReadEnable", False, hot=True)
     total_replicas: int = integer("totalReplicas", 1, at_least=1)
     in_sync_replicas: int = integer("inSyncReplicas", 1, at_least=1)
     min_in_sync_replicas: int = integer("minInSyncReplicas", 1, at_least=1)
@@ -185,6 +185,8 @@ class BrokerConfig:
                     f"{name!a} cannot be changed while the broker runs; what can: {', '.join(sorted(HOT_KEYS))}"
                 )
             values[_key(field).name] = (field, _read(_key(field), raw.strip(), f"{name}={raw!a}"))
+        if "leaderListenPort" in values and (cause := _leader_port_refusal(self, values["leaderListenPort"][1])):
+            raise ConfigError("=".join(cause))
         changed = {name for name, (field, value) in values.items() if getattr(self, field.name) != value}
         if persist and self.file_path is not None and changed:
             updates = {name: _key(field).write(value) for name, (field, value) in values.items() if name in changed}
@@ -319,13 +321,13 @@ def _fill_in(
         config.broker_id = 0
 
 
-def _leader_port_refusal(config: BrokerConfig) -> tuple[str, str] | None:
-    taken = {config.listen_port: "listenPort", config.ha_listen_port: "haListenPort"}.get(config.leader_listen_port)
-    if taken is None:
+def _leader_port_refusal(config: BrokerConfig, port: int) -> tuple[str, str] | None:
+    taken = {config.listen_port: "listenPort", config.ha_listen_port: "haListenPort"}.get(port)
+    if taken is None or not port:
         return None
     return (
         "leaderListenPort",
-        f"{config.leader_listen_port} is {taken} already; allowed is a port for the group's leader alone, or 0 for none",
+        f"{port} is {taken} already; allowed is a port for the group's leader alone, or 0 for none",
     )
 
 
@@ -340,8 +342,8 @@ def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines
             config.dleger_group,
             config.broker_name,
         )
-    if cause is None and config.leader_listen_port:
-        cause = _leader_port_refusal(config)
+    if cause is None:
+        cause = _leader_port_refusal(config, config.leader_listen_port)
     if cause is not None:
         pass
     elif config.enable_controller_mode:

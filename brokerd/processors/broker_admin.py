@@ -145,6 +145,8 @@ def update_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -
         ) from error
     if changed:
         logger.warning("%s changes the configuration: %s", peer.remote_address[0], ", ".join(sorted(changed)))
+    if "leaderListenPort" in changed:
+        broker.leader_port_changed()
     if changed & _KEYS_OF_TOPICS:
         if not broker.topic_configs.ensure_system_topics():
             broker.topic_configs.touch()

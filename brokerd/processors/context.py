@@ -94,5 +94,8 @@ class Broker(Protocol):
     def refuses_sends(self) -> str | None:
         """Why no message is taken now, as a remark; None when they are."""
 
+    def leader_port_changed(self) -> None:
+        """leaderListenPort has another value: serve there from now on, and tell the name servers."""
+
     def register_soon(self) -> None:
         """The table of topics changed: tells the name servers."""

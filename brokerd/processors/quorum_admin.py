@@ -68,9 +68,12 @@ def transfer(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
 def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_MEMBERS: in force when answered, and final when haStatus says that no change is pending."""
     header = request.header(ReplicaMembersRequestHeader)
-    elections = _elections(broker, header.group)
+    _check_group(broker, header.group)
     now = (broker.clock.monotonic(), broker.clock.time_ms())
     replica_id = header.replica_id
+    if header.change == "forget" and replica_id is not None:  # of a group that is led by decree, too
+        return _forgotten(broker, request, replica_id)
+    elections = _elections(broker, header.group)
     try:
         if header.change == "prefer":
             elections.prefer(replica_id, *now)
@@ -82,8 +85,6 @@ def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             elections.add_voter(replica_id, *now)
         elif header.change == "removeVoter":
             elections.remove_voter(replica_id, *now)
-        elif header.change == "forget":
-            _forget(broker, replica_id)
         else:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"change is {header.change[:40]!a}; it must be {_CHANGES}")
     except RoleRefused as refused:
@@ -119,12 +120,16 @@ def _check_group(broker: Broker, group: str) -> None:
         )
 
 
-def _forget(broker: Broker, replica_id: int) -> None:
+def _forgotten(broker: Broker, request: RemotingCommand, replica_id: int) -> Reply:
     """Who does not count is gone for good. Asked of each replica, the leader first: the others follow its list."""
     replica = broker.replica
-    if replica_id in (replica.settings.replica_id, *replica.members.voters):
-        raise RoleRefused(f"replica {replica_id} counts in the group: take its vote first")
+    if replica_id == replica.settings.replica_id:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this is replica {replica_id} itself")
+    if replica.elections is not None and replica_id in replica.members.voters:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"replica {replica_id} counts in the group: take its vote first")
     replica.forget_known_replica(replica_id, broker.clock.monotonic())
+    broker.log_grew()  # nobody waits for it any more
+    return request.reply(body=replica_status(broker).to_json())
 
 
 def _elections(broker: Broker, group: str) -> Elections:

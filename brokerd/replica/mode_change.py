@@ -4,7 +4,8 @@ The leader writes a record of type "mode". It is confirmed under the policy that
 one when it knows that: the leader first, for it is the first to know. Into DLedger a majority of the new voters must hold
 the record too, so that whoever adopts it finds a majority that can.
 
-The steps are async <-> sync <-> DLedger: between them a record that was acknowledged is on a majority before anyone elects.
+The steps are single <-> async <-> sync <-> DLedger: between the last two a record that was acknowledged is on a majority
+before anyone elects. A group of one gets slaves before it changes to async, and is rid of them before it changes back.
 Source: replication.md, "Mode change".
 """
 
@@ -21,10 +22,19 @@ from brokerd.store import MessageStore, StoreError
 if TYPE_CHECKING:
     from brokerd.replica.replica import Replica
 
+SINGLE: Final = "single"  # one replica, in a cluster of one group or of several
 ASYNC: Final = "async"
 SYNC: Final = "sync"
 _LEAST_VOTERS: Final = 3
-_STEPS: Final = {("single", SYNC), (ASYNC, SYNC), (SYNC, ASYNC), (SYNC, DLEDGER), (DLEDGER, SYNC)}
+_STEPS: Final = {
+    (SINGLE, ASYNC),
+    (SINGLE, SYNC),
+    (ASYNC, SINGLE),
+    (ASYNC, SYNC),
+    (SYNC, ASYNC),
+    (SYNC, DLEDGER),
+    (DLEDGER, SYNC),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,13 @@ class ModeChange:
             raise RoleRefused("the change before this one is not confirmed yet; ask again in a moment")
         now = replica.settings.mode_name
         if (now, policy.mode) not in _STEPS:
-            raise RoleRefused(f"a group goes from {now} to {policy.mode} by async, sync, dledger, one step at a time")
+            raise RoleRefused(
+                f"a group goes from {now} to {policy.mode} by single, async, sync, dledger, one step at a time"
+            )
+        if policy.mode == SINGLE and replica.known_replicas:
+            raise RoleRefused(
+                f"replicas {sorted(replica.known_replicas)} belong to the group: stop each, and have it forgotten first"
+            )
         level = {key for key, follower in in_sync.followers.items() if follower.in_sync and follower.joined}
         if policy.mode == SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(level):
             raise RoleRefused(

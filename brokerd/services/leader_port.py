@@ -32,10 +32,13 @@ class LeaderPort:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._port = broker.config.leader_listen_port
         self._listener: socket.socket | None = None
         self._changed = trio.Event()
         self._settled = trio.Event()
+
+    @property
+    def _port(self) -> int:
+        return self._broker.config.leader_listen_port
 
     @property
     def address(self) -> str | None:
@@ -56,6 +59,14 @@ class LeaderPort:
             settled.set()
         self._changed.set()
 
+    def port_changed(self) -> None:
+        """Another port was configured while the broker runs: leave the old one, and take the new one if this replica leads."""
+        self.stop_listening()
+        settled, self._settled = self._settled, trio.Event()
+        settled.set()
+        self._changed.set()
+        self._broker.registration.role_changed()
+
     def stop_listening(self) -> None:
         """Take no new connections; those that are there go on while this replica leads."""
         listener, self._listener = self._listener, None
@@ -65,14 +76,13 @@ class LeaderPort:
 
     async def run(self, server: Server) -> None:
         """Serve while leading, until cancelled."""
-        if not self._port:
-            return
         taken = False
         while True:
             self._changed = trio.Event()
             if not self._may_bind():
                 taken = False
-                with trio.move_on_after(_CONFIRM_LOOK_S if self._broker.replica.leads else float("inf")):
+                waits_for_confirmation = self._port and self._broker.replica.leads
+                with trio.move_on_after(_CONFIRM_LOOK_S if waits_for_confirmation else float("inf")):
                     await self._changed.wait()
                 continue
             try:
@@ -94,7 +104,7 @@ class LeaderPort:
     def _may_bind(self) -> bool:
         """Whether it leads for sure: its epoch record is confirmed, so that a stale leader never takes the port back."""
         replica = self._broker.replica
-        if not replica.leads or self._broker.stopping:
+        if not self._port or not replica.leads or self._broker.stopping:
             return False
         epochs = replica.epochs
         return epochs.last_epoch == replica.epoch and replica.confirm_offset > epochs.entries[-1].start_offset

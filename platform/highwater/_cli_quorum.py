@@ -107,6 +107,19 @@ def remove_voter(session: Session, group: GroupName, broker_id: BrokerId) -> Non
     _change(session, group, "removeVoter", broker_id)
 
 
+@verb(app, "forgetReplica")
+def forget_replica(session: Session, group: GroupName, broker_id: BrokerId) -> None:
+    """Strike a replica that was stopped for good off the lists of all others, the leader's first: nobody waits for it then."""
+    with session.admin() as admin:
+        leader = _need_leader(admin, group)
+        statuses = [member.status for member in admin.group_status(group) if member.status is not None]
+        if any(status.replica_id == broker_id for status in statuses):
+            raise NoRouteError(f"replica {broker_id} of {group} still answers: stop it first")
+        for status in sorted(statuses, key=lambda status: status.replica_id != leader.replica_id):
+            admin.change_members(status.address, group, "forget", broker_id)
+    session.done(f"nobody in {group} waits for replica {broker_id} any more", group=group, broker_id=broker_id)
+
+
 @verb(app, "preferLeader")
 def prefer_leader(
     session: Session,
@@ -122,7 +135,7 @@ def change_mode(
     session: Session,
     group: GroupName,
     mode: Annotated[
-        str, typer.Option("--mode", help="async, sync or dledger: one step at a time, in this order or back.")
+        str, typer.Option("--mode", help="single, async, sync or dledger: one step at a time, in this order or back.")
     ],
     in_sync: Annotated[
         int, typer.Option("--in-sync-replicas", min=1, help="With sync: how many hold what is acknowledged.")

@@ -325,7 +325,8 @@ class Admin(SyncClient[AsyncAdmin]):
     ) -> ReplicaStatus:
         """Ask the leader of a quorum-led group for one change of who counts; in force at once, final when nothing is pending.
 
-        `change` is addObserver (with `replica_address`), addVoter, removeVoter or prefer (None: nobody in particular).
+        `change` is addObserver (with `replica_address`), addVoter, removeVoter or prefer (None: nobody in particular); forget,
+        of a replica that is gone for good, is taken by each replica of any group.
         Raises BrokerError when it is refused: one change waits for the one before it.
         """
         return self._run(self._twin.change_members, address, group, change, replica_id, replica_address=replica_address)
@@ -333,7 +334,7 @@ class Admin(SyncClient[AsyncAdmin]):
     def change_mode(
         self, address: str, group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1
     ) -> ReplicaStatus:
-        """Ask a group's leader for another mode: async, sync or dledger, one step at a time; written when answered.
+        """Ask a group's leader for another mode: single, async, sync or dledger, one step at a time; written when answered.
 
         It is in force when `replica_status` shows it, on each replica by itself. Raises BrokerError when it is refused.
         """

@@ -13,6 +13,7 @@ from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
 
 SYNC = Policy(mode="sync", in_sync_replicas=2)
 ASYNC = Policy(mode="async")
+SINGLE = Policy(mode="single")
 ELECTING = Policy(mode=DLEDGER)
 
 
@@ -293,3 +294,45 @@ def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the
     change(group[0], Policy(mode="sync", in_sync_replicas=3))
     settle(group)
     assert modes(group) == ["sync"] * 5
+
+
+def alone() -> QuorumGroup:
+    """Replica 0 leads in mode single; 1 has been started beside it, and is level."""
+    group = by_decree(2)
+    group[0].replica.forget_known_replica(1, group[0].now_s)
+    change(group[0], SINGLE)
+    group[0].replica.modes.adopt(group[0].now_s)
+    assert modes(group)[0] == "single"
+    return group
+
+
+def test_a_group_of_one_gets_slaves_and_goes_to_async() -> None:
+    group = alone()
+    settle(group)
+    change(group[0], ASYNC)
+    settle(group)
+    assert modes(group) == ["async"] * 2
+    assert group.leaders == [0]
+
+
+def test_it_goes_back_only_when_nobody_else_belongs_to_it() -> None:
+    group = by_decree(3)
+    group[0].replica.forget_known_replica(2, group[0].now_s)
+    with pytest.raises(RoleRefused, match=r"replicas \[1\] belong to the group"):
+        change(group[0], SINGLE)
+
+
+def test_who_is_alone_by_the_log_leads_again_whatever_its_file_still_says() -> None:
+    group = alone()
+    assert group[0].settings.total_replicas == 2
+    group[0].restart()
+    assert group.leaders == [0]
+    assert modes(group)[0] == "single"
+
+
+def test_who_has_a_slave_again_asks_it_before_it_leads() -> None:
+    group = alone()
+    settle(group)
+    group[0].restart()
+    assert group.leaders == []
+    assert group[0].replica.must_claim

@@ -26,6 +26,7 @@ from tests.replication.replicas import (
     send_raw,
     send_until_ok,
     status,
+    wait_leads,
     wait_level,
     wait_registered,
 )
@@ -142,3 +143,25 @@ def test_the_command_line_asks_before_it_loses_messages(tmp_path: Path) -> None:
         assert "--yes" in refused.output
         assert status(group[1]).role == "slave"
         assert as_json("promote", *common, "--yes")["epoch"] == 2
+
+
+def test_a_group_is_rid_of_its_slave_and_its_master_leads_alone_from_then_on(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path) as group:
+        wait_level(group)
+        create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+        common = ("-n", group.namesrv, "-b", group.name)
+        refused = run("forgetReplica", *common, "--broker-id", "1")
+        assert (refused.exit_code != 0, "still answers: stop it first" in refused.output) == (True, True)
+        refused = run("changeMode", *common, "--mode", "single")
+        assert "belong to the group: stop each" in refused.output
+        group[1].stop()
+        assert run("forgetReplica", *common, "--broker-id", "1").exit_code == 0
+        assert as_json("changeMode", *common, "--mode", "single")["mode"] == "single"
+        group[0].kill()
+        group[0].start()  # its file still says totalReplicas=2
+        wait_leads(group, 0)
+        assert send_raw(group[0], TOPIC) == ResponseCode.SUCCESS
+        # And back: the slave is started, and the group goes to async.
+        group[1].start()
+        wait_level(group)
+        assert as_json("changeMode", *common, "--mode", "async")["replicas"] == [0, 1]

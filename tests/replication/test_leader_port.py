@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from highwater import Admin
+from highwater import Admin, BrokerError
 from mqwire.bodies import ReplicaStatus
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -120,3 +120,17 @@ def test_a_replica_that_knows_nobody_finds_the_leader_behind_its_port(group: Rep
         what="the empty replica follows the leader by its own address",
     )
     wait_level(group, 0, 1)
+
+
+def test_a_running_master_takes_the_port_without_a_restart(tmp_path: Path, leader_address: str) -> None:
+    port = leader_address.rpartition(":")[2]
+    with ReplicaGroup.start(tmp_path) as group, Admin(group.namesrv) as admin:
+        wait_level(group)
+        with pytest.raises(BrokerError, match="listenPort already"):
+            admin.update_broker_config(group[0].address, {"leaderListenPort": group[0].address.rpartition(":")[2]})
+        for replica in group.replicas:
+            admin.update_broker_config(replica.address, {"leaderListenPort": port})
+        wait_served_by(group, leader_address, 0)
+        assert send_raw(group[0], "TBW102") == ResponseCode.SUCCESS, "who has the old route goes on"
+        promote(group, 1)
+        wait_served_by(group, leader_address, 1)

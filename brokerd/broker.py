@@ -133,7 +133,7 @@ class Broker:
         `counted_for` is the access key that sends them ("" without access control); None for what is no client's send.
         """
         if not self.replica.leads:
-            raise NotLeadingError(self.replica.refuses_sends(self.clock.monotonic()) or _STEPPED_DOWN)
+            raise self._not_leading()
         meter = self.metering.meter
         counts = None
         if counted_for is not None and meter is not None:
@@ -378,6 +378,7 @@ class Broker:
         self.consumer_offsets.load()
         self.schedule.load()
         self.replica.start(self.clock.monotonic(), self.clock.time_ms())
+        self.replica.keep_reserve()
         self._obey_mode()
         self.metering.role_changed()
         self.held_changed()

@@ -105,12 +105,13 @@ async def _remember_confirm_offset(broker: Broker) -> None:
     """A slave that restarts while there is no master shows its readers what was confirmed by then, not more."""
     while True:
         await trio.sleep(_CONFIRM_OFFSET_PERIOD_S)
-        if not broker.replica.leads:
-            async with broker.store_gate.shared():
-                try:
+        async with broker.store_gate.shared():
+            try:
+                broker.replica.keep_reserve()
+                if not broker.replica.leads:
                     broker.replica.remember_confirm_offset()
-                except OSError as error:
-                    logger.error("the epoch file cannot be written, trying again: %s", error)
+            except OSError as error:
+                logger.error("the epoch file cannot be written, trying again: %s", error)
 
 
 async def _persist(broker: Broker) -> None:

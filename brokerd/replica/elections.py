@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from brokerd.replica.epoch_record import VOTERS
 from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.quorum import Quorum
-from brokerd.replica.quorum_messages import Answer, Message, Request
+from brokerd.replica.quorum_messages import Answer, Message, Request, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import Ready, State, Vote
 from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
@@ -112,6 +113,11 @@ class Elections:
                 f"fewer than {self._replica.members.majority} of {len(self._replica.members.voters)} replicas are"
                 " reachable: nothing can be confirmed; sends are taken again when a majority is there"
             )
+        if not quorum.majority_has_room(now_s):
+            return (
+                "the disks of so many replicas are full that no majority could store anything:"
+                " sends are taken again when there is room"
+            )
         return None
 
     # --- inputs
@@ -130,6 +136,22 @@ class Elections:
         """Somebody named an epoch; tells whether this replica led until now."""
         return self._do(self._quorum.saw_epoch(epoch, leader_address, self._now_s), 0).role_changed
 
+    def grant_claim(self, replica_id: int, epoch: int, last_epoch: int, end_offset: int) -> None:
+        """A vote for a restarted leader that acts by decree again; raises RoleRefused.
+
+        This replica has slept through the way back from DLedger, and the claimant needs everybody. Whoever hears a living
+        leader refuses, and keeps its epoch, as before any campaign.
+        """
+        settings = self._replica.settings
+        asked = partial(VoteRequest, candidate=replica_id, epoch=epoch, last_epoch=last_epoch, end_offset=end_offset)
+        for pre in (True, False):
+            if pre and epoch == self._quorum.epoch and self._quorum.voted_for == replica_id:
+                continue  # asked again
+            reply = self.step(asked(group=settings.group, pre=pre), self._now_s, 0).reply
+            if not isinstance(reply, VoteAnswer) or not reply.granted:
+                why = reply.reason if isinstance(reply, VoteAnswer) else self.why_not_electable()
+                raise RoleRefused(f"this replica elects its leader, and does not vote for the claimant: {why}")
+
     def heard_leader(self, epoch: int, now_s: float) -> None:
         """The leader of `epoch` answered a pull of this replica with anything but "fenced"."""
         self._quorum.heard_leader(epoch, now_s)
@@ -140,7 +162,7 @@ class Elections:
 
     def pulled(self, pull: ReplicaPull, now_s: float) -> None:
         """A follower of this leader pulled."""
-        self._quorum.pulled(pull.replica_id, pull.end_offset, now_s, joined=pull.joined)
+        self._quorum.pulled(pull.replica_id, pull.end_offset, now_s, joined=pull.joined, full=pull.disk_full)
 
     def resign(self, why: str, now_s: float) -> Outcome:
         """Stop leading, and name who should be next: before a stop."""
@@ -262,3 +284,7 @@ class _ReplicaLog:
     def unfit(self) -> str | None:
         refusal = self._store.refusal
         return None if refusal is None else str(refusal)
+
+    @property
+    def full(self) -> bool:
+        return self._store.lacks_room()

@@ -1,6 +1,7 @@
 """What a replica must remember of its group's leaderships: one small file, replaced whole and fsynced before anyone is told.
 
-    <root>/epoch.json    {"crc": ..., "state": {"epoch": 7, "role": "leader", ...}}
+    <root>/epoch.json       {"crc": ..., "state": {"epoch": 7, "role": "leader", ...}}
+    <root>/epoch.reserve    room that is given up when the disk is full: a replica must be able to vote and to follow then
 
 `epoch` is the highest that this replica has seen or promised; it never falls. A replica that forgot it could follow, or
 become, a leader of the past (the Raft paper, section 5.2: currentTerm is persistent).
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from brokerd.replica.epoch_record import Policy
 from brokerd.store import Disk, StoreFormatError
+from brokerd.store.commit_log import NO_ROOM
 from brokerd.store.store_checkpoint import replace_file
 from mqwire.checksum import crc32
 
@@ -58,10 +60,16 @@ class EpochStorage(Protocol):
     def save(self, state: EpochState) -> None:
         """Durable on return; raises OSError."""
 
+    def keep_reserve(self) -> None:
+        """Keep room for it on a disk that fills up; raises OSError when the disk is broken."""
+
 
 class _Envelope(msgspec.Struct):
     crc: int
     state: msgspec.Raw
+
+
+_RESERVE_BYTES: Final = 64 * 1024
 
 
 class EpochFile:
@@ -70,6 +78,7 @@ class EpochFile:
     def __init__(self, disk: Disk, root_dir: str) -> None:
         self._disk = disk
         self._path = os.path.join(root_dir, "epoch.json")
+        self._reserve = os.path.join(root_dir, "epoch.reserve")
 
     def load(self) -> EpochState | None:
         """See EpochStorage. A broken file is never taken for a new one: the replica would forget what it promised."""
@@ -91,7 +100,28 @@ class EpochFile:
     def save(self, state: EpochState) -> None:
         """See EpochStorage."""
         content = msgspec.json.encode(state)
-        replace_file(self._disk, self._path, msgspec.json.encode(_Envelope(crc32(content), msgspec.Raw(content))))
+        data = msgspec.json.encode(_Envelope(crc32(content), msgspec.Raw(content)))
+        try:
+            replace_file(self._disk, self._path, data)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self._disk.exists(self._reserve):
+                raise
+            self._disk.unlink(self._reserve)
+            replace_file(self._disk, self._path, data)
+
+    def keep_reserve(self) -> None:
+        """Take the reserve, unless it is there, while the disk has room."""
+        if self._disk.exists(self._reserve):
+            return
+        fd = self._disk.open(self._reserve, os.O_RDWR | os.O_CREAT)
+        try:
+            self._disk.fallocate(fd, 0, _RESERVE_BYTES)
+        except OSError as error:
+            self._disk.unlink(self._reserve)
+            if error.errno not in NO_ROOM:
+                raise
+        finally:
+            self._disk.close(fd)
 
 
 _WAY_OUT = "start the other replicas and let one of them lead; then empty this replica's directory, and it fetches everything again"

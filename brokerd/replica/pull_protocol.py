@@ -29,6 +29,7 @@ class ReplicaPull:
     max_wait_ms: int
     # Whether it held all that was confirmed once, since its disk is the one that it is: else a quorum does not count it.
     joined: bool = True
+    disk_full: bool = False
     mode: str = ""  # by which it acts; "" from a version that does not say
 
 

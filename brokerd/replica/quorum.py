@@ -27,10 +27,10 @@ Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 tr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import assert_never
 
+from brokerd.replica.pullers import Puller, best_with_room, in_touch, successors
 from brokerd.replica.quorum_messages import (
     BeginEpoch,
     Campaign,
@@ -41,14 +41,6 @@ from brokerd.replica.quorum_messages import (
     VoteRequest,
 )
 from brokerd.replica.quorum_state import NEVER, Log, QuorumTimes, Ready, State, Vote
-
-
-@dataclass(slots=True)
-class _Puller:
-    seen_s: float
-    end_offset: int
-    pulled: bool = True  # in this epoch; else it only voted
-    joined: bool = True  # else it does not count: what it knew of votes and records is lost
 
 
 class Quorum:
@@ -85,12 +77,14 @@ class Quorum:
         self._heard_s = NEVER
         self._deadline_s = now_s + self._draw(self.times.start)
         self._granted: set[int] = set()
-        self._pullers: dict[int, _Puller] = {}
+        self._pullers: dict[int, Puller] = {}
         self._led_from_s = NEVER
         self._announced_s: dict[int, float] = {}
         self._target: int | None = None  # whom the role is being handed to, until when
         self._target_until_s = NEVER
         self._offered_s = NEVER
+        self._made_room_s = NEVER
+        self._yielded = False  # its disk is full, and whoever has room was let go first
         self._halted: str | None = None
 
     # --- what it is
@@ -107,6 +101,13 @@ class Quorum:
     def recent_majority(self, now_s: float) -> bool:
         """Whether a majority pulled, or voted for this leader, a moment ago."""
         return self._in_touch(now_s, self.times.recent) >= self._log.members.majority
+
+    def majority_has_room(self, now_s: float) -> bool:
+        """Whether a majority can store what is sent; the leader's own disk is asked when it comes to that."""
+        if not any(puller.full for puller in self._pullers.values()):
+            return True
+        members = self._log.members
+        return in_touch(self._pullers, members, self._id, now_s, self.times.recent, with_room=True) >= members.majority
 
     def why_not_electable(self) -> str | None:
         """Why this replica neither campaigns nor votes; None when it does."""
@@ -166,6 +167,7 @@ class Quorum:
             self.state = State.FOLLOWER
             self._heard_s = now_s
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+            self._yielded = False
 
     def leader_lost(self, now_s: float) -> None:
         """The connection to the leader was refused or broke: ask the others soon, and let them campaign."""
@@ -173,10 +175,10 @@ class Quorum:
             self._heard_s = NEVER
             self._deadline_s = min(self._deadline_s, now_s + self._draw(self.times.leader_lost))
 
-    def pulled(self, replica_id: int, end_offset: int, now_s: float, *, joined: bool) -> None:
+    def pulled(self, replica_id: int, end_offset: int, now_s: float, *, joined: bool, full: bool) -> None:
         """A follower pulled in this leader's epoch: the heartbeat."""
         if self.state is State.LEADER:
-            self._pullers[replica_id] = _Puller(now_s, end_offset, joined=joined)
+            self._pullers[replica_id] = Puller(now_s, end_offset, joined=joined, full=full)
 
     def transfer(self, target: int, now_s: float) -> str | None:
         """Hand the role to `target` once it is level; why not, or None. Until then, or for a while, no sends are taken."""
@@ -191,6 +193,8 @@ class Quorum:
             return f"replica {target} does not pull"
         if not puller.joined:
             return f"replica {target} is new and has not caught up yet"
+        if puller.full:
+            return f"the disk of replica {target} is full"
         if self._target is not None:
             return f"the role is being handed to replica {self._target}"
         self._target, self._target_until_s = target, now_s + self.times.transfer
@@ -202,7 +206,7 @@ class Quorum:
         self.state = State.LEADER
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s = now_s
-        self._pullers = {key: _Puller(*pull) for key, pull in pulls.items()}
+        self._pullers = {key: Puller(*pull) for key, pull in pulls.items()}
 
     def resign(self, why: str, now_s: float) -> Ready:
         """Stop leading: it is told to stop, or cannot lead any more. Names who should be next."""
@@ -225,6 +229,12 @@ class Quorum:
             self.state = State.UNATTACHED
             self.leader = self.leader_address = None  # ask around who leads
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+            return
+        self._yielded = self._log.full and not self._yielded
+        if self._yielded:  # who has room goes first; where nobody has any, one must lead all the same
+            self.state = State.UNATTACHED
+            self.leader = self.leader_address = None
+            self._deadline_s = now_s + self.times.pull_timeout[1]
             return
         self.state = State.PRE_CANDIDATE
         self._ask(now_s, ready, self.epoch + 1, pre=True)
@@ -337,7 +347,7 @@ class Quorum:
             case EndEpoch():
                 self._leader_ended(message.successors, now_s, ready)
             case Campaign():
-                if self._may_be_named:
+                if self._may_be_named and not self._log.full:
                     self._campaign(now_s, ready)
             case _:
                 assert_never(message)
@@ -347,13 +357,14 @@ class Quorum:
         """A leader names successors by what they held: not one whose disk was lost since, which only a founding needs."""
         return self.is_voter and self._log.joined and self.why_not_electable() is None
 
-    def _leader_ended(self, successors: tuple[int, ...], now_s: float, ready: Ready) -> None:
+    def _leader_ended(self, named: tuple[int, ...], now_s: float, ready: Ready) -> None:
         self.state = State.UNATTACHED
         self.leader = self.leader_address = None
         self._heard_s = NEVER
         if not self._may_be_named:
             return
-        if successors[:1] == (self._id,):
+        full = self._log.full
+        if named[:1] == (self._id,) and not full:
             self._campaign(now_s, ready)
             return
         # The best one tries first; the others in their order, should it fail.
@@ -386,7 +397,7 @@ class Quorum:
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s, self._offered_s = now_s, NEVER
         # Who voted was there a moment ago; what each holds is known with its first pull only.
-        self._pullers = {voter: _Puller(now_s, 0, pulled=False) for voter in self._granted}
+        self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in self._granted}
         self._announced_s = {}
         self._target = None
         ready.lead = True
@@ -403,11 +414,16 @@ class Quorum:
             return
         self._announce({*members.voters, *self._log.known}, now_s, ready, silent_s=self.times.announce)
         self._hand_over(now_s, ready)
+        if self._target is None and now_s >= self._made_room_s + self.times.room_again and self._log.full:
+            self._made_room_s = now_s
+            roomy = best_with_room(self._pullers, members, self._id, now_s, self.times.recent)
+            if roomy is not None:
+                self.transfer(roomy, now_s)
         due = max(self._led_from_s + self.times.preferred_after, self._offered_s + self.times.preferred_again)
         if members.preferred not in (None, self._id) and self._target is None and now_s >= due:
             assert members.preferred is not None, "just checked"
             puller = self._pullers.get(members.preferred)
-            if puller is not None and puller.end_offset >= self._log.end_offset:
+            if puller is not None and puller.end_offset >= self._log.end_offset and not puller.full:
                 self._offered_s = now_s
                 self.transfer(members.preferred, now_s)
 
@@ -419,6 +435,9 @@ class Quorum:
             self._target = None
             return
         puller = self._pullers[target]
+        if puller.full:  # it does not stand then; somebody else may
+            self._target, self._made_room_s = None, NEVER
+            return
         due = now_s - self._announced_s.get(target, NEVER) >= self.times.announce
         if puller.end_offset >= self._log.end_offset and due:
             self._announced_s[target] = now_s
@@ -438,11 +457,9 @@ class Quorum:
 
     def _resign(self, why: str, now_s: float, ready: Ready) -> None:
         voters = self._log.members.voters
-        held = {voter: puller.end_offset for voter, puller in self._pullers.items() if voter in voters}
-        held.pop(self._id, None)
-        successors = tuple(sorted(held, key=lambda voter: (-held[voter], voter)))
+        named = successors(self._pullers, self._log.members, self._id)
         self._stop_leading(why, now_s, ready)
-        end = EndEpoch(group=self._group, leader=self._id, epoch=self.epoch, successors=successors)
+        end = EndEpoch(group=self._group, leader=self._id, epoch=self.epoch, successors=named)
         ready.messages = [(voter, end) for voter in voters if voter != self._id]
 
     def _stop_leading(self, why: str, now_s: float, ready: Ready) -> None:
@@ -455,10 +472,7 @@ class Quorum:
         self._deadline_s = now_s + self.times.pull_timeout[1] + self._draw(self.times.vote_round)
 
     def _in_touch(self, now_s: float, within_s: float) -> int:
-        members = self._log.members
-        others = (self._pullers.get(voter) for voter in members.voters if voter != self._id)
-        pulled = sum(puller is not None and puller.joined and now_s - puller.seen_s <= within_s for puller in others)
-        return pulled + (self._id in members.voters)
+        return in_touch(self._pullers, self._log.members, self._id, now_s, within_s)
 
     def _vote(self) -> Vote:
         return Vote(self.epoch, self.voted_for, self.leader_address)

@@ -35,6 +35,7 @@ class QuorumTimes:
     transfer: float = 1.5  # until a transfer that did not happen is given up
     preferred_after: float = 5.0  # how long another one leads before the preferred leader is offered the role
     preferred_again: float = 30.0
+    room_again: float = 5.0  # between two attempts of a leader with a full disk to hand its role over
 
     @property
     def check_quorum(self) -> float:
@@ -90,3 +91,7 @@ class Log(Protocol):
     @property
     def unfit(self) -> str | None:
         """Why it must neither vote nor lead (a disk error, a damaged log); None when it may."""
+
+    @property
+    def full(self) -> bool:
+        """Whether its disk is full: it votes, follows as far as it can, and leads only where all are."""

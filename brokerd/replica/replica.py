@@ -254,7 +254,10 @@ class Replica:
         claimant that cannot lead for that reason would wait for ever, and the group with it: whose log is longer claims in
         its place, and needs everybody's agreement like it.
         """
-        self._refuse_decrees()
+        if self.elections is not None:
+            self.elections.grant_claim(replica_id, epoch, last_epoch, end_offset)
+            self.add_known_replica(replica_id, address)
+            return
         if self.leads:
             led = self.epoch
             self.saw_epoch(epoch)
@@ -282,7 +285,7 @@ class Replica:
 
     def step_down(self, epoch: int, leader_address: str | None) -> None:
         """Stop leading: somebody leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused."""
-        if self.elections is not None and not self.leads and epoch > self.epoch:
+        if self.elections is not None and not self.leads and (epoch, leader_address is not None) > (self.epoch, False):
             self.elections.saw_epoch(epoch, leader_address)  # of a group that is led by decree again
             return
         self._refuse_decrees()
@@ -360,7 +363,7 @@ class Replica:
             in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
             min_in_sync_replicas=msgspec.UNSET if policy is None else policy.min_in_sync_replicas,
         )
-        (result,) = self._store.append([epoch_message(record, settings.store_host)])
+        result = self._store.append_needed(epoch_message(record, settings.store_host))
         if elected:
             self._members.note(result.physical_offset, members)
         return result.physical_offset + result.size_bytes
@@ -427,6 +430,10 @@ class Replica:
         if self.confirm_offset != self._state.confirm_offset:
             self._save()
 
+    def keep_reserve(self) -> None:
+        """See EpochStorage. At the start, and each few seconds."""
+        self._storage.keep_reserve()
+
     # --- leading
 
     def held_changed(self, now_s: float) -> bool:
@@ -488,6 +495,7 @@ class Replica:
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             joined=self._state.joined,
+            disk_full=self._store.lacks_room(),
             mode=self._settings.mode_name,
         )
 

@@ -206,6 +206,7 @@ class FollowerService:
                     max_wait_millis=pull.max_wait_ms,
                     address=replica.settings.address,
                     joined=pull.joined,
+                    disk_full=pull.disk_full,
                     mode=pull.mode,
                 ),
             )

@@ -71,6 +71,7 @@ class ReplicaServer:
                 max_bytes=header.max_bytes,
                 max_wait_ms=header.max_wait_millis,
                 joined=header.joined,
+                disk_full=header.disk_full,
                 mode=header.mode,
             ),
             header.address,

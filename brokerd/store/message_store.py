@@ -39,13 +39,14 @@ from brokerd.store.results import (
     RetentionReport,
     StoreState,
 )
-from brokerd.store.retention import LogFile, expired_files
+from brokerd.store.retention import expirable_files, expired_files
 from brokerd.store.send_counts import SendCounts
 from brokerd.store.status import StoreStatus
-from brokerd.store.store_checkpoint import NO_RECORD_CRC, StoreCheckpoint
+from brokerd.store.store_checkpoint import INDEX_AHEAD_MS, NO_RECORD_CRC, StoreCheckpoint
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
 
 _SPACE_CHECK_INTERVAL_MS = 1000
+_NO_ROOM_FOR_MS = 60_000
 
 
 class MessageStore:
@@ -215,6 +216,17 @@ class MessageStore:
         """The byte after the last synced record."""
         return self._log.durable_offset
 
+    def lacks_room(self) -> bool:
+        """Whether this disk is full, by a look of at most a second ago, or because something did not fit a moment ago.
+
+        Other than disk_full it is true also while nothing is appended, and does not pass with the next look: whoever is to
+        lead a group should have room for more than one record.
+        """
+        now_ms = self._clock.now_ms()
+        if not 0 < self._next_space_check_ms - now_ms <= _SPACE_CHECK_INTERVAL_MS:
+            self._check_space(now_ms)
+        return self._disk_full or 0 < self._no_room_until_ms - now_ms <= _NO_ROOM_FOR_MS
+
     @property
     def commit_log_file_bytes(self) -> int:
         """mappedFileSizeCommitLog: where a BLANK head stands in read_raw's bytes, the next file follows."""
@@ -248,22 +260,32 @@ class MessageStore:
         if self._disk_full:
             self._status.check()
             raise DiskFullError(self._disk_full_text())
-        try:
-            return self._appender.append(messages, now_ms, counts)
-        except DiskFullError:
-            self._disk_full = True  # until the next look
-            raise
+        return now_ms
 
     def append_raw(self, data: bytes, at_offset: int) -> int:
         """Append whole records as a leader's read_raw() gave them; returns the new end offset.
 
         Raises ValueError unless `at_offset` is the end and every record is whole and says so itself.
         """
-        return self._raw_appender.append(data, at_offset)
+        try:
+            end_offset = self._raw_appender.append(data, at_offset)
+        except DiskFullError:
+            self._no_room_until_ms = self._clock.now_ms() + _NO_ROOM_FOR_MS
+            raise
+        if data:
+            self._no_room_until_ms = 0
+        return end_offset
+
+    def append_needed(self, message: MessageToStore) -> AppendResult:
+        """As append(), but also where diskSpaceWarningLevelRatio is passed: for small records without which nobody leads."""
+        (result,) = self._appender.append([message], self._clock.now_ms(), None)
+        return result
 
     def _check_space(self, now_ms: int) -> None:
         self._next_space_check_ms = now_ms + _SPACE_CHECK_INTERVAL_MS
-        self._disk_full = self.used_ratio() > self._config.disk_space_warning_level_ratio
+        if self._disk_full and not self._share_passed:  # an append did not fit since the last look
+            self._no_room_until_ms = now_ms + _NO_ROOM_FOR_MS
+        self._disk_full = self._share_passed = self.used_ratio() > self._config.disk_space_warning_level_ratio
 
     def used_ratio(self) -> float:
         """The used share of the fuller of the file systems that hold the store."""
@@ -531,7 +553,7 @@ class MessageStore:
         used_ratio = self.used_ratio()
         if self._status.refusal is not None:
             return RetentionReport(min_offset=self._log.min_offset, used_ratio=used_ratio)
-        files = self._expirable_files()
+        files = expirable_files(self._config, self._log, self._reader)
         expired = expired_files(self._config, files, now_ms, used_ratio, keep_from_offset)
         for _ in expired:
             self._log.delete_first_file()
@@ -543,16 +565,3 @@ class MessageStore:
         return RetentionReport(
             tuple(file.base_offset for file in expired), queue_files, self._log.min_offset, used_ratio
         )
-
-    def _expirable_files(self) -> list[LogFile]:
-        log = self._log
-        files = []
-        for base in log.bases[: self._config.delete_file_batch_max]:
-            end = base + log.file_bytes
-            if end >= log.durable_offset:  # also the active file, and one whose end is not synced
-                break
-            newest_ms = self._reader.store_timestamp_at(end)
-            if newest_ms < 0:
-                break
-            files.append(LogFile(base, end, newest_ms))
-        return files

@@ -20,6 +20,7 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
     max_wait_millis: Int32
     address: str  # where this replica serves, for the leader's role map and read redirection
     joined: bool = True  # False: its disk is new or was damaged, and an electing group does not count it yet
+    disk_full: bool = False  # nobody should hand it the leadership
     mode: str = ""  # async, sync or dledger: by which it acts
 
 

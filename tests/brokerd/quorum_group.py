@@ -22,7 +22,7 @@ from brokerd.replica.voters import Members
 from brokerd.store import MessageStore
 from mqwire.message import pack_host
 from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, message, new_store, open_store
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, ManualClock, message, new_store, open_store
 
 FIRST_MS = 1_700_000_000_000
 STORE_HOST = pack_host("192.0.2.1", 10911)
@@ -45,6 +45,7 @@ class Node:
         self.id = replica_id
         self.now_s = 100.0
         self.disk = MemoryDisk()
+        self.clock = ManualClock()
         self.up = True
         self.settings = ReplicaSettings(
             group="group-a",
@@ -61,7 +62,7 @@ class Node:
         self.open()
 
     def open(self, *, damaged: bool = False) -> None:
-        self.store: MessageStore = new_store(self.disk)
+        self.store: MessageStore = new_store(self.disk, self.clock)
         report = self.store.open()
         assert bool(report.damage) is damaged, report
         self.replica = Replica(self.settings, self.store, EpochFile(self.disk, ROOT), Random(self.id))

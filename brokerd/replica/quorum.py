@@ -368,7 +368,7 @@ class Quorum:
             self._campaign(now_s, ready)
             return
         # The best one tries first; the others in their order, should it fail.
-        rank = successors.index(self._id) if self._id in successors else len(successors)
+        rank = named.index(self._id) if self._id in named and not full else len(named)
         self._deadline_s = now_s + rank * self.times.vote_round[1] + self._draw(self.times.vote_round)
 
     def _follow(self, leader: int | None, address: str | None, now_s: float, ready: Ready) -> None:

@@ -33,6 +33,7 @@ class Meter:
     def __init__(self) -> None:
         self.sends: dict[str, SendCounts] = {}  # by credential; add with `sends_of`
         self._pulls: dict[tuple[str, str, str], list[int]] = {}
+        self._told: dict[str, list[OutRow]] = {}  # by origin: never merged, so that each can be recognised
 
     def sends_of(self, credential: str) -> SendCounts:
         """Where the sends of an access key are counted; good for one append, not to be kept."""
@@ -51,21 +52,30 @@ class Meter:
         count[2] += result.units
 
     def add_out(self, rows: Iterable[OutRow]) -> None:
-        """Pulls that were counted elsewhere."""
+        """Pulls that were counted elsewhere. An origin's rows come together, once."""
         for row in rows:
+            if row.origin:
+                self._told.setdefault(row.origin, []).append(row)
+                continue
             count = self._pulls.setdefault((row.topic, row.group, row.credential), [0, 0, 0])
             count[0] += row.messages
             count[1] += row.bytes
             count[2] += row.units
 
-    def take_out(self) -> tuple[OutRow, ...]:
-        """The rows of what was pulled, which leave the meter."""
-        rows = tuple(
-            OutRow(topic=topic, group=group, credential=credential, messages=count[0], bytes=count[1], units=count[2])
-            for (topic, group, credential), count in sorted(self._pulls.items())
-        )
-        self._pulls.clear()
-        return rows
+    def take_out(self, rows_max: int | None = None) -> tuple[OutRow, ...]:
+        """The rows of what was pulled, which leave the meter; about so many, for those of an origin stay together."""
+        keys = sorted(self._pulls)[:rows_max]
+        rows: list[OutRow] = []
+        for topic, group, credential in keys:
+            messages, size, units = self._pulls.pop((topic, group, credential))
+            rows.append(
+                OutRow(topic=topic, group=group, credential=credential, messages=messages, bytes=size, units=units)
+            )
+        for origin in list(self._told):
+            if rows_max is not None and len(rows) >= rows_max:
+                break
+            rows += self._told.pop(origin)
+        return tuple(rows)
 
     def take(self, *, start_ms: int, end_ms: int, start_offset: int, end_offset: int) -> Interval:
         """Close the interval: its counts leave the meter."""
@@ -84,6 +94,7 @@ class Meter:
         """Forget the counts: they will be made again from the log."""
         self.sends.clear()
         self._pulls.clear()
+        self._told.clear()
 
 
 def in_rows(counts: Iterable[tuple[str, SendCounts]]) -> tuple[InRow, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -9,8 +11,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from brokerd.metering import Interval
-from brokerd.store import GetMessageStatus, MessageStore, MessageToStore
-from mqwire.message import StoredMessage, decode_records
+from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, StoreError
+from mqwire.errors import RemoteProtocolError
+from mqwire.message import StoredMessage, decode_record, decode_records
 from mqwire.metering import (
     METERING_VERSION,
     ConnectionCounts,
@@ -22,10 +25,15 @@ from mqwire.metering import (
     StorageRow,
     decode_metering_record,
     encode_metering_record,
+    record_origin,
 )
 from mqwire.names import RMQ_SYS_METERING
 
+logger = logging.getLogger(__name__)
+
 _QUEUE_ID: Final = 0
+_ENTRY: Final = struct.Struct(">qi8x")  # of a ConsumeQueue: physical offset, size, tags code
+_NO_RECORD: Final = 2**31 - 1  # the size of an entry that stands for none
 _NO_ROWS_BYTES: Final = 2048  # a record without rows; names have at most 255 bytes
 _ROWS_BYTES_MIN: Final = 1024  # the longest row alone
 _Row: TypeAlias = InRow | OutRow | LagRow | StorageRow
@@ -154,3 +162,41 @@ def _record_at(store: MessageStore, offset: int) -> tuple[StoredMessage, Meterin
         return message, decode_metering_record(message.body)
     except MeteringRecordError as error:
         raise MeteringRecordError(f"{RMQ_SYS_METERING}, offset {offset}: {error}") from error
+
+
+def origins_recorded(store: MessageStore, to_offset: int, count: int) -> set[str]:
+    """Whose pulls the last `count` records in front of queue offset `to_offset` tell, confirmed or not."""
+    records = _records_backwards(store, to_offset, count)
+    return {row.origin for _, record in records for row in record.messages_out if row.origin}
+
+
+def pulls_behind(store: MessageStore, physical_offset: int, written_by: tuple[str, int], count: int) -> list[OutRow]:
+    """What the records from `physical_offset` on say was pulled, each row with its origin; of at most `count` records.
+
+    Only of those that the broker at `written_by`, (ip, port), wrote: each leader tells its own again.
+    """
+    found: list[OutRow] = []
+    end = store.queue_end_offset(RMQ_SYS_METERING, _QUEUE_ID) or 0
+    for message, record in _records_backwards(store, end, count):
+        if message.physical_offset < physical_offset:
+            break
+        if message.born_host == written_by:
+            origin = record_origin(record.epoch, record.sequence)
+            found += (msgspec.structs.replace(row, origin=row.origin or origin) for row in record.messages_out)
+    return found
+
+
+def _records_backwards(
+    store: MessageStore, to_offset: int, count: int
+) -> Iterator[tuple[StoredMessage, MeteringRecord]]:
+    """The last records in front of a queue offset, newest first, beyond confirmOffset too; what cannot be read is left out."""
+    first = max(to_offset - count, store.min_offset(RMQ_SYS_METERING, _QUEUE_ID), 0)
+    entries = store.index_entries(RMQ_SYS_METERING, _QUEUE_ID, first, max(to_offset - first, 0))
+    for position, size in reversed(list(_ENTRY.iter_unpack(entries))):
+        if size == _NO_RECORD:
+            break
+        try:
+            message = decode_record(memoryview(store.read_raw(position, size)))
+            yield message, decode_metering_record(message.body)
+        except (StoreError, RemoteProtocolError) as error:
+            logger.error("a metering record, at %d, cannot be looked through: %s", position, error)

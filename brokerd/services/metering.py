@@ -24,7 +24,7 @@ from brokerd.metering_storage import StoredBytes
 from brokerd.services.metering_report import PullReporter
 from brokerd.services.metering_samples import connections, take_samples
 from brokerd.store import GetResult, StoreError
-from mqwire.metering import MeteringRecordError, PullReport
+from mqwire.metering import MeteringRecordError, OutRow, PullReport
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -71,10 +71,16 @@ class MeteringService:
         """A follower tells what it handed out; False while this replica does not lead."""
         if self.meter is None:
             return not self._interval_ms  # switched off here: nobody shall keep it
-        if self._reporter.is_new(report):
-            self.meter.add_out(report.messages_out)
-            self._reporter.took(report)
+        self._reporter.take(report, self.meter)
         return True
+
+    def pulls_behind(self, offset: int) -> list[OutRow]:
+        """What only this replica can tell of the records from this offset of the log on, in front of which it is to be cut."""
+        return self._reporter.pulls_behind(offset) if self._interval_ms else []
+
+    def log_was_cut(self, pulls: list[OutRow]) -> None:
+        """What `pulls_behind` gave is in the log no more: tell it to the leader."""
+        self._reporter.meter.add_out(pulls)
 
     # --- roles
 

@@ -1,7 +1,8 @@
 """What a replica hands to consumers while it follows is recorded by its leader: told each meteringIntervalMs (METERING_REPORT).
 
-A report that was not answered is sent again with its number, and taken once by one leader. One that an old leader has
-recorded and a new one gets again counts twice; a crash of this replica loses what it has not told.
+A report that was not answered is sent again with its number. A former leader also tells what it recorded at the end of its log
+and the new leader does not have, and what others had told it. Everything told has an origin, which is in the record as well:
+so it is taken once, whoever tells it again and whoever leads by then. A crash of this replica loses what it has not told.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from brokerd.metering import Meter
+from brokerd.metering_records import origins_recorded, pulls_behind
 from brokerd.services.remoting_client import RemotingClient, RequestFailed
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.metering import PullReport, encode_pull_report
+from mqwire.message import unpack_host
+from mqwire.metering import OutRow, PullReport, encode_pull_report, report_origin
+from mqwire.names import RMQ_SYS_METERING
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -21,6 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 3.0
+_ROWS_MAX: Final = 5000  # of a report; what is more waits for the next one
+_RECORDS_BACK: Final = 120  # of former leaders, that are looked through for origins: two hours of them
+_ORIGINS_MAX: Final = 10_000
+_CUT_RECORDS_MAX: Final = 1440  # that are told again: a day of a leader who did not know that it was none any more
 
 
 class PullReporter:
@@ -31,28 +41,53 @@ class PullReporter:
         self.meter = Meter()
         self._pending: PullReport | None = None
         self._number = broker.clock.time_ms()  # no number of an earlier run
-        self._taken: dict[int, int] = {}  # replica id -> the last report's number, while this replica leads
+        # Origins, oldest first, of what is recorded or will be; None: not looked up since this replica leads.
+        self._taken: dict[str, None] | None = None
+        self._leads_from = 0  # the queue offset of this leadership's first record
+
+    # --- leading
 
     def move_to(self, meter: Meter) -> None:
-        """This replica leads now: what it has not told it records itself."""
-        if self._pending is not None:
-            meter.add_out(self._pending.messages_out)
-            self._pending = None
-        meter.add_out(self.meter.take_out())
+        """This replica leads now: what it has not told it records itself, but for what a former leader has recorded."""
+        self._taken = None
+        self._leads_from = self._broker.store.queue_end_offset(RMQ_SYS_METERING, 0) or 0
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self.take(pending, meter)
+        rows = self.meter.take_out()
+        meter.add_out(row for row in rows if not row.origin)
+        self._take_new([row for row in rows if row.origin], meter)
 
-    def is_new(self, report: PullReport) -> bool:
-        """Whether a follower's report is not one that was taken before."""
-        return self._taken.get(report.replica_id) != report.number
+    def take(self, report: PullReport, meter: Meter) -> None:
+        """Count what a replica tells, once."""
+        own = report_origin(report.replica_id, report.number)
+        self._take_new(
+            [row if row.origin else msgspec.structs.replace(row, origin=own) for row in report.messages_out], meter
+        )
 
-    def took(self, report: PullReport) -> None:
-        """It is in the leader's meter."""
-        self._taken[report.replica_id] = report.number
+    def _take_new(self, rows: list[OutRow], meter: Meter) -> None:
+        if not rows:
+            return
+        if self._taken is None:
+            self._taken = dict.fromkeys(origins_recorded(self._broker.store, self._leads_from, _RECORDS_BACK))
+        new = [row for row in rows if row.origin not in self._taken]
+        meter.add_out(new)
+        self._taken.update(dict.fromkeys(row.origin for row in new))
+        while len(self._taken) > _ORIGINS_MAX:
+            del self._taken[next(iter(self._taken))]
+
+    # --- following
+
+    def pulls_behind(self, offset: int) -> list[OutRow]:
+        """What this replica recorded as the leader from this offset of its log on, which is about to be cut there."""
+        broker = self._broker
+        return pulls_behind(broker.store, offset, unpack_host(broker.store_host), _CUT_RECORDS_MAX)
 
     async def send(self) -> None:
         """Tell the leader what is new; what it does not take waits for the next time."""
         broker = self._broker
         if self._pending is None:
-            rows = self.meter.take_out()
+            rows = self.meter.take_out(_ROWS_MAX)
             if not rows:
                 return
             self._number += 1

@@ -35,6 +35,7 @@ from mqwire.names import MASTER_ID
 if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.store import MessageStore
+    from mqwire.metering import OutRow
 
 logger = logging.getLogger(__name__)
 
@@ -284,7 +285,7 @@ class FollowerService:
         end_offset = broker.store.end_offset
         async with broker.store_gate.alone():
             self._check_epoch(header)
-            name = await trio.to_thread.run_sync(self._save_and_cut, decision.to_offset)
+            name, pulls = await trio.to_thread.run_sync(self._save_and_cut, decision.to_offset)
         logger.warning(
             "the leader never had %d bytes from %d on: cut, and kept in diverged/%s",
             end_offset - decision.to_offset,
@@ -292,13 +293,15 @@ class FollowerService:
             name,
         )
         broker.log_was_cut()
+        broker.metering.log_was_cut(pulls)
 
-    def _save_and_cut(self, to_offset: int) -> str:
+    def _save_and_cut(self, to_offset: int) -> tuple[str, list[OutRow]]:
         broker = self._broker
         replica = broker.replica
         name = broker.diverged.save(broker.store, to_offset, replica.epochs.epoch_at(to_offset), broker.clock.time_ms())
+        pulls = broker.metering.pulls_behind(to_offset)
         replica.cut(to_offset, lambda offset: _truncate(broker.store, offset))
-        return name
+        return name, pulls
 
     async def _repair(self, header: ReplicaPullResponseHeader, damaged_from: int) -> None:
         """Drop the damaged end of the log, now that a leader is there who has it, and fetch it again."""

@@ -58,8 +58,8 @@ class InRow(msgspec.Struct, frozen=True, kw_only=True):
     """The sum of units_of() over the messages."""
 
 
-class OutRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages handed to consumers of a group, each time that they were."""
+class OutRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Messages handed to consumers of a group, each time that they were. Several rows may have the same topic, group and key."""
 
     topic: _Name
     group: _Name
@@ -67,6 +67,8 @@ class OutRow(msgspec.Struct, frozen=True, kw_only=True):
     messages: _Count
     bytes: _Count
     units: _Count
+    origin: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Who told the leader: report_origin() or record_origin(). Leaders take each origin once. "" is the leader itself."""
 
 
 class LagRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,10 @@ class MeteringRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class PullReport(msgspec.Struct, frozen=True, kw_only=True):
-    """METERING_REPORT's body: what a follower handed to consumers, for its leader to record. Sent again with the same number."""
+    """METERING_REPORT's body: what a follower tells its leader to record. Sent again with the same number.
+
+    Rows without an origin were handed out by the follower itself.
+    """
 
     replica_id: _Count
     number: _Count
@@ -145,6 +150,16 @@ _encoder = msgspec.json.Encoder()
 _version_decoder = msgspec.json.Decoder(_Version)
 _decoder = msgspec.json.Decoder(MeteringRecord)
 _report_decoder = msgspec.json.Decoder(PullReport)
+
+
+def report_origin(replica_id: int, number: int) -> str:
+    """The origin of what a replica handed out itself and told by this report."""
+    return f"report-{replica_id}-{number}"
+
+
+def record_origin(epoch: int, sequence: int) -> str:
+    """The origin of what this record said, which was lost from the log when its leader was replaced, and is told again."""
+    return f"record-{epoch}-{sequence}"
 
 
 def units_of(body_bytes: int) -> int:

@@ -30,11 +30,11 @@ def epoch_starts(records: DataFrame) -> DataFrame:
 
 
 def without_lost_tails(records: DataFrame, starts: DataFrame) -> DataFrame:
-    """Empties `messages_in` of records whose stretch of the log was lost by an unclean promotion.
+    """Empties `messages_in` and `messages_out` of records whose stretch of the log was lost by an unclean promotion.
 
     The new leader counts from where the records in its own log end. An earlier epoch's record that reaches beyond that
-    counted messages which either are gone or are counted again. What was delivered (`messages_out`) was delivered.
-    `starts` is epoch_starts() of these records and of all later ones.
+    counted messages which either are gone or are counted again; what it delivered the former leader tells again, for a
+    record of the new one. `starts` is epoch_starts() of these records and of all later ones.
     """
     key = ["cluster", "broker", "epoch"]
     # Few rows: one for each leadership.
@@ -54,9 +54,7 @@ def without_lost_tails(records: DataFrame, starts: DataFrame) -> DataFrame:
     # A part of a split record has an empty stretch, at the stretch's begin.
     is_part = F.col("end_offset") == F.col("start_offset")
     lost = (F.col("end_offset") > F.col("_limit")) | (is_part & (F.col("start_offset") >= F.col("_limit")))
-    nothing = F.filter("messages_in", lambda _: F.lit(False))
-    return (
-        records.join(F.broadcast(limits), on=key, how="left")
-        .withColumn("messages_in", F.when(F.coalesce(lost, F.lit(False)), nothing).otherwise(F.col("messages_in")))
-        .select(*records.columns)
-    )
+    marked = records.join(F.broadcast(limits), on=key, how="left").withColumn("_lost", F.coalesce(lost, F.lit(False)))
+    for rows in ("messages_in", "messages_out"):
+        marked = marked.withColumn(rows, F.filter(rows, lambda _: ~F.col("_lost")))
+    return marked.select(*records.columns)

@@ -199,9 +199,9 @@ def lag_of(records: list[MeteringRecord]) -> set[int]:
 
 def sums(rows: Iterator[tuple[str, str, str, int, int, int]]) -> dict[tuple[str, str, str], tuple[int, ...]]:
     total: dict[tuple[str, str, str], tuple[int, ...]] = {}
-    for *key, messages, size, units in rows:
-        known = total.get(tuple(key), (0, 0, 0))
-        total[tuple(key)] = (known[0] + messages, known[1] + size, known[2] + units)
+    for topic, credential, kind, *counts in rows:
+        known = total.get((topic, credential, kind), (0, 0, 0))
+        total[topic, credential, kind] = tuple(map(sum, zip(known, counts, strict=True)))
     return total
 
 
@@ -292,6 +292,31 @@ def test_what_slaves_and_a_former_master_hand_out_is_recorded_by_the_master(tmp_
             what="the new master records what the old one handed out",
         )
         assert handed_out(read_records(group[1])) == 10
+
+
+def test_pulls_that_a_killed_master_recorded_in_what_its_slave_never_got_are_recorded_by_the_new_one(
+    tmp_path: Path,
+) -> None:
+    with ReplicaGroup.start(tmp_path, INTERVAL) as group:
+        create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+        with Producer(group.namesrv, "p") as sender:
+            for number in range(5):
+                sender.send(Message(TOPIC, b"%d" % number))
+        wait_level(group)
+        group[1].kill()
+        assert len(read_queue(group[0], TOPIC)) == 5
+        wait_until(lambda: handed_out(read_records(group[0])) == 5, timeout_s=WAIT_S, what="the five are recorded")
+        group[0].kill()
+        group[1].start()
+        promote(group, 1)
+        assert handed_out(read_records(group[1])) == 0
+        group[0].start()
+        wait_until(
+            lambda: handed_out(read_records(group[1])) >= 5,
+            timeout_s=WAIT_S,
+            what="the new master records what the old one had recorded",
+        )
+        assert handed_out(read_records(group[1])) == 5
 
 
 def max_offset(broker: BrokerDaemon) -> int:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerd.metering import Interval, Meter
-from brokerd.metering_records import Recorded, Samples, last_recorded, message_of, records_of
+from brokerd.metering_records import (
+    Recorded,
+    Samples,
+    last_recorded,
+    message_of,
+    origins_recorded,
+    pulls_behind,
+    records_of,
+)
 from brokerd.metering_recount import Recount
 from brokerd.metering_storage import StoredBytes
 from brokerd.store import GetMessageStatus, GetResult, MessageStore, SendCounts
+from mqwire.message import unpack_host
 from mqwire.metering import (
     ConnectionCounts,
     InRow,
@@ -41,7 +52,9 @@ def interval(*rows: InRow, start: int = 0, end: int = 100) -> Interval:
     return Interval(start_ms=1000, end_ms=2000, start_offset=start, end_offset=end, messages_in=rows)
 
 
-def records(counted: Interval, samples: Samples = SAMPLES, *, epoch=1, first=1, max_bytes=1024 * 1024):
+def records(
+    counted: Interval, samples: Samples = SAMPLES, *, epoch: int = 1, first: int = 1, max_bytes: int = 1024 * 1024
+) -> list[MeteringRecord]:
     return records_of(counted, samples, cluster="c", broker="b", epoch=epoch, first_sequence=first, max_bytes=max_bytes)
 
 
@@ -67,6 +80,28 @@ def test_an_interval_holds_what_was_counted_by_credential_and_leaves_nothing_beh
     assert meter.take(start_ms=0, end_ms=0, start_offset=0, end_offset=0).messages_in == ()
 
 
+def out_row(group: str, origin: str = "") -> OutRow:
+    return OutRow(topic="orders", group=group, credential="", messages=1, bytes=4, units=1, origin=origin)
+
+
+def test_what_others_told_is_never_merged_with_what_is_counted() -> None:
+    meter = Meter()
+    meter.add_out([out_row("g"), out_row("g", "report-1-7"), out_row("g")])
+    own, told = meter.take_out()
+    assert (own.messages, own.origin, told.messages, told.origin) == (2, "", 1, "report-1-7")
+
+
+def test_pulls_can_be_taken_a_part_at_a_time_and_an_origins_rows_stay_together() -> None:
+    meter = Meter()
+    meter.add_out([out_row(f"g{number}") for number in range(3)])
+    meter.add_out([out_row(f"g{number}", origin) for origin in ("a", "b") for number in range(3)])
+    taken = []
+    while rows := meter.take_out(2):
+        taken.append([(row.group, row.origin) for row in rows])
+    of_origin = [[(f"g{number}", origin) for number in range(3)] for origin in ("a", "b")]
+    assert taken == [[("g0", ""), ("g1", "")], [("g2", ""), *of_origin[0]], of_origin[1]]
+
+
 # --- splitting
 
 
@@ -76,7 +111,9 @@ def test_an_interval_holds_what_was_counted_by_credential_and_leaves_nothing_beh
     max_bytes=st.integers(3100, 9000),
     first=st.integers(1, 100),
 )
-def test_a_split_interval_keeps_every_row_once_and_every_record_within_the_limit(lengths, max_bytes, first) -> None:
+def test_a_split_interval_keeps_every_row_once_and_every_record_within_the_limit(
+    lengths: list[int], max_bytes: int, first: int
+) -> None:
     names = [f"{number}".ljust(length, "t")[:255] for number, length in enumerate(lengths)]
     samples = Samples(
         connections=CONNECTIONS,
@@ -130,6 +167,55 @@ def test_records_of_an_interval_that_were_torn_apart_are_told() -> None:
     assert told is not None
     assert (told.end_offset, told.sequence) == (50, len(split) - 1)
     assert set(told.rows) == {row for part in split[:-1] for row in part.messages_in}
+
+
+# --- what is recorded of pulls
+
+
+def pulls(*groups: str, start: int = 0) -> Interval:
+    return replace(interval(start=start, end=start + 100), messages_out=tuple(out_row(group) for group in groups))
+
+
+def test_the_pulls_of_records_behind_an_offset_are_found_confirmed_or_not() -> None:
+    store = store_with(*records(pulls("g1")))
+    offset = store.end_offset
+    store.confirm_offset = offset
+    store.append([message_of(record, HOST) for record in records(pulls("g2", "g3", start=100), first=2)])
+    assert pulls_behind(store, offset, unpack_host(HOST), 10) == [
+        out_row("g2", "record-1-2"),
+        out_row("g3", "record-1-2"),
+    ]
+
+
+def test_only_the_pulls_that_this_broker_recorded_are_found() -> None:
+    store = store_with(*records(pulls("g1")))
+    assert pulls_behind(store, 0, ("192.0.2.9", 1), 10) == []
+
+
+def test_an_origin_is_kept_however_often_it_is_told() -> None:
+    told = replace(interval(), messages_out=(out_row("g", "report-1-7"),))
+    assert pulls_behind(store_with(*records(told)), 0, unpack_host(HOST), 10) == [out_row("g", "report-1-7")]
+
+
+def test_of_many_records_the_last_are_looked_through() -> None:
+    store = store_with(*(one for number in range(5) for one in records(pulls(f"g{number}"), first=number + 1)))
+    assert [row.group for row in pulls_behind(store, 0, unpack_host(HOST), 2)] == ["g4", "g3"]
+
+
+def test_a_record_that_cannot_be_read_does_not_hide_the_others() -> None:
+    store = store_with(*records(pulls("g1")))
+    (unknown,) = records(pulls("g2"), first=2)
+    store.append([message_of(msgspec.structs.replace(unknown, version=9), HOST)])
+    assert [row.group for row in pulls_behind(store, 0, unpack_host(HOST), 10)] == ["g1"]
+
+
+def test_origins_are_looked_up_in_front_of_an_offset() -> None:
+    told = [replace(interval(), messages_out=(out_row("g", f"report-1-{number}"),)) for number in range(4)]
+    store = store_with(*(one for number, of in enumerate(told, 1) for one in records(of, first=number)))
+    assert origins_recorded(store, 3, 2) == {"report-1-1", "report-1-2"}
+
+
+# --- what readers do not see
 
 
 def test_a_record_behind_the_confirmed_end_is_not_seen() -> None:

@@ -1,132 +1,45 @@
 """Metering in a whole broker: who is counted for what, when it is recorded, and where a restart goes on."""
 
-import itertools
+from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import trio
 
-from mqwire.acl import SessionCredentials, sign_request
+from mqwire.acl import SessionCredentials
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
-from mqwire.command import RemotingCommand
-from mqwire.connection import Connection
-from mqwire.headers_offset import UpdateConsumerOffsetRequestHeader
-from mqwire.headers_pull import PullMessageRequestHeader
-from mqwire.headers_send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from mqwire.headers_topic import DeleteTopicRequestHeader
 from mqwire.message import BatchItem, encode_batch_body
-from mqwire.metering import OutRow, PullReport, decode_metering_record, encode_pull_report
 from mqwire.names import RMQ_SYS_METERING
-
-MINUTE_S = 60
-ALICE = SessionCredentials("alice-app", "alice-secret")
-BILLER = SessionCredentials("biller-app", "biller-secret")
-OPERATOR = SessionCredentials("operator", "operator-secret")
-ACCOUNTS = """
-accounts:
-  - {accessKey: operator, secretKey: operator-secret, admin: true}
-  - {accessKey: biller-app, secretKey: biller-secret, topicPerms: [RMQ_SYS_METERING=SUB], defaultGroupPerm: SUB}
-  - {accessKey: alice-app, secretKey: alice-secret, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
-"""
-
-
-def send_request(topic="orders", body=b"body", *, properties="", queue_id=0, batch=False, signed_as=None):
-    header = SendMessageRequestHeader(
-        producer_group="p",
-        topic=topic,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=queue_id,
-        sys_flag=0,
-        born_timestamp=1,
-        flag=0,
-        properties=properties,
-        batch=batch,
-    )
-    code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-    request = RemotingCommand.request(code, header.to_v2(), body=body)
-    if signed_as is not None:
-        sign_request(request, signed_as)
-    return request
-
-
-def dispatch(broker, peer, *requests):
-    """All in one wake-up, as a connection delivers them."""
-    connection = Connection()
-    connection.receive_data(b"".join(request.encode() for request in requests))
-    broker.broker.dispatcher.dispatch(peer, connection.commands())
-    return peer.take()
-
-
-@pytest.fixture
-def send(broker, new_peer):
-    def send(*arguments, to=None, peer=None, **keywords):
-        (answer,) = dispatch(to or broker, peer or new_peer(), send_request(*arguments, **keywords))
-        assert answer.code == ResponseCode.SUCCESS, answer.remark
-        return answer
-
-    return send
-
-
-def pull(broker, topic="orders", *, offset=0, group="g", count=32, queue_id=0, **keywords):
-    header = PullMessageRequestHeader(
-        consumer_group=group,
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=offset,
-        max_msg_nums=count,
-        sys_flag=PullSysFlag.SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        sub_version=0,
-    )
-    return broker.ask(RequestCode.PULL_MESSAGE, header, **keywords)
-
-
-def commit(broker, offset):
-    broker.create_group("g")
-    header = UpdateConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0, commit_offset=offset)
-    answer = broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
-
-
-def look(broker):
-    broker.broker.held_changed()
-    trio.run(broker.broker.metering.look)
-
-
-def next_interval(broker):
-    broker.clock.advance(MINUTE_S)
-    look(broker)
-
-
-def records(broker):
-    return [decode_metering_record(message.body) for message in broker.messages(RMQ_SYS_METERING)]
-
-
-def sums(found):
-    """What all records together say: (topic, kind) -> (messages, bytes, units)."""
-    total = {}
-    for row in (row for record in found for row in record.messages_in):
-        known = total.get((row.topic, row.kind), (0, 0, 0))
-        total[row.topic, row.kind] = (known[0] + row.messages, known[1] + row.bytes, known[2] + row.units)
-    return total
-
-
-def assert_tiled(found):
-    assert all(before.end_offset == after.start_offset for before, after in itertools.pairwise(found))
-    assert len({record.key for record in found}) == len(found)
-
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock, RecordingPeer
+from tests.brokerd.metered_broker import (
+    ALICE,
+    BILLER,
+    OPERATOR,
+    assert_tiled,
+    commit,
+    dispatch,
+    look,
+    next_interval,
+    pull,
+    records,
+    send,
+    send_request,
+    sums,
+    with_accounts,
+)
 
 # --- what is recorded
 
 
-def test_each_interval_tells_what_was_sent_in_it(broker, send):
-    send(body=b"x" * 5000)
-    send("payments")
+def test_each_interval_tells_what_was_sent_in_it(broker: BrokerUnderTest) -> None:
+    send(broker, body=b"x" * 5000)
+    send(broker, "payments")
     next_interval(broker)
-    send()
+    send(broker)
     next_interval(broker)
     first, second = records(broker)
     assert sums([first]) == {("orders", "normal"): (1, 5000, 2), ("payments", "normal"): (1, 4, 1)}
@@ -142,7 +55,7 @@ def test_each_interval_tells_what_was_sent_in_it(broker, send):
     assert_tiled([first, second])
 
 
-def test_intervals_end_at_full_minutes(broker, clock, send):
+def test_intervals_end_at_full_minutes(broker: BrokerUnderTest, clock: ManualClock) -> None:
     into_the_minute = clock.wall_ms % 60_000
     assert into_the_minute
     clock.advance((60_000 - into_the_minute) / 1000 - 0.001)
@@ -154,26 +67,28 @@ def test_intervals_end_at_full_minutes(broker, clock, send):
     assert record.end_ms % 60_000 == 0
 
 
-def test_the_ranges_begin_at_the_logs_first_byte(broker, send):
+def test_the_ranges_begin_at_the_logs_first_byte(broker: BrokerUnderTest) -> None:
     next_interval(broker)
     assert records(broker)[0].start_offset == 0
 
 
-def test_the_record_does_not_count_itself(broker, send):
+def test_the_record_does_not_count_itself(broker: BrokerUnderTest) -> None:
     for _ in range(3):
         next_interval(broker)
     assert sums(records(broker)) == {}
     assert_tiled(records(broker))
 
 
-def test_each_message_of_a_batch_counts(broker, send):
-    send(body=encode_batch_body([BatchItem(0, b"a" * size, b"KEYS\x01k\x02") for size in (1, 2, 3)]), batch=True)
+def test_each_message_of_a_batch_counts(broker: BrokerUnderTest) -> None:
+    send(
+        broker, body=encode_batch_body([BatchItem(0, b"a" * size, b"KEYS\x01k\x02") for size in (1, 2, 3)]), batch=True
+    )
     next_interval(broker)
     assert sums(records(broker)) == {("orders", "normal"): (3, 6, 3)}
 
 
-def test_a_delayed_message_counts_once_when_it_is_sent(broker, clock, send):
-    send(properties="DELAY\x012\x02")
+def test_a_delayed_message_counts_once_when_it_is_sent(broker: BrokerUnderTest, clock: ManualClock) -> None:
+    send(broker, properties="DELAY\x012\x02")
     next_interval(broker)
     assert broker.broker.schedule.deliver_due()
     next_interval(broker)
@@ -181,15 +96,15 @@ def test_a_delayed_message_counts_once_when_it_is_sent(broker, clock, send):
     assert sums(records(broker)) == {("orders", "delayed"): (1, 4, 1)}
 
 
-def test_a_sharding_key_counts_as_ordered(broker, send):
-    send(properties="__SHARDINGKEY\x01customer-7\x02")
+def test_a_sharding_key_counts_as_ordered(broker: BrokerUnderTest) -> None:
+    send(broker, properties="__SHARDINGKEY\x01customer-7\x02")
     next_interval(broker)
     assert sums(records(broker)) == {("orders", "ordered"): (1, 4, 1)}
 
 
-def test_retries_and_dead_letters_count_under_their_own_names(broker, send):
+def test_retries_and_dead_letters_count_under_their_own_names(broker: BrokerUnderTest) -> None:
     broker.create_group("g")
-    send()
+    send(broker)
     offset = broker.messages("orders")[0].physical_offset
     for delay_level in (0, -1):
         header = ConsumerSendMsgBackRequestHeader(offset=offset, group="g", delay_level=delay_level)
@@ -202,16 +117,16 @@ def test_retries_and_dead_letters_count_under_their_own_names(broker, send):
     }
 
 
-def test_a_refused_send_does_not_count(broker, new_peer):
+def test_a_refused_send_does_not_count(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     (answer,) = dispatch(broker, new_peer(), send_request(RMQ_SYS_METERING))
     assert answer.code == ResponseCode.NO_PERMISSION
     next_interval(broker)
     assert sums(records(broker)) == {}
 
 
-def test_pulls_count_each_time_that_messages_are_handed_out(broker, send):
+def test_pulls_count_each_time_that_messages_are_handed_out(broker: BrokerUnderTest) -> None:
     for size in (10, 5000, 0):
-        send(body=b"x" * size)
+        send(broker, body=b"x" * size)
     assert pull(broker).code == pull(broker, offset=1, group="h").code == pull(broker).code == ResponseCode.SUCCESS
     assert pull(broker, offset=3).code != ResponseCode.SUCCESS
     next_interval(broker)
@@ -224,9 +139,9 @@ def test_pulls_count_each_time_that_messages_are_handed_out(broker, send):
     assert second.messages_out == ()
 
 
-def test_lag_is_told_with_the_age_of_the_oldest_message_that_waits(broker, clock, send):
+def test_lag_is_told_with_the_age_of_the_oldest_message_that_waits(broker: BrokerUnderTest, clock: ManualClock) -> None:
     for _ in range(3):
-        send()
+        send(broker)
         clock.advance(1)
     commit(broker, 1)
     next_interval(broker)
@@ -235,16 +150,18 @@ def test_lag_is_told_with_the_age_of_the_oldest_message_that_waits(broker, clock
     assert (row.consumer_offset, row.max_offset, row.lag_messages, row.lag_ms) == (1, 3, 2, 62_000)
 
 
-def test_a_group_that_has_caught_up_has_no_lag(broker, send):
-    send()
+def test_a_group_that_has_caught_up_has_no_lag(broker: BrokerUnderTest) -> None:
+    send(broker)
     commit(broker, 1)
     next_interval(broker)
     ((row,),) = (record.lag for record in records(broker))
     assert (row.lag_messages, row.lag_ms) == (0, 0)
 
 
-def test_who_is_connected_is_told_and_a_group_online_has_a_lag_before_its_first_commit(broker, new_peer, send):
-    send()
+def test_who_is_connected_is_told_and_a_group_online_has_a_lag_before_its_first_commit(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
+    send(broker)
     heartbeat = HeartbeatData(
         client_id="c1",
         producer_data_set=[ProducerData(group_name="p")],
@@ -269,8 +186,8 @@ def test_who_is_connected_is_told_and_a_group_online_has_a_lag_before_its_first_
     ]
 
 
-def test_stored_bytes_are_those_of_the_topics_records(broker, send):
-    send(body=b"x" * 1000)
+def test_stored_bytes_are_those_of_the_topics_records(broker: BrokerUnderTest) -> None:
+    send(broker, body=b"x" * 1000)
     for _ in broker.broker.metering.stored_bytes.update():
         pass
     next_interval(broker)
@@ -279,10 +196,10 @@ def test_stored_bytes_are_those_of_the_topics_records(broker, send):
     assert stored["orders"] == broker.messages("orders")[0].size_bytes
 
 
-def test_what_does_not_fit_one_message_is_told_in_several(make_broker, send):
+def test_what_does_not_fit_one_message_is_told_in_several(make_broker: MakeBroker) -> None:
     broker = make_broker(maxMessageSize="4096")
     for number in range(60):
-        send(f"topic-{number}", to=broker)
+        send(broker, f"topic-{number}")
     next_interval(broker)
     found = records(broker)
     assert len(found) > 1
@@ -294,14 +211,13 @@ def test_what_does_not_fit_one_message_is_told_in_several(make_broker, send):
 
 
 @pytest.fixture
-def secured(make_broker, tmp_path):
-    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
-    return make_broker(aclEnable="true", aclConfigFile=str(tmp_path / "plain_acl.yml"))
+def secured(make_broker: MakeBroker, tmp_path: Path) -> BrokerUnderTest:
+    return with_accounts(make_broker, tmp_path)
 
 
-def test_each_row_names_the_access_key_that_sent_or_pulled(secured, send):
-    send(to=secured, signed_as=ALICE)
-    send(to=secured, signed_as=OPERATOR)
+def test_each_row_names_the_access_key_that_sent_or_pulled(secured: BrokerUnderTest) -> None:
+    send(secured, signed_as=ALICE)
+    send(secured, signed_as=OPERATOR)
     pull(secured, signed_as=ALICE)
     next_interval(secured)
     (record,) = records(secured)
@@ -309,7 +225,9 @@ def test_each_row_names_the_access_key_that_sent_or_pulled(secured, send):
     assert [(row.credential, row.messages) for row in record.messages_out] == [("alice-app", 2)]
 
 
-def test_accounts_that_share_a_connection_are_told_apart(secured, new_peer):
+def test_accounts_that_share_a_connection_are_told_apart(
+    secured: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     signers = [ALICE, ALICE, OPERATOR, ALICE, OPERATOR]
     requests = [send_request(body=b"%d" % number, signed_as=signer) for number, signer in enumerate(signers)]
     wrong = send_request(signed_as=SessionCredentials("operator", "a guess"))
@@ -324,13 +242,15 @@ def test_accounts_that_share_a_connection_are_told_apart(secured, new_peer):
     assert [(row.credential, row.messages) for row in record.messages_in] == [("alice-app", 3), ("operator", 2)]
 
 
-def test_without_access_control_nobody_can_write_on_anothers_bill(broker, send):
-    send(signed_as=ALICE)
+def test_without_access_control_nobody_can_write_on_anothers_bill(broker: BrokerUnderTest) -> None:
+    send(broker, signed_as=ALICE)
     next_interval(broker)
     assert [row.credential for row in records(broker)[0].messages_in] == [""]
 
 
-def test_the_topic_is_read_by_admins_and_whom_they_name_and_written_and_deleted_by_nobody(secured, new_peer):
+def test_the_topic_is_read_by_admins_and_whom_they_name_and_written_and_deleted_by_nobody(
+    secured: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     next_interval(secured)
     assert pull(secured, RMQ_SYS_METERING, signed_as=OPERATOR).code == ResponseCode.SUCCESS
     assert pull(secured, RMQ_SYS_METERING, signed_as=BILLER).code == ResponseCode.SUCCESS
@@ -346,7 +266,7 @@ def test_the_topic_is_read_by_admins_and_whom_they_name_and_written_and_deleted_
 # --- when
 
 
-def test_only_what_is_confirmed_is_recorded(make_broker, new_peer):
+def test_only_what_is_confirmed_is_recorded(make_broker: MakeBroker, new_peer: type[RecordingPeer]) -> None:
     broker = make_broker(flushDiskType="SYNC_FLUSH")
     broker.store.flush()
     look(broker)
@@ -362,8 +282,10 @@ def test_only_what_is_confirmed_is_recorded(make_broker, new_peer):
     assert [answer.code for answer in peer.take()] == [ResponseCode.SUCCESS]
 
 
-def test_while_sends_are_refused_nothing_is_recorded_and_nothing_is_lost(broker, clock, send):
-    send()
+def test_while_sends_are_refused_nothing_is_recorded_and_nothing_is_lost(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    send(broker)
     look(broker)
     broker.broker.replica.freeze_sends(1, clock.monotonic() + 150)
     next_interval(broker)
@@ -375,8 +297,8 @@ def test_while_sends_are_refused_nothing_is_recorded_and_nothing_is_lost(broker,
     assert len(records(broker)) == 3
 
 
-def test_a_clean_stop_records_the_open_interval(broker, send):
-    send()
+def test_a_clean_stop_records_the_open_interval(broker: BrokerUnderTest) -> None:
+    send(broker)
     pull(broker)
     look(broker)
     trio.run(broker.broker.metering.finish)
@@ -385,76 +307,26 @@ def test_a_clean_stop_records_the_open_interval(broker, send):
     assert [row.messages for row in record.messages_out] == [1]
 
 
-def test_an_interval_of_0_switches_metering_off(make_broker, send):
+def test_an_interval_of_0_switches_metering_off(make_broker: MakeBroker) -> None:
     broker = make_broker(meteringIntervalMs="0")
-    send(to=broker)
+    send(broker)
     pull(broker)
     trio.run(broker.broker.metering.run)
     trio.run(broker.broker.metering.finish)
     assert records(broker) == []
 
 
-# --- what others handed out
-
-
-def report(broker, number=1, messages=3, **keywords):
-    row = OutRow(topic="orders", group="g", credential="AK", messages=messages, bytes=messages * 4, units=messages)
-    body = encode_pull_report(PullReport(replica_id=1, number=number, messages_out=(row,)))
-    return broker.ask(HighwaterRequestCode.METERING_REPORT, body=body, **keywords)
-
-
-def pulled(broker):
-    return sum(row.messages for record in records(broker) for row in record.messages_out)
-
-
-def test_what_a_slave_handed_out_is_recorded_once_however_often_it_says_so(broker):
-    for number in (7, 7, 8, 8):
-        assert report(broker, number).code == ResponseCode.SUCCESS
-    next_interval(broker)
-    assert pulled(broker) == 6
-
-
-def test_a_slave_takes_no_report(make_broker):
-    broker = make_broker(brokerRole="SLAVE", brokerId="1")
-    assert report(broker).code == ResponseCode.ILLEGAL_OPERATION
-
-
-def test_a_report_that_is_none_is_refused_with_its_cause(broker):
-    answer = broker.ask(HighwaterRequestCode.METERING_REPORT, body=b'{"replica_id": 1}')
-    assert (answer.code, "number" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
-
-
-def test_only_replicas_and_operators_may_report(secured):
-    assert report(secured, signed_as=ALICE).code == ResponseCode.NO_PERMISSION
-    assert report(secured, signed_as=OPERATOR).code == ResponseCode.SUCCESS
-
-
-def test_what_a_master_handed_out_and_did_not_record_it_records_when_it_leads_again(broker, send):
-    send()
-    look(broker)
-    pull(broker)
-    broker.broker.replica.step_down(2, "192.0.2.1:1")
-    broker.broker.metering.role_changed()
-    broker.clock.advance(MINUTE_S)
-    broker.broker.replica.promote(2, 3, broker.clock.monotonic(), broker.clock.time_ms())
-    broker.broker.metering.role_changed()
-    next_interval(broker)
-    assert pulled(broker) == 1
-    assert sums(records(broker)) == {("orders", "normal"): (1, 4, 1)}
-    assert_tiled(records(broker))
-
-
 # --- restarts
 
 
-def test_a_crash_loses_and_doubles_nothing(broker, send):
-    send()
+def test_a_crash_loses_and_doubles_nothing(broker: BrokerUnderTest) -> None:
+    send(broker)
     next_interval(broker)
-    send(body=b"x" * 5000)
-    send(properties="DELAY\x011\x02")
+    send(broker, body=b"x" * 5000)
+    send(broker, properties="DELAY\x011\x02")
     broker.crash()
     look(broker)
-    send("payments")
+    send(broker, "payments")
     next_interval(broker)
     found = records(broker)
     assert [(record.epoch, record.sequence, record.recounted) for record in found] == [
@@ -470,12 +342,12 @@ def test_a_crash_loses_and_doubles_nothing(broker, send):
     assert_tiled(found)
 
 
-def test_a_recounted_record_lies_at_its_messages_times(broker, clock, send):
+def test_a_recounted_record_lies_at_its_messages_times(broker: BrokerUnderTest, clock: ManualClock) -> None:
     clock.advance(10)
-    send()
+    send(broker)
     first_ms = clock.time_ms()
     clock.advance(5)
-    send()
+    send(broker)
     last_ms = clock.time_ms()
     clock.advance(7200)
     broker.crash()
@@ -485,7 +357,7 @@ def test_a_recounted_record_lies_at_its_messages_times(broker, clock, send):
     assert [row.credential for row in record.messages_in] == [""]
 
 
-def test_an_idle_restart_adds_no_record_of_its_own(broker, send):
+def test_an_idle_restart_adds_no_record_of_its_own(broker: BrokerUnderTest) -> None:
     next_interval(broker)
     broker.restart()
     look(broker)
@@ -495,9 +367,9 @@ def test_an_idle_restart_adds_no_record_of_its_own(broker, send):
     assert not records(broker)[-1].recounted
 
 
-def test_many_crashes_at_any_moment_lose_and_double_nothing(broker, clock, send):
+def test_many_crashes_at_any_moment_lose_and_double_nothing(broker: BrokerUnderTest, clock: ManualClock) -> None:
     for number in range(30):
-        send(body=b"x" * (number * 400), properties="__SHARDINGKEY\x01k\x02" if number % 5 == 0 else "")
+        send(broker, body=b"x" * (number * 400), properties="__SHARDINGKEY\x01k\x02" if number % 5 == 0 else "")
         clock.advance(7)
         if number % 3 == 0:
             look(broker)
@@ -513,9 +385,11 @@ def test_many_crashes_at_any_moment_lose_and_double_nothing(broker, clock, send)
     assert_tiled(found)
 
 
-def test_what_was_sent_while_metering_was_off_is_counted_when_it_is_on_again(make_broker, send, tmp_path):
+def test_what_was_sent_while_metering_was_off_is_counted_when_it_is_on_again(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
     broker = make_broker(meteringIntervalMs="0")
-    send(to=broker)
+    send(broker)
     conf = broker.folder / "broker.conf"
     conf.write_text(conf.read_text().replace("meteringIntervalMs=0", "meteringIntervalMs=60000"))
     broker.restart()
@@ -523,9 +397,9 @@ def test_what_was_sent_while_metering_was_off_is_counted_when_it_is_on_again(mak
     assert sums(records(broker)) == {("orders", "normal"): (1, 4, 1)}
 
 
-def test_a_leadership_that_nobody_told_of_is_counted_from_the_log(broker, send):
+def test_a_leadership_that_nobody_told_of_is_counted_from_the_log(broker: BrokerUnderTest) -> None:
     broker.broker.replica.promote(1, 5, broker.clock.monotonic(), broker.clock.time_ms())
-    send()
+    send(broker)
     next_interval(broker)
     next_interval(broker)
     found = records(broker)
@@ -534,7 +408,7 @@ def test_a_leadership_that_nobody_told_of_is_counted_from_the_log(broker, send):
     assert_tiled(found)
 
 
-def test_a_replica_that_follows_counts_and_records_nothing(make_broker):
+def test_a_replica_that_follows_counts_and_records_nothing(make_broker: MakeBroker) -> None:
     broker = make_broker(brokerRole="SLAVE", brokerId="1")
     assert broker.broker.metering.meter is None
     next_interval(broker)

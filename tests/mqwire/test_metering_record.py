@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from mqwire.metering import (
     UnknownMeteringVersionError,
     decode_metering_record,
     encode_metering_record,
+    report_origin,
     units_of,
 )
 
@@ -85,6 +87,15 @@ def test_a_record_is_written_with_exactly_these_members() -> None:
 
 def test_a_record_is_read_back() -> None:
     assert decode_metering_record(encode_metering_record(RECORD)) == RECORD
+
+
+def test_who_told_of_pulls_is_written_only_where_somebody_did() -> None:
+    (row,) = RECORD.messages_out
+    told = msgspec.structs.replace(row, origin=report_origin(1, 77))
+    record = msgspec.structs.replace(RECORD, messages_out=(row, told))
+    first, second = json.loads(encode_metering_record(record))["out"]
+    assert ("origin" in first, second["origin"]) == (False, "report-1-77")
+    assert decode_metering_record(encode_metering_record(record)) == record
 
 
 def test_what_retention_took_is_written_only_where_it_took_something() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from mqwire.metering import MeteringRecord
+from mqwire.metering import MeteringRecord, record_origin
 from spark_etl.transforms.deduplicate import deduplicate, epoch_starts, without_lost_tails
 from tests.spark_etl.metering import delivered, lake_frame, record, sent
 
@@ -49,9 +49,15 @@ def test_what_an_unclean_promotion_counts_again_is_not_counted_twice(spark: Spar
     assert surviving(spark, kept, lost, split, recounted) == {(1, 1): 2, (1, 2): 0, (1, 3): 0, (2, 1): 7}
 
 
-def test_what_the_lost_leader_delivered_stays_delivered(spark: SparkSession) -> None:
-    lost = record(HOUR, 1, messages_out=[delivered(messages=6)], start_offset=100, end_offset=200)
-    recounted = record(HOUR, 1, epoch=2, start_offset=100, end_offset=150)
-    frame = lake_frame(spark, [lost, recounted])
+def test_what_the_lost_leader_delivered_counts_once_for_it_tells_that_again(spark: SparkSession) -> None:
+    kept = record(HOUR, 1, messages_out=[delivered(messages=2)], start_offset=0, end_offset=100)
+    lost = record(HOUR, 2, messages_out=[delivered(messages=6)], start_offset=100, end_offset=200)
+    again = delivered(messages=6, origin=record_origin(1, 2))
+    recounted = record(HOUR, 1, epoch=2, messages_out=[again], start_offset=100, end_offset=150)
+    frame = lake_frame(spark, [kept, lost, recounted])
     counted = without_lost_tails(deduplicate(frame), epoch_starts(frame))
-    assert sum(one.messages for row in counted.collect() for one in row.messages_out) == 6
+    assert {(row.epoch, row.sequence): sum(one.messages for one in row.messages_out) for row in counted.collect()} == {
+        (1, 1): 2,
+        (1, 2): 0,
+        (2, 1): 6,
+    }

@@ -45,7 +45,17 @@ from brokerd.services.replica_follower import FollowerService
 from brokerd.services.replica_server import ReplicaServer
 from brokerd.services.store_gate import StoreGate
 from brokerd.stats import BrokerStats
-from brokerd.store import AppendResult, MessageStore, MessageToStore, OsDisk, RecoveryReport, StoreConfig, StoreError
+from brokerd.store import (
+    AppendResult,
+    BatchResult,
+    BatchToStore,
+    MessageStore,
+    MessageToStore,
+    OsDisk,
+    RecoveryReport,
+    StoreConfig,
+    StoreError,
+)
 from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.topic_config import TopicConfigManager
 from mqwire.acl import SessionCredentials, sign_request
@@ -148,6 +158,21 @@ class Broker:
         )
         self.log_grew()
         return results
+
+    def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult:
+        """As `append`, for the messages of a client's batch."""
+        if not self.replica.leads:
+            raise self._not_leading()
+        meter = self.metering.meter
+        result = self.store.append_batch(batch, None if meter is None else meter.sends_of(counted_for))
+        self._arrived.add((batch.topic, batch.queue_id))
+        positions = result.physical_offsets
+        self.stats.put_batch(batch.topic, len(positions), result.end_offset - positions[0])
+        self.log_grew()
+        return result
+
+    def _not_leading(self) -> NotLeadingError:
+        return NotLeadingError(self.replica.refuses_sends(self.clock.monotonic()) or _STEPPED_DOWN)
 
     def log_grew(self) -> None:
         """Records were appended: flush them, hand them out, and answer what is held by that."""

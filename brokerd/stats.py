@@ -51,6 +51,12 @@ class BrokerStats:
         for topic in topics:  # Counter.update costs as much as sixty of these
             by_topic[topic] += 1
 
+    def put_batch(self, topic: str, messages: int, size_bytes: int) -> None:
+        """`messages` records of one topic were appended: `size_bytes` of the log."""
+        self.messages_put += messages
+        self.bytes_put += size_bytes
+        self.put_by_topic[topic] += messages
+
     def got(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
         """A pull was answered with `messages` records, or with none."""
         if messages:

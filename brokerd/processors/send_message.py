@@ -1,7 +1,7 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: all sends of one wake-up become one append.
 
 Each request is checked and turned into records first; the records of all are appended with one gathered write; then
-each request gets its answer. A request that is refused costs the others nothing.
+each request gets its answer. A request that is refused costs the others nothing. A batch is enough for a write of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOri
 from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
 from brokerd.processors.send_reply import SendReplyEncoder
 from brokerd.processors.special_sends import SpecialSends, has_special_properties
-from brokerd.store import AppendResult, DiskFullError, MessageIllegalError, MessageToStore, StoreError
+from brokerd.store import (
+    AppendResult,
+    BatchToStore,
+    DiskFullError,
+    MessageIllegalError,
+    MessageToStore,
+    StoreError,
+)
 from brokerd.topic_validator import invalid_topic, is_closed_to_clients
 from mqwire.codes import PermName, RequestCode, ResponseCode
+from mqwire.command import FLAG_ONEWAY
 from mqwire.errors import RemoteProtocolError
-from mqwire.message import CRC32_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, BatchItem, decode_batch_body
+from mqwire.message import CRC32_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, decode_batch_columns
 from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
@@ -31,8 +39,9 @@ if TYPE_CHECKING:
 
 SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 
-# A request whose messages are to be stored: its queue, the place behind its last message, the UNIQ_KEY of its answer.
-_Taken: TypeAlias = "tuple[RemotingCommand, int, int, bytes]"
+# A request whose message is to be stored: its queue, the UNIQ_KEY of its answer.
+_Taken: TypeAlias = "tuple[RemotingCommand, int, bytes]"
+Body: TypeAlias = "bytes | bytearray | memoryview"
 
 # Beside them the record's own CRC property needs its room.
 _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES
@@ -59,65 +68,68 @@ class SendMessageProcessor:
         taken: list[_Taken] = []
         credential = ""
         for request in requests:
-            first = len(messages)
             try:
                 if refusal is not None:
                     raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
-                queue_id, unique_key = self._prepare(peer, request, messages)
+                header, queue_id = self._check(peer, request)
+                if header[0].batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+                    batch = self._batch(peer, header, queue_id, request.body)
+                    self._append(peer, taken, messages, credential)  # first what was sent first
+                    messages, taken = [], []
+                    self._append_batch(peer, request, batch)
+                    continue
+                message, unique_key = self._message(peer, header, queue_id, request.body)
             except Refusal as refused:
-                del messages[first:]
                 self._refuse(peer, request, refused.code, refused.remark)
             except RemoteProtocolError as error:
-                del messages[first:]
                 self._refuse(peer, request, ResponseCode.MESSAGE_ILLEGAL, str(error))
             else:
                 if broker.acl is not None and (access_key := credential_of(broker.acl, request)) != credential:
-                    if first:  # rare: clients of several accounts over one connection, in one wake-up
-                        others, messages = messages[:first], messages[first:]
-                        self._append(peer, taken, others, credential)
-                        taken = []
+                    # Rare: clients of several accounts over one connection, in one wake-up.
+                    self._append(peer, taken, messages, credential)
+                    messages, taken = [], []
                     credential = access_key
-                taken.append((request, queue_id, len(messages), unique_key))
-        if messages:
-            self._append(peer, taken, messages, credential)
+                messages.append(message)
+                taken.append((request, queue_id, unique_key))
+        self._append(peer, taken, messages, credential)
 
     def _append(self, peer: Peer, taken: list[_Taken], messages: list[MessageToStore], credential: str) -> None:
+        """Store and answer; `taken` are the requests of `messages`, one for each."""
         while messages:
             try:
                 results = self._broker.append(messages, counted_for=credential)
             except MessageIllegalError as error:
-                # One message breaks a limit that only the store knows: refuse its request, store the others.
-                self._leave_out(peer, taken, messages, error)
+                # One message breaks a limit that only the store knows: refuse it, store the others.
+                self._refuse(peer, taken[error.index][0], ResponseCode.MESSAGE_ILLEGAL, error.reason)
+                del messages[error.index], taken[error.index]
             except StoreError as error:
-                remark = str(error) if isinstance(error, DiskFullError) else f"the store takes no messages: {error}"
-                for request, _queue_id, _after_last, _unique_key in taken:
-                    self._refuse(peer, request, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+                for request, _queue_id, _unique_key in taken:
+                    self._refuse(peer, request, ResponseCode.SERVICE_NOT_AVAILABLE, _remark_of(error))
                 return
             else:
                 self._answer(peer, taken, results)
                 return
 
-    def _leave_out(
-        self, peer: Peer, taken: list[_Taken], messages: list[MessageToStore], error: MessageIllegalError
-    ) -> None:
-        first = 0
-        for place, (request, _queue_id, after_last, _unique_key) in enumerate(taken):
-            if error.index < after_last:
-                self._refuse(peer, request, ResponseCode.MESSAGE_ILLEGAL, error.reason)
-                del messages[first:after_last]
-                removed = after_last - first
-                taken[place:] = [(r, q, after - removed, key) for r, q, after, key in taken[place + 1 :]]
-                return
-            first = after_last
+    def _append_batch(self, peer: Peer, request: RemotingCommand, batch: BatchToStore) -> None:
+        broker = self._broker
+        try:
+            result = broker.append_batch(batch, counted_for=credential_of(broker.acl, request))
+        except MessageIllegalError as error:
+            self._refuse(peer, request, ResponseCode.MESSAGE_ILLEGAL, error.reason)
+        except StoreError as error:
+            self._refuse(peer, request, ResponseCode.SERVICE_NOT_AVAILABLE, _remark_of(error))
+        else:
+            if not request.is_oneway:
+                frame = self._replies.encode_batch(request, batch.queue_id, result)
+                broker.answer_when_held(peer, result.end_offset, [frame])
 
     def _answer(self, peer: Peer, taken: list[_Taken], results: list[AppendResult]) -> None:
-        frames: list[bytes] = []
         encode = self._replies.encode
-        first = 0
-        for request, queue_id, after_last, unique_key in taken:
-            if not request.is_oneway:
-                frames.append(encode(request, queue_id, results[first:after_last], unique_key))
-            first = after_last
+        frames = [
+            encode(request, queue_id, result, unique_key)
+            for (request, queue_id, unique_key), result in zip(taken, results, strict=True)
+            if not request.flag & FLAG_ONEWAY
+        ]
         if frames:
             last = results[-1]
             self._broker.answer_when_held(peer, last.physical_offset + last.size_bytes, frames)
@@ -127,14 +139,16 @@ class SendMessageProcessor:
         if not request.is_oneway:
             peer.write(request.reply(code, remark).encode())
 
-    def _prepare(self, peer: Peer, request: RemotingCommand, messages: list[MessageToStore]) -> tuple[int, bytes]:
-        """Add the records of one request to `messages`; returns the queue and the UNIQ_KEY of its answer."""
+    def _check(self, peer: Peer, request: RemotingCommand) -> tuple[SendHeader, int]:
+        """The header of a request that may be served, and the queue that it goes to; raises Refusal."""
         broker = self._broker
         if broker.acl is not None:
             remark = broker.acl.check(request, peer.remote_address)
             if remark is not None:
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
-        origin, queue_id, born_timestamp_ms, properties = header = self._headers.read(request)
+        header = self._headers.read(request)
+        origin = header[0]
+        queue_id = header[1]
         topic = origin.topic
         config = broker.topic_configs.select(topic)
         if config is None or not config.perm & PermName.WRITE or is_closed_to_clients(topic):
@@ -148,10 +162,12 @@ class SendMessageProcessor:
                 f"queue {queue_id} of topic {topic} does not exist: it has {write_queues} write queues;"
                 " refresh the route and send again",
             )
-        body = request.body
-        if origin.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            self._prepare_batch(peer, header, queue_id, body, messages)
-            return queue_id, b""
+        return header, queue_id
+
+    def _message(self, peer: Peer, header: SendHeader, queue_id: int, body: Body) -> tuple[MessageToStore, bytes]:
+        """What is to be stored of one request, and the UNIQ_KEY of its answer; raises Refusal or RemoteProtocolError."""
+        origin, _queue_id, born_timestamp_ms, properties = header
+        topic = origin.topic
         if len(body) > self._max_body_bytes:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -182,17 +198,10 @@ class SendMessageProcessor:
         )
         if special or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             message = self._special.prepare(origin, message)
-        messages.append(message)
-        return queue_id, unique_key
+        return message, unique_key
 
-    def _prepare_batch(
-        self,
-        peer: Peer,
-        header: SendHeader,
-        queue_id: int,
-        body: bytes | bytearray | memoryview,
-        messages: list[MessageToStore],
-    ) -> None:
+    def _batch(self, peer: Peer, header: SendHeader, queue_id: int, body: Body) -> BatchToStore:
+        """The messages of a batch; raises Refusal or RemoteProtocolError."""
         if len(body) > self._max_body_bytes:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -203,33 +212,30 @@ class SendMessageProcessor:
         topic = origin.topic
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
-        items = decode_batch_body(body)
-        if not items:
+        flags, bodies, properties = decode_batch_columns(body)
+        if not flags:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        if has_special_properties(header.properties) or has_special_properties(bytes(body)):
-            self._refuse_special_batch(header, items)
+        # What one search over all of them does not find none of them has.
+        joined = b"".join(properties)
+        if has_special_properties(header.properties) or has_special_properties(joined):
+            _refuse_special_batch(header, properties)
+        properties = [each if each[-1:] == b"\x02" or not each else each + b"\x02" for each in properties]
         shared = self._properties.shared_by_batch()
-        sys_flag, reconsume, born_ms, host = (
+        if max(map(len, properties)) + len(shared) > _MAX_STORED_PROPERTIES_BYTES:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the properties of a message in the batch are over 32 KiB")
+        return BatchToStore(
+            topic,
+            queue_id,
             origin.sys_flag,
-            origin.reconsume_times,
             header.born_timestamp_ms,
             peer.remote_host,
+            origin.reconsume_times,
+            shared,
+            flags,
+            bodies,
+            properties,
+            [tags_code_of(each) for each in properties] if TAGS in joined else (0,) * len(flags),
         )
-        append = messages.append
-        for flag, item_body, item_properties in items:
-            code = tags_code_of(item_properties) if TAGS in item_properties else 0
-            if item_properties and item_properties[-1] != 2:
-                item_properties += b"\x02"
-            stored = item_properties + shared
-            if len(stored) > _MAX_STORED_PROPERTIES_BYTES:
-                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the properties of a message in the batch are over 32 KiB")
-            message = (topic, queue_id, flag, sys_flag, born_ms, host, reconsume, 0, item_body, stored, code)
-            append(_new_tuple(MessageToStore, message))
-
-    @staticmethod
-    def _refuse_special_batch(header: SendHeader, items: Sequence[BatchItem]) -> None:
-        if has_special_properties(header.properties) or any(has_special_properties(item.properties) for item in items):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed and transactional messages cannot be sent in a batch")
 
     def _resolve_topic(self, origin: SendOrigin) -> TopicConfig:
         """The topic's configuration, created if that is allowed; raises Refusal."""
@@ -256,3 +262,12 @@ class SendMessageProcessor:
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden: perm {config.perm}"
             )
         return config
+
+
+def _refuse_special_batch(header: SendHeader, properties: Sequence[bytes]) -> None:
+    if has_special_properties(header.properties) or any(map(has_special_properties, properties)):
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed and transactional messages cannot be sent in a batch")
+
+
+def _remark_of(error: StoreError) -> str:
+    return str(error) if isinstance(error, DiskFullError) else f"the store takes no messages: {error}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,7 +12,7 @@ from mqwire.command import BINARY_HEADER_MIN_BYTES, FLAG_RESPONSE, PROTOCOL_VERS
 from mqwire.names import DEFAULT_TRACE_REGION_ID, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 
 if TYPE_CHECKING:
-    from brokerd.store import AppendResult
+    from brokerd.store import AppendResult, BatchResult
     from mqwire.command import RemotingCommand
 
 _HEAD_BEFORE_OPAQUE: Final = struct.Struct(">IIhBh")
@@ -40,7 +39,7 @@ class SendReplyEncoder:
         self._region_id = region_id
         self._tail = _field(PROPERTY_MSG_REGION, region_id.encode()) + _field(PROPERTY_TRACE_SWITCH, b"true")
         self._json = (
-            b'{"code":0,"extFields":{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d","transactionId":"%%b",'
+            b'{"code":0,"extFields":{"msgId":"%%b","queueId":"%%d","queueOffset":"%%d","transactionId":"%%b",'
             b'"%b":"%b","%b":"true"},"flag":%d,"language":"PYTHON","opaque":%%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":%d}'
             % (
@@ -54,12 +53,10 @@ class SendReplyEncoder:
         # By queue id and number of the queue offset's digits: all that is the same in such answers.
         self._templates: dict[tuple[int, int], tuple[bytes, bytes, bytes, bytes]] = {}
 
-    def encode(
-        self, request: RemotingCommand, queue_id: int, results: Sequence[AppendResult], unique_key: bytes
-    ) -> bytes:
-        """The frame that says where `results`, one or a batch of records of one queue, were stored."""
-        physical_offset, _size_bytes, queue_offset, _time_ms = results[0]
-        if len(results) == 1 and request.serialize_type == 1 and len(unique_key) == _UNIQUE_KEY_BYTES:
+    def encode(self, request: RemotingCommand, queue_id: int, result: AppendResult, unique_key: bytes) -> bytes:
+        """The frame that says where a message was stored."""
+        physical_offset, _size_bytes, queue_offset, _time_ms = result
+        if request.serialize_type == 1 and len(unique_key) == _UNIQUE_KEY_BYTES:
             offset = b"%d" % queue_offset
             template = self._templates.get((queue_id, len(offset)))
             if template is None:
@@ -76,16 +73,27 @@ class SendReplyEncoder:
                 unique_key,
                 self._tail,
             )
+        message_id = b"%b%016X" % (self._host_hex, physical_offset)
+        return self._encode(request, message_id, queue_id, queue_offset, unique_key)
+
+    def encode_batch(self, request: RemotingCommand, queue_id: int, result: BatchResult) -> bytes:
+        """The frame that says where the messages of a batch were stored: all their ids in one."""
+        offsets = result.physical_offsets
         host = self._host_hex
-        if len(results) == 1 and request.serialize_type == 0 and unique_key.isalnum():
-            # Nothing in it needs escaping: the offset id is hexadecimal, the UNIQ_KEY letters and digits.
-            header = self._json % (host, physical_offset, queue_id, queue_offset, unique_key, request.opaque)
+        ids = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper().encode()
+        return self._encode(request, host + ids.replace(b",", b"," + host), queue_id, result.queue_offset, b"")
+
+    def _encode(
+        self, request: RemotingCommand, message_id: bytes, queue_id: int, queue_offset: int, unique_key: bytes
+    ) -> bytes:
+        if request.serialize_type == 0 and (not unique_key or unique_key.isalnum()):
+            # Nothing in it needs escaping: message ids are hexadecimal, a UNIQ_KEY is letters and digits.
+            header = self._json % (message_id, queue_id, queue_offset, unique_key, request.opaque)
             length = len(header)
             return _FRAME_PREFIX.pack(4 + length, length) + header
-        message_id = b",".join([b"%b%016X" % (host, result[0]) for result in results]).decode()
         reply = request.reply(
             ext_fields={
-                "msgId": message_id,
+                "msgId": message_id.decode(),
                 "queueId": str(queue_id),
                 "queueOffset": str(queue_offset),
                 "transactionId": unique_key.decode("utf-8", "replace"),

@@ -5,6 +5,7 @@ Read in this order:
     message_store.py        the door: MessageStore, and which method may run in which thread
     config.py results.py errors.py disk.py clock.py    what it is told, what it answers, what it stands on
     append_message.py       sends: encode, number, write once, index        (hot)
+    append_batch.py         the same for a batch, encoded together           (hot)
     get_message.py          pulls, by offset, time and physical offset       (hot)
     commit_log.py           the files of records: creation, writing, syncing, cutting
     block_cache.py file_cache.py status.py    what reads share; open files, bounded; the latch that refuses appends
@@ -14,8 +15,8 @@ Read in this order:
     recovery.py store_checkpoint.py    what happens at open; where it may begin
     retention.py topic_tombstones.py append_raw.py    what is deleted; what stays deleted; bytes between replicas
 
-Not here: the IndexFile (queries by key; an `index/` folder of Apache's is left alone and not extended), ConsumeQueueExt,
-batch and multi-dispatch ConsumeQueues, and config/*.json, which belong to the broker's managers.
+Not here: RocketMQ 5.5's index of tags, ConsumeQueueExt, batch and multi-dispatch ConsumeQueues, and config/*.json, which
+belong to the broker's managers.
 
 Nothing here logs: reports and errors carry what there is to say, never a payload.
 """
@@ -41,6 +42,8 @@ from brokerd.store.message_store import MessageStore
 from brokerd.store.record import DispatchRequest
 from brokerd.store.results import (
     AppendResult,
+    BatchResult,
+    BatchToStore,
     BoundaryType,
     GetMessageStatus,
     GetResult,
@@ -55,6 +58,8 @@ from brokerd.store.send_counts import SendCounts
 __all__ = [
     "AppendFailedError",
     "AppendResult",
+    "BatchResult",
+    "BatchToStore",
     "BoundaryType",
     "Clock",
     "Disk",

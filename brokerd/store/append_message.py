@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from brokerd.store.append_batch import CRC_PROPERTY_REVERSED, encode_batch, is_common
 from brokerd.store.commit_log import CommitLog, Segment
 from brokerd.store.config import END_FILE_MIN_BLANK_BYTES, StoreConfig
 from brokerd.store.consume_queue import ConsumeQueue
@@ -16,7 +17,7 @@ from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.disk import Buffer
 from brokerd.store.errors import MessageIllegalError
 from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, ENTRY, NOT_CONSUMABLE, DispatchTagsCode
-from brokerd.store.results import AppendResult, MessageToStore
+from brokerd.store.results import AppendResult, BatchResult, BatchToStore, MessageToStore
 from brokerd.store.send_counts import SHARDING_KEY_PREFIX, TRANSACTION_BITS, SendCounts, extra_units_of
 from brokerd.store.status import StoreStatus
 from mqwire.checksum import crc32
@@ -34,7 +35,6 @@ from mqwire.metering import UNIT_BYTES
 from mqwire.names import PROPERTY_CRC32
 
 _CRC32_NAME = PROPERTY_CRC32.encode()
-_CRC_PROPERTY_REVERSED = b"\x02%010d" + CRC32_PROPERTY_PREFIX[::-1]
 _CLOCK_STEP_BACK_MAX_MS = 10_000
 """A clock that is set back by no more than this is waited for, so that store timestamps rise along a queue. One that was
 far ahead by mistake is followed back: offsets by time are then vague for that stretch, but no timestamp lies for months."""
@@ -70,12 +70,9 @@ class MessageAppender:
         self, messages: Sequence[MessageToStore], now_ms: int, counts: SendCounts | None = None
     ) -> list[AppendResult]:
         """Store all messages in order, or none; see MessageStore.append."""
-        if self._status.refusal is not None:
-            self._status.check()
+        now_ms = self._begin(now_ms)
         log = self._log
         config = self._config
-        if self._consume_queues.unwritten_entries > config.unwritten_entries_max:
-            self._consume_queues.spill()
         with_crc = config.append_record_crc
         body_bytes_max = config.max_message_size_bytes
         queues = self._consume_queues.queues
@@ -87,9 +84,6 @@ class MessageAppender:
         new_tuple = tuple.__new__  # half the price of AppendResult(...)
         properties_bytes_max = MAX_PROPERTIES_BYTES - crc_bytes
 
-        last_ms = self.last_store_timestamp_ms
-        if last_ms - _CLOCK_STEP_BACK_MAX_MS <= now_ms < last_ms:
-            now_ms = last_ms
         position = start = log.end_offset
         file_bytes = log.file_bytes
         last_end = position - position % file_bytes + file_bytes - END_FILE_MIN_BLANK_BYTES
@@ -194,7 +188,7 @@ class MessageAppender:
                 if with_crc:
                     rest = middle + _PACK_UINT16(properties_bytes + CRC32_PROPERTY_BYTES) + properties
                     crc = crc32(rest, crc32(body, crc32(fixed))) & 0x7FFFFFFF
-                    rest += (_CRC_PROPERTY_REVERSED % crc)[::-1]
+                    rest += (CRC_PROPERTY_REVERSED % crc)[::-1]
                 else:
                     rest = middle + _PACK_UINT16(properties_bytes) + properties
                 buffers += (fixed, body, rest)
@@ -238,6 +232,62 @@ class MessageAppender:
                 for special in specials:
                     counts.add_special(*special)
         return results
+
+    def append_batch(self, batch: BatchToStore, now_ms: int, counts: SendCounts | None = None) -> BatchResult:
+        """Store the messages of a batch in order, or none; see MessageStore.append_batch."""
+        log = self._log
+        config = self._config
+        topic = batch.topic
+        queue = self._consume_queues.queues.get((topic, batch.queue_id))
+        if queue is None or not config.append_record_crc or not is_common(batch, queue):
+            return self._append_one_by_one(batch, now_ms, counts)
+        now_ms = self._begin(now_ms)
+        position = log.end_offset
+        try:
+            encoded = encode_batch(
+                batch,
+                queue,
+                physical_offset=position,
+                store_timestamp_ms=now_ms,
+                store_host=self._store_host,
+                max_body_bytes=config.max_message_size_bytes,
+            )
+        except (ValueError, struct.error):
+            return self._append_one_by_one(batch, now_ms, counts)  # which tells the message that is to blame
+        size = len(encoded.records)
+        if position % log.file_bytes + size > log.file_bytes - END_FILE_MIN_BLANK_BYTES:
+            return self._append_one_by_one(batch, now_ms, counts)  # a BLANK comes in between
+        log.append([(position, [encoded.records], size)])
+        count = len(encoded.physical_offsets)
+        queue_offset = queue.next_offset
+        queue.next_offset += count
+        queue.tail += encoded.entries
+        log.end_offset = position + size
+        log.last_record_offset = encoded.physical_offsets[-1]
+        self.last_store_timestamp_ms = now_ms
+        self._consume_queues.unwritten_entries += count
+        if counts is not None:
+            counts.add(topic, "normal", count, encoded.body_bytes, count + encoded.extra_units)
+        return BatchResult(encoded.physical_offsets, queue_offset, log.end_offset, now_ms)
+
+    def _append_one_by_one(self, batch: BatchToStore, now_ms: int, counts: SendCounts | None) -> BatchResult:
+        results = self.append(batch.messages(), now_ms, counts)
+        first, last = results[0], results[-1]
+        return BatchResult(
+            [result.physical_offset for result in results],
+            first.queue_offset,
+            last.physical_offset + last.size_bytes,
+            first.store_timestamp_ms,
+        )
+
+    def _begin(self, now_ms: int) -> int:
+        """The store timestamp of the records that are about to be made at `now_ms`; raises when none are taken."""
+        if self._status.refusal is not None:
+            self._status.check()
+        if self._consume_queues.unwritten_entries > self._config.unwritten_entries_max:
+            self._consume_queues.spill()
+        last_ms = self.last_store_timestamp_ms
+        return last_ms if last_ms - _CLOCK_STEP_BACK_MAX_MS <= now_ms < last_ms else now_ms
 
     def _create_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         return self._consume_queues.create(topic, queue_id)

@@ -31,6 +31,8 @@ from brokerd.store.log_scanner import LogScanner
 from brokerd.store.recovery import Recovery
 from brokerd.store.results import (
     AppendResult,
+    BatchResult,
+    BatchToStore,
     BoundaryType,
     GetMessageStatus,
     GetResult,
@@ -74,6 +76,9 @@ class MessageStore:
         self._raw_appender = RawAppender(config, self._log, self._queues, self._status)
         self._reader = MessageReader(config, self._log, self._queues)
         self._disk_full = False
+        self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
+        self._no_room_until_ms = 0
+        self._lost_page_cache = False
         self._damaged_from: int | None = None
         self._next_space_check_ms = 0
 
@@ -118,6 +123,8 @@ class MessageStore:
         recovery = Recovery(config, disk, log, self._queues, self._tombstones, self._checkpoint)
         report = recovery.run()
         report.clean_shutdown = clean
+        same_boot = self._checkpoint.own and self._checkpoint.boot_id == disk.boot_id() != ""
+        self._lost_page_cache = not (clean or fresh or same_boot)
         self._appender.last_store_timestamp_ms = max(
             recovery.last_store_timestamp_ms, self._checkpoint.physic_msg_timestamp_ms
         )
@@ -207,14 +214,9 @@ class MessageStore:
         return self._disk_full
 
     @property
-    def end_offset(self) -> int:
-        """The byte after the last appended record."""
-        return self._log.end_offset
-
-    @property
-    def durable_offset(self) -> int:
-        """The byte after the last synced record."""
-        return self._log.durable_offset
+    def lost_page_cache(self) -> bool:
+        """Whether its machine went down under it, so that the log may lack records at its end that were never synced."""
+        return self._lost_page_cache
 
     def lacks_room(self) -> bool:
         """Whether this disk is full, by a look of at most a second ago, or because something did not fit a moment ago.
@@ -226,6 +228,16 @@ class MessageStore:
         if not 0 < self._next_space_check_ms - now_ms <= _SPACE_CHECK_INTERVAL_MS:
             self._check_space(now_ms)
         return self._disk_full or 0 < self._no_room_until_ms - now_ms <= _NO_ROOM_FOR_MS
+
+    @property
+    def end_offset(self) -> int:
+        """The byte after the last appended record."""
+        return self._log.end_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """The byte after the last synced record."""
+        return self._log.durable_offset
 
     @property
     def commit_log_file_bytes(self) -> int:
@@ -254,6 +266,23 @@ class MessageStore:
         They are readable at once (up to confirm_offset) and durable after a flush(). Raises MessageIllegalError (names
         the one message; append the others without it), DiskFullError, StoreReadOnlyError.
         """
+        now_ms = self._ready_to_append()
+        try:
+            return self._appender.append(messages, now_ms, counts)
+        except DiskFullError:
+            self._disk_full = True  # until the next look
+            raise
+
+    def append_batch(self, batch: BatchToStore, counts: SendCounts | None = None) -> BatchResult:
+        """As append(batch.messages(), counts), for less. A batch holds one message at least."""
+        now_ms = self._ready_to_append()
+        try:
+            return self._appender.append_batch(batch, now_ms, counts)
+        except DiskFullError:
+            self._disk_full = True
+            raise
+
+    def _ready_to_append(self) -> int:
         now_ms = self._clock.now_ms()
         if now_ms >= self._next_space_check_ms:
             self._check_space(now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,12 +24,58 @@ class MessageToStore(NamedTuple):
     tags_code: int  # mqwire.message.tags_code of the TAGS property, 0 without one
 
 
+class BatchToStore(NamedTuple):
+    """Messages of one queue that differ in flag, body, properties and tag only: the n-th of each belong together."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: bytes
+    reconsume_times: int
+    shared_properties: bytes  # stored behind the properties of each
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]  # each with its last separator, or empty
+    tags_codes: Sequence[int]
+
+    def messages(self) -> list[MessageToStore]:
+        """The same, one by one."""
+        return [
+            MessageToStore(
+                topic=self.topic,
+                queue_id=self.queue_id,
+                flag=flag,
+                sys_flag=self.sys_flag,
+                born_timestamp_ms=self.born_timestamp_ms,
+                born_host=self.born_host,
+                reconsume_times=self.reconsume_times,
+                prepared_transaction_offset=0,
+                body=body,
+                properties=properties + self.shared_properties,
+                tags_code=tags_code,
+            )
+            for flag, body, properties, tags_code in zip(
+                self.flags, self.bodies, self.properties, self.tags_codes, strict=True
+            )
+        ]
+
+
 class AppendResult(NamedTuple):
     """Where a message went."""
 
     physical_offset: int
     size_bytes: int
     queue_offset: int
+    store_timestamp_ms: int
+
+
+class BatchResult(NamedTuple):
+    """Where the messages of a batch went; their queue offsets follow one another."""
+
+    physical_offsets: Sequence[int]
+    queue_offset: int  # of the first
+    end_offset: int  # behind the last record
     store_timestamp_ms: int
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from brokerd.processors.send_reply import SendReplyEncoder
-from brokerd.store import AppendResult
+from brokerd.store import AppendResult, BatchResult
 from mqwire.codes import SerializeType
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
@@ -31,7 +31,7 @@ def test_an_answer_tells_where_the_message_is(
     encoder = SendReplyEncoder(host, "DefaultRegion")
     request = RemotingCommand(310, opaque=77, serialize_type=serialize_type)
     for _ in range(2):  # the second time from what the first one prepared
-        reply = decoded(encoder.encode(request, 3, [AppendResult(4096, 100, queue_offset, 1)], unique_key))
+        reply = decoded(encoder.encode(request, 3, AppendResult(4096, 100, queue_offset, 1), unique_key))
         assert (reply.code, reply.opaque, reply.is_response, reply.serialize_type) == (0, 77, True, serialize_type)
         assert reply.ext_fields == {
             "msgId": offset_message_id(host, 4096),
@@ -44,15 +44,18 @@ def test_an_answer_tells_where_the_message_is(
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
-def test_a_batch_is_answered_with_the_ids_of_all_its_messages(serialize_type: int) -> None:
-    results = [AppendResult(offset, 100, 5 + place, 1) for place, offset in enumerate((0, 100, 200))]
+@pytest.mark.parametrize("host", [IPV4, IPV6])
+@pytest.mark.parametrize("offsets", [(7,), (0, 100, 2**40)])
+def test_a_batch_is_answered_with_the_ids_of_all_its_messages(
+    serialize_type: int, host: bytes, offsets: tuple[int, ...]
+) -> None:
     request = RemotingCommand(320, opaque=1, serialize_type=serialize_type)
-    fields = decoded(SendReplyEncoder(IPV4).encode(request, 0, results, b"")).ext_fields
-    assert fields["msgId"] == ",".join(offset_message_id(IPV4, offset) for offset in (0, 100, 200))
-    assert fields["queueOffset"] == "5"
+    fields = decoded(SendReplyEncoder(host).encode_batch(request, 3, BatchResult(offsets, 5, 2**41, 1))).ext_fields
+    assert fields["msgId"] == ",".join(offset_message_id(host, offset) for offset in offsets)
+    assert (fields["queueId"], fields["queueOffset"], fields["transactionId"]) == ("3", "5", "")
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 def test_negative_opaques_come_back(serialize_type: int) -> None:
     request = RemotingCommand(310, opaque=-5, serialize_type=serialize_type)
-    assert decoded(SendReplyEncoder(IPV4).encode(request, 0, [AppendResult(0, 1, 0, 1)], UNIQUE_KEY)).opaque == -5
+    assert decoded(SendReplyEncoder(IPV4).encode(request, 0, AppendResult(0, 1, 0, 1), UNIQUE_KEY)).opaque == -5

@@ -292,3 +292,15 @@ def test_a_batch_whose_lengths_lie_is_refused(position: int, number: int) -> Non
     data[position : position + 4] = struct.pack(">i", number)
     with pytest.raises(RemoteProtocolError, match="batch"):
         decode_batch_body(bytes(data))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.parametrize("position", [0, 16, 23])
+@pytest.mark.parametrize("number", [-1, 0, 2**31 - 1, 31, 33])
+def test_one_length_that_lies_among_messages_alike_is_refused(place: int, position: int, number: int) -> None:
+    data = bytearray(encode_batch_body([BatchItem(0, b"abc", b"K\x01v\x02xyz")] * 4))
+    assert len(data) == 4 * 32
+    at = place * 32 + position
+    data[at : at + (2 if position == 23 else 4)] = struct.pack(">I", number & 0xFFFFFFFF)[2 if position == 23 else 0 :]
+    with pytest.raises(RemoteProtocolError, match="batch"):
+        decode_batch_body(bytes(data))

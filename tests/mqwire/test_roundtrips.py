@@ -129,6 +129,14 @@ def test_batches_come_back(items: list[BatchItem]) -> None:
     assert list(decode_batch_body(encode_batch_body(items))) == items
 
 
+@unhurried
+@given(int32, st.binary(max_size=40), st.binary(max_size=40), st.integers(1, 300))
+def test_batches_of_messages_alike_come_back(flag: int, body: bytes, properties: bytes, count: int) -> None:
+    items = [BatchItem(flag, body, properties), BatchItem(0, body[::-1], bytes(len(properties)))] * count
+    assert list(decode_batch_body(encode_batch_body(items))) == items
+    assert list(decode_batch_body(encode_batch_body(items[1:]))) == items[1:]
+
+
 routes = st.builds(
     TopicRouteData,
     order_topic_conf=st.none() | texts,

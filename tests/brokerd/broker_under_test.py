@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from brokerd.acl import AccessControl
 from brokerd.broker import Broker, open_store
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig, load_config
@@ -17,12 +18,14 @@ from mqwire.connection import Connection
 from mqwire.header import CustomHeader
 from mqwire.message import StoredMessage, decode_records, pack_host, properties_to_string, tags_code
 
+FIRST_MS = 1_700_000_000_000  # what a ManualClock shows first
+
 
 class ManualClock(SystemClock):
     """Both of the broker's clocks, moved by the test."""
 
     def __init__(self) -> None:
-        self.wall_ms = 1_700_000_000_000
+        self.wall_ms = FIRST_MS
         self.monotonic_s = 1000.0
 
     def time_ms(self) -> int:
@@ -157,6 +160,17 @@ class BrokerUnderTest:
         peer = peer or RecordingPeer()
         self.dispatch(peer, [received])
         return peer.take_answers(request.opaque)
+
+    @property
+    def access_control(self) -> AccessControl:
+        assert self.broker.acl is not None, "this broker was made without access control"
+        return self.broker.acl
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """A topic's configuration; it must be there."""
+        config = self.broker.topic_configs.select(topic)
+        assert config is not None, f"{topic} is not known"
+        return config
 
     def create_topic(self, topic: str, queues: int = 4, perm: int = 6) -> None:
         self.broker.topic_configs.put(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokerd.acl_accounts import ACCOUNTS, MakeAclBroker
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock, RecordingPeer
 
 
@@ -40,3 +41,20 @@ def broker(make_broker: MakeBroker) -> BrokerUnderTest:
 @pytest.fixture
 def new_peer() -> type[RecordingPeer]:
     return RecordingPeer
+
+
+@pytest.fixture
+def make_acl_broker(make_broker: MakeBroker, tmp_path: Path) -> MakeAclBroker:
+    """A broker with access control, whose file holds the given text."""
+
+    def make(text: str = ACCOUNTS) -> BrokerUnderTest:
+        path = tmp_path / "plain_acl.yml"
+        path.write_text(text)
+        return make_broker(aclEnable="true", aclConfigFile=str(path))
+
+    return make
+
+
+@pytest.fixture
+def acl_broker(make_acl_broker: MakeAclBroker) -> BrokerUnderTest:
+    return make_acl_broker()

@@ -46,6 +46,7 @@ class Node:
         self.now_s = 100.0
         self.disk = MemoryDisk()
         self.clock = ManualClock()
+        self.boots = 0
         self.up = True
         self.settings = ReplicaSettings(
             group="group-a",
@@ -91,7 +92,8 @@ class Node:
 
     def lose_power(self) -> None:
         """What was not synced is gone."""
-        disk = MemoryDisk(1)
+        self.boots += 1
+        disk = MemoryDisk(self.boots)
         disk.directories = set(self.disk.directories)
         for path, inode in self.disk.synced_names.items():
             inode.data = bytearray(inode.synced)

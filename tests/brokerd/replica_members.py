@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.in_sync import AckMode
-from brokerd.replica.pull_protocol import Diverged, PullDecision, SendBytes
+from brokerd.replica.pull_protocol import Diverged, Halt, PullDecision, SendBytes
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.store import AppendFailedError, MessageStore
 from mqwire.message import pack_host
@@ -88,7 +88,11 @@ class Member:
     def cut_for(self, decision: PullDecision) -> None:
         assert isinstance(decision, Diverged)
         cut = self.replica.diverged(decision.divergence)
-        self.replica.cut(cut.to_offset, lambda offset: self.store.truncate(offset) and None)  # type: ignore[union-attr] # the twin is not the real type
+        assert not isinstance(cut, Halt), cut
+        self.replica.cut(cut.to_offset, self._truncate)
+
+    def _truncate(self, offset: int) -> None:
+        self.store.truncate(offset)
 
     def claim_from(self, *others: Member, answers_lost_from: Member | None = None) -> bool:
         """One claim to lead again, as services/replica_claim.py makes it; tells whether this one leads then."""

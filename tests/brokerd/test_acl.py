@@ -1,9 +1,11 @@
-"""Access control: the accounts' file, what each request needs, and changes at run time."""
+"""Access control: who is asking, what each request needs, and the accounts' file."""
+
+from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
-import yaml
 
 from brokerd import acl_file
 from brokerd.acl_file import AclFileError, Permission
@@ -20,80 +22,37 @@ from mqwire.bodies import (
 )
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_broker import CreateAccessConfigRequestHeader, DeleteAccessConfigRequestHeader
 from mqwire.headers_pull import ViewMessageRequestHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
-
-ADMIN = SessionCredentials("operator", "operator-secret")
-ALICE = SessionCredentials("alice-app", "alice-secret")
-
-ACCOUNTS = """
-globalWhiteRemoteAddresses:
-  - 127.0.0.1
-  - 10.*.*.*
-accounts:
-  - accessKey: operator
-    secretKey: operator-secret
-    admin: true
-  - accessKey: alice-app
-    secretKey: alice-secret
-    whiteRemoteAddress: 127.0.0.1
-    admin: false
-    defaultTopicPerm: DENY
-    defaultGroupPerm: DENY
-    topicPerms:
-      - orders=PUB|SUB
-      - audit=PUB
-      - news=SUB
-      - closed=DENY
-    groupPerms:
-      - alice-group=SUB
-      - idle=DENY
-"""
-
-
-@pytest.fixture
-def make_acl_broker(make_broker, tmp_path):
-    """A broker with access control, whose file holds the given text."""
-
-    def make(text=ACCOUNTS):
-        path = tmp_path / "plain_acl.yml"
-        path.write_text(text)
-        broker = make_broker(aclEnable="true", aclConfigFile=str(path))
-        broker.acl_path = path
-        return broker
-
-    return make
-
-
-@pytest.fixture
-def acl_broker(make_acl_broker):
-    return make_acl_broker()
-
-
-def code_of(broker, code, fields=None, *, signed_as=ALICE, **keywords):
-    return broker.ask(code, ext_fields=fields, signed_as=signed_as, **keywords).code
-
-
-def remark_of(broker, code, fields=None, *, signed_as=ALICE, **keywords):
-    return broker.ask(code, ext_fields=fields, signed_as=signed_as, **keywords).remark
-
+from tests.brokerd.acl_accounts import (
+    ACCOUNTS,
+    ADMIN,
+    ALICE,
+    SEND_FIELDS,
+    MakeAclBroker,
+    accounts_file,
+    code_of,
+    remark_of,
+)
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 
 # --- who is it ---
 
 
 @pytest.mark.parametrize("code", sorted({*HANDLERS, *NEEDS, 9999}))
-def test_an_unsigned_request_is_refused_whatever_it_asks(acl_broker, code):
+def test_an_unsigned_request_is_refused_whatever_it_asks(acl_broker: BrokerUnderTest, code: int) -> None:
     reply = acl_broker.ask(code)
     assert reply.code == ResponseCode.NO_PERMISSION
-    assert "signed requests only" in reply.remark
+    assert "signed requests only" in (reply.remark or "")
 
 
 @pytest.mark.parametrize(
     "credentials",
     [SessionCredentials("alice-app", "wrong-secret"), SessionCredentials("nobody-at-all", "alice-secret")],
 )
-def test_a_wrong_secret_and_an_unknown_key_get_the_same_answer(acl_broker, credentials):
+def test_a_wrong_secret_and_an_unknown_key_get_the_same_answer(
+    acl_broker: BrokerUnderTest, credentials: SessionCredentials
+) -> None:
     remark = remark_of(
         acl_broker, RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}, signed_as=credentials
     )
@@ -102,13 +61,15 @@ def test_a_wrong_secret_and_an_unknown_key_get_the_same_answer(acl_broker, crede
     )
 
 
-def test_a_white_list_lets_nobody_in_without_a_signature(acl_broker, new_peer):
+def test_a_white_list_lets_nobody_in_without_a_signature(
+    acl_broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     assert acl_broker.ask(RequestCode.HEART_BEAT, peer=new_peer("127.0.0.1")).code == ResponseCode.NO_PERMISSION
     assert acl_broker.ask(RequestCode.HEART_BEAT, peer=new_peer("10.1.2.3")).code == ResponseCode.NO_PERMISSION
 
 
 @pytest.mark.parametrize("change", ["field", "body", "added field"])
-def test_a_request_that_was_changed_after_signing_is_refused(acl_broker, change):
+def test_a_request_that_was_changed_after_signing_is_refused(acl_broker: BrokerUnderTest, change: str) -> None:
     request = RemotingCommand.request(
         RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "orders", "queueId": "0"}, body=b"body"
     )
@@ -119,10 +80,10 @@ def test_a_request_that_was_changed_after_signing_is_refused(acl_broker, change)
         request.body = b"BODY"
     else:
         request.ext_fields["zusatz"] = "1"
-    assert "Check signature failed" in acl_broker.broker.acl.check(request, ("127.0.0.1", 1))
+    assert "Check signature failed" in (acl_broker.access_control.check(request, ("127.0.0.1", 1)) or "")
 
 
-def test_a_signed_request_in_a_binary_header_is_served(acl_broker):
+def test_a_signed_request_in_a_binary_header_is_served(acl_broker: BrokerUnderTest) -> None:
     acl_broker.create_topic("orders")
     fields = {"topic": "orders", "queueId": "0"}
     assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, fields, serialize_type=1) == ResponseCode.SUCCESS
@@ -131,7 +92,7 @@ def test_a_signed_request_in_a_binary_header_is_served(acl_broker):
 # --- what may it do ---
 
 
-def heartbeat(group, *topics):
+def heartbeat(group: str, *topics: str) -> bytes:
     consumer = ConsumerData(
         group_name=group,
         subscription_data_set=[SubscriptionData(topic=topic, sub_string="*") for topic in topics],
@@ -139,12 +100,11 @@ def heartbeat(group, *topics):
     return HeartbeatData(client_id="c", consumer_data_set=[consumer]).to_json()
 
 
-def locks(group, *topics):
+def locks(group: str, *topics: str) -> bytes:
     queues = [MessageQueue(topic=topic, broker_name="broker-a", queue_id=0) for topic in topics]
     return LockBatchRequestBody(consumer_group=group, client_id="c", mq_set=queues).to_json()
 
 
-SEND_FIELDS = {"a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0"}
 V1_FIELDS = {
     "producerGroup": "p",
     "defaultTopic": "TBW102",
@@ -201,28 +161,32 @@ CASES = [
 
 
 @pytest.mark.parametrize(("code", "fields", "body", "allowed"), CASES)
-def test_each_request_needs_its_permission(acl_broker, code, fields, body, allowed):
+def test_each_request_needs_its_permission(
+    acl_broker: BrokerUnderTest, code: int, fields: dict[str, str], body: bytes, allowed: bool
+) -> None:
     refused = code_of(acl_broker, code, fields, body=body) == ResponseCode.NO_PERMISSION
     assert refused is not allowed
 
 
 @pytest.mark.parametrize(("code", "fields", "body", "allowed"), CASES)
-def test_an_admin_account_needs_no_permission(acl_broker, code, fields, body, allowed):
+def test_an_admin_account_needs_no_permission(
+    acl_broker: BrokerUnderTest, code: int, fields: dict[str, str], body: bytes, allowed: bool
+) -> None:
     remark = remark_of(acl_broker, code, fields, body=body, signed_as=ADMIN) or ""
     assert "permission for" not in remark
 
 
 @pytest.mark.parametrize("code", sorted({*HANDLERS} - {*NEEDS}))
-def test_a_code_that_the_table_does_not_list_needs_an_admin_account(acl_broker, code):
+def test_a_code_that_the_table_does_not_list_needs_an_admin_account(acl_broker: BrokerUnderTest, code: int) -> None:
     assert "needs an admin account" in remark_of(acl_broker, code)
 
 
-def test_reading_someone_elses_statistics_by_a_list_of_topics_is_refused(acl_broker):
+def test_reading_someone_elses_statistics_by_a_list_of_topics_is_refused(acl_broker: BrokerUnderTest) -> None:
     fields = {"consumerGroup": "alice-group", "topicList": "orders;foreign"}
     assert code_of(acl_broker, RequestCode.GET_CONSUME_STATS, fields) == ResponseCode.NO_PERMISSION
 
 
-def test_a_missing_and_a_forbidden_topic_get_the_same_answer(acl_broker):
+def test_a_missing_and_a_forbidden_topic_get_the_same_answer(acl_broker: BrokerUnderTest) -> None:
     acl_broker.create_topic("foreign")
     remarks = {
         remark_of(acl_broker, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}).replace(topic, "X")
@@ -231,24 +195,24 @@ def test_a_missing_and_a_forbidden_topic_get_the_same_answer(acl_broker):
     assert len(remarks) == 1
 
 
-def test_a_foreign_message_looks_as_if_it_were_not_there(acl_broker):
+def test_a_foreign_message_looks_as_if_it_were_not_there(acl_broker: BrokerUnderTest) -> None:
     acl_broker.create_topic("foreign")
     foreign = acl_broker.store_message("foreign").physical_offset
 
-    def view(offset):
+    def view(offset: int) -> tuple[int, str, bytes]:
         reply = acl_broker.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset), signed_as=ALICE)
         return reply.code, (reply.remark or "").replace(str(offset), "N"), bytes(reply.body)
 
     assert view(foreign) == view(10**9)
 
 
-def test_an_own_message_is_viewed(acl_broker):
+def test_an_own_message_is_viewed(acl_broker: BrokerUnderTest) -> None:
     acl_broker.create_topic("orders")
     header = ViewMessageRequestHeader(offset=acl_broker.store_message("orders").physical_offset)
     assert acl_broker.ask(RequestCode.VIEW_MESSAGE_BY_ID, header, signed_as=ALICE).code == ResponseCode.SUCCESS
 
 
-def test_a_foreign_message_cannot_be_fetched_by_sending_it_back(acl_broker):
+def test_a_foreign_message_cannot_be_fetched_by_sending_it_back(acl_broker: BrokerUnderTest) -> None:
     acl_broker.create_topic("foreign")
     offset = acl_broker.store_message("foreign", b"secret").physical_offset
     header = ConsumerSendMsgBackRequestHeader(offset=offset, group="alice-group", delay_level=1)
@@ -257,21 +221,23 @@ def test_a_foreign_message_cannot_be_fetched_by_sending_it_back(acl_broker):
     assert acl_broker.store.end_offset == end
 
 
-def test_an_own_message_is_sent_back(acl_broker):
+def test_an_own_message_is_sent_back(acl_broker: BrokerUnderTest) -> None:
     acl_broker.create_topic("orders")
     offset = acl_broker.store_message("orders").physical_offset
     header = ConsumerSendMsgBackRequestHeader(offset=offset, group="alice-group", delay_level=1)
     assert acl_broker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header, signed_as=ALICE).code == ResponseCode.SUCCESS
 
 
-def test_default_permissions_hold_for_what_is_not_named_but_not_for_the_brokers_own_topics(make_acl_broker):
+def test_default_permissions_hold_for_what_is_not_named_but_not_for_the_brokers_own_topics(
+    make_acl_broker: MakeAclBroker,
+) -> None:
     broker = make_acl_broker(
         ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace(
             "defaultGroupPerm: DENY", "defaultGroupPerm: SUB"
         )
     )
 
-    def may_pull(topic, group="any-group"):
+    def may_pull(topic: str, group: str = "any-group") -> bool:
         fields = {"consumerGroup": group, "topic": topic}
         return code_of(broker, RequestCode.PULL_MESSAGE, fields) != ResponseCode.NO_PERMISSION
 
@@ -285,7 +251,7 @@ def test_default_permissions_hold_for_what_is_not_named_but_not_for_the_brokers_
 # --- the file ---
 
 
-def test_a_missing_file_refuses_to_start(make_broker, tmp_path):
+def test_a_missing_file_refuses_to_start(make_broker: MakeBroker, tmp_path: Path) -> None:
     with pytest.raises(UnreadableConfigFile, match="does not exist"):
         make_broker(aclEnable="true", aclConfigFile=str(tmp_path / "none.yml"))
 
@@ -307,7 +273,7 @@ def test_a_missing_file_refuses_to_start(make_broker, tmp_path):
         ("accounts: [{accessKey: a-a-a-a, secretKey: 12345678}, {accessKey: a-a-a-a, secretKey: 12345678}]", "twice"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_reason(text, reason):
+def test_a_bad_file_is_refused_with_the_reason(text: str, reason: str | None) -> None:
     if reason is None:
         assert acl_file.parse(text.encode()).accounts == {}
         return
@@ -315,7 +281,7 @@ def test_a_bad_file_is_refused_with_the_reason(text, reason):
         acl_file.parse(text.encode())
 
 
-def test_a_secret_is_never_in_an_error_or_a_representation():
+def test_a_secret_is_never_in_an_error_or_a_representation() -> None:
     file = acl_file.parse(ACCOUNTS.encode())
     assert "alice-secret" not in repr(file)
     with pytest.raises(AclFileError) as caught:
@@ -323,176 +289,42 @@ def test_a_secret_is_never_in_an_error_or_a_representation():
     assert "hunter2" not in str(caught.value)
 
 
-def test_numbers_in_the_file_are_texts():
+def test_numbers_in_the_file_are_texts() -> None:
     account = acl_file.parse(b"accounts: [{accessKey: 12345678, secretKey: 87654321}]").accounts["12345678"]
     assert account.secret_key == "87654321"
 
 
-def test_what_is_written_is_read_again():
+def test_what_is_written_is_read_again() -> None:
     file = acl_file.parse(ACCOUNTS.encode())
     again = acl_file.parse(acl_file.dump(file))
     assert again.accounts == file.accounts
     assert again.global_white_remote_addresses == ("127.0.0.1", "10.*.*.*")
 
 
-def test_permissions_are_written_in_rocketmqs_words():
+def test_permissions_are_written_in_rocketmqs_words() -> None:
     assert [str(Permission(number)) for number in range(4)] == ["DENY", "PUB", "SUB", "PUB|SUB"]
 
 
-def test_a_changed_file_is_taken_over_while_the_broker_runs(acl_broker):
-    acl_broker.acl_path.write_text(ACCOUNTS.replace("alice-secret", "alice-new-secret"))
-    assert acl_broker.broker.acl.reload_if_changed()
+def test_a_changed_file_is_taken_over_while_the_broker_runs(acl_broker: BrokerUnderTest) -> None:
+    accounts_file(acl_broker).write_text(ACCOUNTS.replace("alice-secret", "alice-new-secret"))
+    assert acl_broker.access_control.reload_if_changed()
     fields = {"topic": "orders", "queueId": "0"}
     new = SessionCredentials("alice-app", "alice-new-secret")
     assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, fields) == ResponseCode.NO_PERMISSION
     assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, fields, signed_as=new) == ResponseCode.SUCCESS
 
 
-def test_a_changed_file_that_is_bad_leaves_the_accounts_as_they_were(acl_broker):
-    acl_broker.acl_path.write_text("accounts: [")
-    assert not acl_broker.broker.acl.reload_if_changed()
+def test_a_changed_file_that_is_bad_leaves_the_accounts_as_they_were(acl_broker: BrokerUnderTest) -> None:
+    accounts_file(acl_broker).write_text("accounts: [")
+    assert not acl_broker.access_control.reload_if_changed()
     assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}) == ResponseCode.SUCCESS
 
 
-def test_a_removed_file_leaves_the_accounts_as_they_were(acl_broker):
-    os.unlink(acl_broker.acl_path)
-    assert not acl_broker.broker.acl.reload_if_changed()
+def test_a_removed_file_leaves_the_accounts_as_they_were(acl_broker: BrokerUnderTest) -> None:
+    os.unlink(accounts_file(acl_broker))
+    assert not acl_broker.access_control.reload_if_changed()
     assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}) == ResponseCode.SUCCESS
 
 
-def test_an_unchanged_file_is_not_read_again(acl_broker):
-    assert not acl_broker.broker.acl.reload_if_changed()
-
-
-# --- changes at run time ---
-
-
-def put(broker, access_key, *, signed_as=ADMIN, **members):
-    header = CreateAccessConfigRequestHeader(access_key=access_key, **members)
-    fields = header.to_ext_fields()
-    if "admin" not in members:
-        fields.pop("admin", None)
-    return broker.ask(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, ext_fields=fields, signed_as=signed_as)
-
-
-def delete(broker, access_key, *, signed_as=ADMIN):
-    header = DeleteAccessConfigRequestHeader(access_key=access_key)
-    return broker.ask(RequestCode.DELETE_ACL_CONFIG, header, signed_as=signed_as)
-
-
-BOB = SessionCredentials("bob-app", "bob-secret")
-
-
-def test_a_new_account_is_served_at_once_and_after_a_crash(acl_broker):
-    fields = {"topic": "bobs", "queueId": "0"}
-    assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, fields, signed_as=BOB) == ResponseCode.NO_PERMISSION
-    assert put(acl_broker, "bob-app", secret_key="bob-secret", topic_perms="bobs=PUB").code == ResponseCode.SUCCESS
-    assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, fields, signed_as=BOB) == ResponseCode.SUCCESS
-    acl_broker.crash()
-    assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, fields, signed_as=BOB) == ResponseCode.SUCCESS
-
-
-def test_a_change_leaves_what_it_does_not_name(acl_broker):
-    put(acl_broker, "alice-app", topic_perms="orders=SUB,other=PUB")
-    account = acl_broker.broker.acl.accounts["alice-app"]
-    assert account.secret_key == "alice-secret"
-    assert dict(account.topic_perms) == {"orders": Permission.SUB, "other": Permission.PUB}
-    assert dict(account.group_perms) == {"alice-group": Permission.SUB, "idle": Permission.DENY}
-
-
-def test_a_changed_admin_flag_counts_only_when_it_is_sent(acl_broker):
-    put(acl_broker, "alice-app", admin=True)
-    put(acl_broker, "alice-app", default_topic_perm="PUB")
-    assert acl_broker.broker.acl.accounts["alice-app"].admin
-
-
-def test_a_deleted_account_is_refused_at_once(acl_broker):
-    assert delete(acl_broker, "alice-app").code == ResponseCode.SUCCESS
-    assert code_of(acl_broker, RequestCode.GET_MAX_OFFSET, {"topic": "orders"}) == ResponseCode.NO_PERMISSION
-
-
-def test_a_permission_that_was_used_and_is_taken_away_is_refused_at_once(acl_broker):
-    fields = {**SEND_FIELDS, "b": "orders"}
-    assert code_of(acl_broker, RequestCode.SEND_MESSAGE_V2, fields, body=b"x") == ResponseCode.SUCCESS
-    put(acl_broker, "alice-app", topic_perms="orders=SUB")
-    assert code_of(acl_broker, RequestCode.SEND_MESSAGE_V2, fields, body=b"x") == ResponseCode.NO_PERMISSION
-
-
-def test_one_accounts_permission_is_not_anothers(acl_broker):
-    fields = {**SEND_FIELDS, "b": "orders"}
-    put(acl_broker, "bob-app", secret_key="bob-secret")
-    assert code_of(acl_broker, RequestCode.SEND_MESSAGE_V2, fields, body=b"x") == ResponseCode.SUCCESS
-    refused = code_of(acl_broker, RequestCode.SEND_MESSAGE_V2, fields, body=b"x", signed_as=BOB)
-    assert refused == ResponseCode.NO_PERMISSION
-
-
-def test_deleting_a_missing_account_is_harmless(acl_broker):
-    assert delete(acl_broker, "missing").code == ResponseCode.SUCCESS
-
-
-@pytest.mark.parametrize(
-    ("members", "reason"),
-    [
-        ({"secret_key": "short"}, "at least 7"),
-        ({}, "give it a secretKey"),
-        ({"secret_key": "long-enough", "topic_perms": "orders=ALL"}, "no permission"),
-        ({"secret_key": "long-enough", "default_topic_perm": "yes"}, "no permission"),
-        ({"secret_key": "long-enough", "group_perms": "a b=SUB"}, "illegal characters"),
-    ],
-)
-def test_a_bad_account_is_refused_and_changes_nothing(acl_broker, members, reason):
-    before = acl_broker.acl_path.read_bytes()
-    reply = put(acl_broker, "carol-app", **members)
-    assert reply.code == ResponseCode.INVALID_PARAMETER
-    assert reason in reply.remark
-    assert acl_broker.acl_path.read_bytes() == before
-
-
-@pytest.mark.parametrize("change", ["delete", "demote"])
-def test_the_last_admin_account_stays(acl_broker, change):
-    reply = delete(acl_broker, "operator") if change == "delete" else put(acl_broker, "operator", admin=False)
-    assert reply.code == ResponseCode.INVALID_PARAMETER
-    assert "last admin account" in reply.remark
-
-
-def test_an_ordinary_account_changes_no_accounts(acl_broker):
-    assert put(acl_broker, "alice-app", admin=True, signed_as=ALICE).code == ResponseCode.NO_PERMISSION
-    assert delete(acl_broker, "operator", signed_as=ALICE).code == ResponseCode.NO_PERMISSION
-
-
-def test_a_change_raises_the_version_that_is_answered(acl_broker):
-    def version():
-        return acl_broker.ask(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, signed_as=ADMIN).ext_fields["version"]
-
-    before = version()
-    put(acl_broker, "bob-app", secret_key="bob-secret")
-    assert version() != before
-
-
-def test_a_change_keeps_white_lists_and_members_that_are_not_ours(make_acl_broker):
-    broker = make_acl_broker(ACCOUNTS + "remark: keep me\n")
-    put(broker, "bob-app", secret_key="bob-secret")
-    document = yaml.safe_load(broker.acl_path.read_text())
-    assert document["remark"] == "keep me"
-    assert document["globalWhiteRemoteAddresses"] == ["127.0.0.1", "10.*.*.*"]
-
-
-def test_a_change_that_cannot_be_written_does_not_count(acl_broker, monkeypatch):
-    def full(*_arguments):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("brokerd.config_file.store", full)
-        assert put(acl_broker, "bob-app", secret_key="bob-secret").code == ResponseCode.SYSTEM_ERROR
-    assert "bob-app" not in acl_broker.broker.acl.accounts
-
-
-def test_an_own_change_is_not_taken_for_one_by_hand(acl_broker):
-    put(acl_broker, "bob-app", secret_key="bob-secret")
-    assert not acl_broker.broker.acl.reload_if_changed()
-
-
-def test_without_access_control_accounts_cannot_be_changed(broker):
-    reply = put(broker, "bob-app", secret_key="bob-secret", signed_as=None)
-    assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert "aclEnable=true" in reply.remark
+def test_an_unchanged_file_is_not_read_again(acl_broker: BrokerUnderTest) -> None:
+    assert not acl_broker.access_control.reload_if_changed()

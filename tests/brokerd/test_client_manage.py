@@ -1,5 +1,10 @@
 """Heartbeats, group membership and its notifications, through the real dispatcher."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from mqwire.bodies import (
@@ -13,15 +18,24 @@ from mqwire.bodies import (
     SubscriptionData,
 )
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.headers_client import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetProducerConnectionListRequestHeader,
     UnregisterClientRequestHeader,
 )
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock, RecordingPeer
 
 
-def heartbeat(client_id, *groups, topics=("orders",), model="CLUSTERING", producers=(), **members):
+def heartbeat(
+    client_id: str,
+    *groups: str,
+    topics: Sequence[str] = ("orders",),
+    model: str = "CLUSTERING",
+    producers: Sequence[str] = (),
+    **members: Any,
+) -> bytes:
     return HeartbeatData(
         client_id=client_id,
         producer_data_set=[ProducerData(group_name=name) for name in producers],
@@ -43,11 +57,13 @@ def heartbeat(client_id, *groups, topics=("orders",), model="CLUSTERING", produc
     ).to_json()
 
 
-def beat(broker, peer, client_id, *groups, **keywords):
+def beat(
+    broker: BrokerUnderTest, peer: RecordingPeer, client_id: str, *groups: str, **keywords: Any
+) -> RemotingCommand:
     return broker.ask(RequestCode.HEART_BEAT, body=heartbeat(client_id, *groups, **keywords), peer=peer)
 
 
-def members(broker, group):
+def members(broker: BrokerUnderTest, group: str) -> list[str]:
     reply = broker.ask(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group=group)
     )
@@ -56,7 +72,7 @@ def members(broker, group):
     return GetConsumerListByGroupResponseBody.from_json(reply.body).consumer_id_list
 
 
-def notified_groups(peer):
+def notified_groups(peer: RecordingPeer) -> list[str]:
     return [
         command.ext_fields["consumerGroup"]
         for command in peer.take()
@@ -64,18 +80,22 @@ def notified_groups(peer):
     ]
 
 
-def test_a_heartbeat_makes_the_client_a_member(broker, new_peer):
+def test_a_heartbeat_makes_the_client_a_member(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     assert beat(broker, new_peer(), "c1", "g").code == ResponseCode.SUCCESS
     assert members(broker, "g") == ["c1"]
 
 
-def test_the_first_heartbeat_creates_the_group_and_its_retry_topic(broker, new_peer):
+def test_the_first_heartbeat_creates_the_group_and_its_retry_topic(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     beat(broker, new_peer(), "c1", "g")
     assert broker.broker.subscription_groups.select("g") is not None
-    assert broker.broker.topic_configs.select("%RETRY%g").write_queue_nums == 1
+    assert broker.topic_config("%RETRY%g").write_queue_nums == 1
 
 
-def test_without_auto_creation_a_heartbeat_of_an_unknown_group_is_answered_but_registers_nothing(make_broker, new_peer):
+def test_without_auto_creation_a_heartbeat_of_an_unknown_group_is_answered_but_registers_nothing(
+    make_broker: MakeBroker, new_peer: type[RecordingPeer]
+) -> None:
     broker = make_broker(autoCreateSubscriptionGroup="false")
     assert beat(broker, new_peer(), "c1", "g").code == ResponseCode.SUCCESS
     assert members(broker, "g") == []
@@ -83,13 +103,15 @@ def test_without_auto_creation_a_heartbeat_of_an_unknown_group_is_answered_but_r
 
 
 @pytest.mark.parametrize("group", ["../g", "g g", "g" * 121, "g@x", ""])
-def test_a_hostile_group_name_creates_nothing(broker, new_peer, group):
+def test_a_hostile_group_name_creates_nothing(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer], group: str
+) -> None:
     beat(broker, new_peer(), "c1", group)
     assert group not in broker.broker.subscription_groups.table
     assert members(broker, group) == []
 
 
-def test_all_members_are_told_when_one_joins(broker, new_peer):
+def test_all_members_are_told_when_one_joins(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     first.take()
@@ -98,7 +120,7 @@ def test_all_members_are_told_when_one_joins(broker, new_peer):
     assert members(broker, "g") == ["c1", "c2"]
 
 
-def test_a_repeated_heartbeat_tells_nobody(broker, new_peer):
+def test_a_repeated_heartbeat_tells_nobody(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     beat(broker, second, "c2", "g")
@@ -107,7 +129,7 @@ def test_a_repeated_heartbeat_tells_nobody(broker, new_peer):
     assert notified_groups(first) == []
 
 
-def test_a_changed_set_of_topics_tells_the_members(broker, new_peer):
+def test_a_changed_set_of_topics_tells_the_members(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     beat(broker, second, "c2", "g")
@@ -116,14 +138,16 @@ def test_a_changed_set_of_topics_tells_the_members(broker, new_peer):
     assert notified_groups(first) == ["g"]
 
 
-def test_a_newer_subscription_replaces_the_older_one(broker, new_peer):
+def test_a_newer_subscription_replaces_the_older_one(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     beat(broker, new_peer(), "c1", "g", version=1)
     beat(broker, new_peer(), "c1", "g", version=2)
     beat(broker, new_peer(), "c2", "g", version=1)
-    assert broker.broker.consumers.find_subscription("g", "orders").sub_version == 2
+    subscription = broker.broker.consumers.find_subscription("g", "orders")
+    assert subscription is not None
+    assert subscription.sub_version == 2
 
 
-def test_members_of_a_broadcasting_group_are_not_told(broker, new_peer):
+def test_members_of_a_broadcasting_group_are_not_told(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first = new_peer()
     beat(broker, first, "c1", "g", model="BROADCASTING")
     first.take()
@@ -131,7 +155,9 @@ def test_members_of_a_broadcasting_group_are_not_told(broker, new_peer):
     assert notified_groups(first) == []
 
 
-def test_a_client_that_unregisters_is_gone_and_the_others_are_told(broker, new_peer):
+def test_a_client_that_unregisters_is_gone_and_the_others_are_told(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     beat(broker, second, "c2", "g")
@@ -145,21 +171,23 @@ def test_a_client_that_unregisters_is_gone_and_the_others_are_told(broker, new_p
     assert members(broker, "g") == ["c1"]
 
 
-def test_a_closed_connection_takes_its_clients_along(broker, new_peer):
+def test_a_closed_connection_takes_its_clients_along(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g", "h", producers=("p",))
     beat(broker, second, "c2", "g")
     first.take()
     second.take()
     first.close()
-    broker.broker.peer_closed(first)
+    broker.broker.peer_closed(first)  # type: ignore[arg-type] # it is looked up, and no more
     assert notified_groups(second) == ["g"]
     assert members(broker, "g") == ["c2"]
     assert members(broker, "h") == []
     assert broker.broker.producers.groups() == []
 
 
-def test_a_silent_member_expires_after_120_seconds_and_the_others_are_told(broker, new_peer, clock):
+def test_a_silent_member_expires_after_120_seconds_and_the_others_are_told(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer], clock: ManualClock
+) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     beat(broker, second, "c2", "g")
@@ -172,33 +200,37 @@ def test_a_silent_member_expires_after_120_seconds_and_the_others_are_told(broke
     assert members(broker, "g") == ["c1"]
 
 
-def test_a_jump_of_the_wall_clock_expires_nobody(broker, new_peer, clock):
+def test_a_jump_of_the_wall_clock_expires_nobody(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer], clock: ManualClock
+) -> None:
     beat(broker, new_peer(), "c1", "g")
     clock.wall_ms += 24 * 3600 * 1000
     broker.broker.consumers.scan()
     assert members(broker, "g") == ["c1"]
 
 
-def test_a_client_that_reconnects_is_one_member(broker, new_peer):
+def test_a_client_that_reconnects_is_one_member(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     beat(broker, new_peer(), "c1", "g")
     beat(broker, new_peer(), "c1", "g")
     assert members(broker, "g") == ["c1"]
 
 
-def test_a_group_without_members_answers_an_error_as_in_rocketmq(broker):
+def test_a_group_without_members_answers_an_error_as_in_rocketmq(broker: BrokerUnderTest) -> None:
     reply = broker.ask(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group="nobody")
     )
     assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert "no consumer for this group" in reply.remark
+    assert "no consumer for this group" in (reply.remark or "")
 
 
-def test_the_answer_offers_version_2_of_the_heartbeat(broker, new_peer):
+def test_the_answer_offers_version_2_of_the_heartbeat(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     fields = beat(broker, new_peer(), "c1", "g").ext_fields
     assert (fields["IS_SUPPORT_HEART_BEAT_V2"], fields["IS_SUB_CHANGE"]) == ("true", "true")
 
 
-def test_an_unchanged_fingerprint_needs_no_subscriptions(broker, new_peer):
+def test_an_unchanged_fingerprint_needs_no_subscriptions(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     peer = new_peer()
     beat(broker, peer, "c1", "g", fingerprint=7)
     fields = beat(broker, peer, "c1", "g", fingerprint=7, without_sub=True, topics=()).ext_fields
@@ -206,30 +238,36 @@ def test_an_unchanged_fingerprint_needs_no_subscriptions(broker, new_peer):
     assert broker.broker.consumers.find_subscription("g", "orders") is not None
 
 
-def test_after_a_restart_the_broker_asks_for_the_subscriptions_again(broker, new_peer):
+def test_after_a_restart_the_broker_asks_for_the_subscriptions_again(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     beat(broker, new_peer(), "c1", "g", fingerprint=7)
     broker.restart()
     fields = beat(broker, new_peer(), "c1", "g", fingerprint=7, without_sub=True, topics=()).ext_fields
     assert fields["IS_SUB_CHANGE"] == "true"
 
 
-def test_a_heartbeat_with_thousands_of_groups_is_refused(broker, new_peer):
+def test_a_heartbeat_with_thousands_of_groups_is_refused(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     reply = beat(broker, new_peer(), "c1", *(f"g{number}" for number in range(1025)))
     assert reply.code == ResponseCode.INVALID_PARAMETER
     assert "g0" not in broker.broker.subscription_groups.table
 
 
-def test_a_heartbeat_that_cannot_be_read_is_answered_with_an_error(broker, new_peer):
+def test_a_heartbeat_that_cannot_be_read_is_answered_with_an_error(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     reply = broker.ask(RequestCode.HEART_BEAT, body=b"{", peer=new_peer())
     assert reply.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_one_way_heartbeat_is_not_answered(broker, new_peer):
+def test_a_one_way_heartbeat_is_not_answered(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     assert broker.request(RequestCode.HEART_BEAT, body=heartbeat("c1", "g"), oneway=True) == []
     assert members(broker, "g") == ["c1"]
 
 
-def test_the_connections_of_a_group_are_listed(broker, new_peer):
+def test_the_connections_of_a_group_are_listed(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     beat(broker, new_peer("10.1.2.3", 4567), "c1", "g")
     reply = broker.ask(
         RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader(consumer_group="g")
@@ -241,14 +279,14 @@ def test_the_connections_of_a_group_are_listed(broker, new_peer):
     assert body.message_model == "CLUSTERING"
 
 
-def test_the_connections_of_an_offline_group_are_refused_as_not_online(broker):
+def test_the_connections_of_an_offline_group_are_refused_as_not_online(broker: BrokerUnderTest) -> None:
     reply = broker.ask(
         RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader(consumer_group="g")
     )
     assert reply.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
-def test_the_connections_of_a_producer_group_are_listed(broker, new_peer):
+def test_the_connections_of_a_producer_group_are_listed(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     beat(broker, new_peer(), "c1", producers=("p",))
     reply = broker.ask(
         RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequestHeader(producer_group="p")
@@ -256,16 +294,20 @@ def test_the_connections_of_a_producer_group_are_listed(broker, new_peer):
     assert [each.client_id for each in ProducerConnection.from_json(reply.body).connection_set] == ["c1"]
 
 
-def test_a_producer_group_has_an_available_channel_while_a_connection_is_open(broker, new_peer):
+def test_a_producer_group_has_an_available_channel_while_a_connection_is_open(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", producers=("p",))
     beat(broker, second, "c2", producers=("p",))
     first.close()
-    assert broker.broker.producers.available_channel("p").client_id == "c2"
+    channel = broker.broker.producers.available_channel("p")
+    assert channel is not None
+    assert channel.client_id == "c2"
 
 
 @pytest.mark.parametrize(("kind", "code"), [("TAG", ResponseCode.SUCCESS), ("SQL92", ResponseCode.SYSTEM_ERROR)])
-def test_only_tag_filters_are_understood(broker, kind, code):
+def test_only_tag_filters_are_understood(broker: BrokerUnderTest, kind: str, code: int) -> None:
     body = CheckClientRequestBody(
         client_id="c1",
         group="g",

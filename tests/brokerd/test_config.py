@@ -1,7 +1,10 @@
 """brokerd/config.py: broker.conf is read, checked, explained and changed."""
 
+from __future__ import annotations
+
 import dataclasses
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -10,24 +13,27 @@ from brokerd.config_keys import KEYS_WITHOUT_MEANING
 from brokerd.config_values import BrokerRole, FlushDiskType
 
 
+class Load:
+    """Loads a broker.conf of the given lines; `warnings` holds what was warned of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "broker.conf"
+        self.warnings: list[str] = []
+
+    def __call__(self, *lines: str, overrides: dict[str, str] | None = None) -> BrokerConfig:
+        self.path.write_text("\n".join(lines) + "\n")
+        return load_config(str(self.path), environ={}, warn=self.warnings.append, overrides=overrides or {})
+
+
 @pytest.fixture
-def load(tmp_path):
-    """Loads a broker.conf of the given lines; `.warnings` holds what was warned of."""
-
-    def loaded(*lines, **keywords):
-        file = tmp_path / "broker.conf"
-        file.write_text("\n".join(lines) + "\n")
-        return load_config(str(file), environ={}, warn=loaded.warnings.append, **keywords)
-
-    loaded.warnings = []
-    loaded.path = tmp_path / "broker.conf"
-    return loaded
+def load(tmp_path: Path) -> Load:
+    return Load(tmp_path)
 
 
 # --- defaults and reading ---
 
 
-def test_without_a_file_rocketmqs_defaults_hold():
+def test_without_a_file_rocketmqs_defaults_hold() -> None:
     config = load_config(None, environ={})
     assert (config.broker_cluster_name, config.listen_port, config.max_message_size_bytes) == (
         "DefaultCluster",
@@ -39,7 +45,7 @@ def test_without_a_file_rocketmqs_defaults_hold():
     assert config.auto_create_subscription_group
 
 
-def test_rocketmqs_sample_file_is_taken_without_a_warning(load):
+def test_rocketmqs_sample_file_is_taken_without_a_warning(load: Load) -> None:
     config = load(
         "# sample",
         "brokerClusterName = DefaultCluster",
@@ -54,11 +60,11 @@ def test_rocketmqs_sample_file_is_taken_without_a_warning(load):
     assert load.warnings == []
 
 
-def test_the_name_of_4x_for_the_size_of_a_commit_log_file_is_read(load):
+def test_the_name_of_4x_for_the_size_of_a_commit_log_file_is_read(load: Load) -> None:
     assert load("mapedFileSizeCommitLog=1048576").mapped_file_size_commit_log_bytes == 1048576
 
 
-def test_paths_hang_below_the_root(load):
+def test_paths_hang_below_the_root(load: Load) -> None:
     config = load("storePathRootDir=/data/store")
     assert (config.store_path_commit_log, config.store_path_consume_queue, config.config_folder) == (
         "/data/store/commitlog",
@@ -67,11 +73,11 @@ def test_paths_hang_below_the_root(load):
     )
 
 
-def test_the_access_control_file_stands_beside_broker_conf(load):
+def test_the_access_control_file_stands_beside_broker_conf(load: Load) -> None:
     assert load().acl_config_file == str(load.path.parent / "plain_acl.yml")
 
 
-def test_several_name_servers_are_separated_by_semicolons(load):
+def test_several_name_servers_are_separated_by_semicolons(load: Load) -> None:
     assert load("namesrvAddr=10.0.0.1:9876; ns2.example:9876;[::1]:9876").namesrv_addr == (
         "10.0.0.1:9876",
         "ns2.example:9876",
@@ -79,25 +85,25 @@ def test_several_name_servers_are_separated_by_semicolons(load):
     )
 
 
-def test_name_servers_come_from_the_environment_when_the_file_names_none(tmp_path):
+def test_name_servers_come_from_the_environment_when_the_file_names_none(tmp_path: Path) -> None:
     assert load_config(None, environ={"NAMESRV_ADDR": "h:1"}).namesrv_addr == ("h:1",)
 
 
-def test_the_file_wins_over_the_environment(tmp_path):
+def test_the_file_wins_over_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("namesrvAddr=f:1\n")
     assert load_config(str(file), environ={"NAMESRV_ADDR": "h:1"}).namesrv_addr == ("f:1",)
 
 
-def test_the_command_line_wins_over_the_file(load):
+def test_the_command_line_wins_over_the_file(load: Load) -> None:
     assert load("namesrvAddr=f:1", overrides={"namesrvAddr": "c:2"}).namesrv_addr == ("c:2",)
 
 
-def test_the_name_of_the_broker_defaults_to_the_hosts(load):
+def test_the_name_of_the_broker_defaults_to_the_hosts(load: Load) -> None:
     assert load().broker_name.startswith(socket.gethostname()[:1])
 
 
-def test_credentials_are_rocketmq_5s_json(load):
+def test_credentials_are_rocketmq_5s_json(load: Load) -> None:
     credentials = load(
         'innerClientAuthenticationCredentials={"accessKey":"broker","secretKey":"s3cret"}'
     ).inner_client_authentication_credentials
@@ -105,7 +111,7 @@ def test_credentials_are_rocketmq_5s_json(load):
     assert (credentials.access_key, credentials.secret_key) == ("broker", "s3cret")
 
 
-def test_a_master_with_a_broker_id_is_taken_as_0_and_told(load):
+def test_a_master_with_a_broker_id_is_taken_as_0_and_told(load: Load) -> None:
     assert load("brokerId=3").broker_id == 0
     assert "taken as 0" in load.warnings[0]
 
@@ -113,7 +119,7 @@ def test_a_master_with_a_broker_id_is_taken_as_0_and_told(load):
 # --- warnings ---
 
 
-def test_keys_without_meaning_are_listed_in_one_warning(load):
+def test_keys_without_meaning_are_listed_in_one_warning(load: Load) -> None:
     load(
         "transientStorePoolEnable=true", "brokerName=a", "sendMessageThreadPoolNums=16", "waitTimeMillsInSendQueue=200"
     )
@@ -122,19 +128,19 @@ def test_keys_without_meaning_are_listed_in_one_warning(load):
         assert key in load.warnings[0]
 
 
-def test_an_unknown_key_is_told_with_its_line_and_the_likely_name(load):
+def test_an_unknown_key_is_told_with_its_line_and_the_likely_name(load: Load) -> None:
     load("brokerName=a", "flushDiskTipe=SYNC_FLUSH")
     assert len(load.warnings) == 1
     assert "line 2" in load.warnings[0]
     assert "did you mean flushDiskType?" in load.warnings[0]
 
 
-def test_an_unknown_key_unlike_any_other_is_told(load):
+def test_an_unknown_key_unlike_any_other_is_told(load: Load) -> None:
     load("colour=blue")
     assert "'colour' is not a key of broker.conf" in load.warnings[0]
 
 
-def test_a_key_given_twice_is_told_and_the_last_one_counts(load):
+def test_a_key_given_twice_is_told_and_the_last_one_counts(load: Load) -> None:
     assert load("listenPort=1", "listenPort=2").listen_port == 2
     assert "line 1" in load.warnings[0]
 
@@ -164,7 +170,7 @@ def test_a_key_given_twice_is_told_and_the_last_one_counts(load):
         ("defaultTopicQueueNums=0", "from 1 to 1024"),
     ],
 )
-def test_a_bad_value_is_refused_with_file_line_key_and_what_is_allowed(load, line, allowed):
+def test_a_bad_value_is_refused_with_file_line_key_and_what_is_allowed(load: Load, line: str, allowed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load("# comment", line)
     message = str(caught.value)
@@ -172,7 +178,7 @@ def test_a_bad_value_is_refused_with_file_line_key_and_what_is_allowed(load, lin
     assert allowed in message
 
 
-def test_a_bad_secret_is_not_shown(load):
+def test_a_bad_secret_is_not_shown(load: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load('innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"hunter2"')
     assert "hunter2" not in str(caught.value)
@@ -188,16 +194,16 @@ def test_a_bad_secret_is_not_shown(load):
         (["authorizationEnabled=true"], "aclEnable=true"),
     ],
 )
-def test_what_this_version_cannot_obey_is_refused_rather_than_ignored(load, lines, word):
+def test_what_this_version_cannot_obey_is_refused_rather_than_ignored(load: Load, lines: list[str], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         load(*lines)
 
 
-def test_a_sync_master_with_one_in_sync_replica_waits_for_nobody_as_in_rocketmq(load):
+def test_a_sync_master_with_one_in_sync_replica_waits_for_nobody_as_in_rocketmq(load: Load) -> None:
     assert load("brokerRole=SYNC_MASTER").broker_role is BrokerRole.SYNC_MASTER
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(str(tmp_path / "none.conf"))
 
@@ -205,19 +211,19 @@ def test_a_missing_file_is_refused(tmp_path):
 # --- change at run time ---
 
 
-def test_a_hot_key_is_changed_and_written_to_the_file(load):
+def test_a_hot_key_is_changed_and_written_to_the_file(load: Load) -> None:
     config = load("# keep me", "defaultTopicQueueNums = 8", "brokerName=a")
     assert config.change({"defaultTopicQueueNums": "4"}) == {"defaultTopicQueueNums"}
     assert config.default_topic_queue_nums == 4
     assert load.path.read_text() == "# keep me\ndefaultTopicQueueNums=4\nbrokerName=a\n"
 
 
-def test_a_value_over_several_lines_is_replaced_whole(load):
+def test_a_value_over_several_lines_is_replaced_whole(load: Load) -> None:
     load("brokerPermission = \\", "   6", "brokerName=a").change({"brokerPermission": "4"})
     assert load.path.read_text() == "brokerPermission=4\nbrokerName=a\n"
 
 
-def test_a_hot_key_that_the_file_lacks_is_added(load):
+def test_a_hot_key_that_the_file_lacks_is_added(load: Load) -> None:
     load("brokerName=a").change({"brokerPermission": "4"})
     assert load.path.read_text() == "brokerName=a\nbrokerPermission=4\n"
 
@@ -225,7 +231,7 @@ def test_a_hot_key_that_the_file_lacks_is_added(load):
 @pytest.mark.parametrize(
     "key", ["storePathRootDir", "aclEnable", "aclConfigFile", "listenPort", "rocketmqHome", "configBlackList", "x", ""]
 )
-def test_other_keys_are_not_changed_at_run_time(load, key):
+def test_other_keys_are_not_changed_at_run_time(load: Load, key: str) -> None:
     config = load("brokerName=a")
     before = dataclasses.asdict(config)
     with pytest.raises(ConfigError, match="cannot be changed while the broker runs"):
@@ -233,7 +239,7 @@ def test_other_keys_are_not_changed_at_run_time(load, key):
     assert dataclasses.asdict(config) == before
 
 
-def test_a_bad_value_changes_nothing(load):
+def test_a_bad_value_changes_nothing(load: Load) -> None:
     config = load("brokerName=a")
     with pytest.raises(ConfigError, match="true or false"):
         config.change({"defaultTopicQueueNums": "1", "autoCreateTopicEnable": "maybe"})
@@ -242,13 +248,13 @@ def test_a_bad_value_changes_nothing(load):
 
 
 @pytest.mark.parametrize("value", ["4\naclEnable=false", "4\rx", "6\\"])
-def test_a_value_cannot_smuggle_in_a_second_line(load, value):
+def test_a_value_cannot_smuggle_in_a_second_line(load: Load, value: str) -> None:
     with pytest.raises(ConfigError):
         load("brokerName=a").change({"brokerPermission": value})
     assert load.path.read_text() == "brokerName=a\n"
 
 
-def test_a_change_survives_a_restart(load):
+def test_a_change_survives_a_restart(load: Load) -> None:
     load("brokerName=a").change({"shortPollingTimeMills": "250"})
     assert load_config(str(load.path), environ={}).short_polling_time_ms == 250
 
@@ -256,7 +262,7 @@ def test_a_change_survives_a_restart(load):
 # --- as properties ---
 
 
-def test_all_keys_are_shown_but_no_secret(load):
+def test_all_keys_are_shown_but_no_secret(load: Load) -> None:
     shown = load(
         'innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"hunter2"}', "brokerName=b"
     ).to_properties()
@@ -264,7 +270,7 @@ def test_all_keys_are_shown_but_no_secret(load):
     assert "hunter2" not in str(shown)
 
 
-def test_what_is_shown_can_be_read_again(tmp_path):
+def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
     config = load_config(None, environ={})
     file = tmp_path / "again.conf"
     file.write_text("".join(f"{key}={value}\n" for key, value in config.to_properties().items()))
@@ -273,6 +279,6 @@ def test_what_is_shown_can_be_read_again(tmp_path):
     assert again == config
 
 
-def test_no_key_is_both_used_and_without_meaning():
+def test_no_key_is_both_used_and_without_meaning() -> None:
     used = {field.metadata["key"].name for field in dataclasses.fields(BrokerConfig) if "key" in field.metadata}
     assert not used & KEYS_WITHOUT_MEANING

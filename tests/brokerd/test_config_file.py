@@ -1,8 +1,13 @@
 """brokerd/config_file.py: a metadata file is replaced whole or not at all, and is never taken for empty."""
 
+from __future__ import annotations
+
 import json
 import os
 import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,17 +15,17 @@ from brokerd import config_file
 from brokerd.config_file import UnreadableConfigFile
 
 
-def test_a_file_that_never_existed_loads_as_none(tmp_path):
+def test_a_file_that_never_existed_loads_as_none(tmp_path: Path) -> None:
     assert config_file.load(str(tmp_path / "topics.json"), json.loads) is None
 
 
-def test_what_was_stored_is_loaded(tmp_path):
+def test_what_was_stored_is_loaded(tmp_path: Path) -> None:
     path = str(tmp_path / "config" / "topics.json")
     config_file.store(path, b'{"a":1}')
     assert config_file.load(path, json.loads) == ({"a": 1}, None)
 
 
-def test_the_former_content_is_kept_as_backup(tmp_path):
+def test_the_former_content_is_kept_as_backup(tmp_path: Path) -> None:
     path = str(tmp_path / "topics.json")
     config_file.store(path, b"[1]")
     config_file.store(path, b"[2]")
@@ -28,14 +33,14 @@ def test_the_former_content_is_kept_as_backup(tmp_path):
     assert (config_file.read_file(path), config_file.read_file(path + ".bak")) == (b"[3]", b"[2]")
 
 
-def test_no_temporary_file_is_left(tmp_path):
+def test_no_temporary_file_is_left(tmp_path: Path) -> None:
     path = str(tmp_path / "topics.json")
     config_file.store(path, b"[1]")
     config_file.store(path, b"[2]")
     assert sorted(os.listdir(tmp_path)) == ["topics.json", "topics.json.bak"]
 
 
-def test_a_damaged_file_is_replaced_by_its_backup_and_told(tmp_path):
+def test_a_damaged_file_is_replaced_by_its_backup_and_told(tmp_path: Path) -> None:
     path = str(tmp_path / "topics.json")
     config_file.store(path, b"[1]")
     config_file.store(path, b"[2]")
@@ -46,7 +51,7 @@ def test_a_damaged_file_is_replaced_by_its_backup_and_told(tmp_path):
     assert "damaged" in str(loaded[1])
 
 
-def test_a_missing_file_is_replaced_by_its_backup(tmp_path):
+def test_a_missing_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
     path = str(tmp_path / "topics.json")
     (tmp_path / "topics.json.bak").write_bytes(b"[7]")
     loaded = config_file.load(path, json.loads)
@@ -56,14 +61,14 @@ def test_a_missing_file_is_replaced_by_its_backup(tmp_path):
 
 
 @pytest.mark.parametrize("garbage", [b"", b"  \n", b"{", b"\x00\x00\x00"])
-def test_a_damaged_file_without_backup_is_refused(tmp_path, garbage):
+def test_a_damaged_file_without_backup_is_refused(tmp_path: Path, garbage: bytes) -> None:
     path = str(tmp_path / "consumerOffset.json")
     (tmp_path / "consumerOffset.json").write_bytes(garbage)
     with pytest.raises(UnreadableConfigFile, match="Restore one of the two"):
         config_file.load(path, json.loads)
 
 
-def test_a_damaged_file_with_a_damaged_backup_is_refused(tmp_path):
+def test_a_damaged_file_with_a_damaged_backup_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "consumerOffset.json")
     (tmp_path / "consumerOffset.json").write_bytes(b"{")
     (tmp_path / "consumerOffset.json.bak").write_bytes(b"")
@@ -71,26 +76,26 @@ def test_a_damaged_file_with_a_damaged_backup_is_refused(tmp_path):
         config_file.load(path, json.loads)
 
 
-def test_a_missing_file_with_a_damaged_backup_is_refused(tmp_path):
+def test_a_missing_file_with_a_damaged_backup_is_refused(tmp_path: Path) -> None:
     (tmp_path / "consumerOffset.json.bak").write_bytes(b"{")
     with pytest.raises(UnreadableConfigFile):
         config_file.load(str(tmp_path / "consumerOffset.json"), json.loads)
 
 
-def test_a_leftover_temporary_file_is_ignored(tmp_path):
+def test_a_leftover_temporary_file_is_ignored(tmp_path: Path) -> None:
     path = str(tmp_path / "topics.json")
     config_file.store(path, b"[1]")
     (tmp_path / "topics.json.tmp").write_bytes(b"[")
     assert config_file.load(path, json.loads) == ([1], None)
 
 
-def test_a_new_file_is_readable_by_its_owner_only(tmp_path):
+def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     config_file.store(str(path), b"x")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_mode_of_a_replaced_file_is_kept(tmp_path):
+def test_the_mode_of_a_replaced_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_bytes(b"a=1")
     path.chmod(0o640)
@@ -99,7 +104,9 @@ def test_the_mode_of_a_replaced_file_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("failing_call", range(1, 12))
-def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(tmp_path, monkeypatch, failing_call):
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_call: int
+) -> None:
     path = str(tmp_path / "topics.json")
     config_file.store(path, b"[0]")
     config_file.store(path, b"[1]")
@@ -108,8 +115,8 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(tmp_path, monkeyp
     class Crash(Exception):
         pass
 
-    def failing(function):
-        def call(*arguments, **keywords):
+    def failing(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
             nonlocal calls
             calls += 1
             if calls == failing_call:
@@ -131,8 +138,8 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(tmp_path, monkeyp
     assert loaded[0] in expected
 
 
-def test_without_hard_links_the_backup_is_a_copy(tmp_path, monkeypatch):
-    def no_links(*_arguments):
+def test_without_hard_links_the_backup_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", no_links)

@@ -1,22 +1,27 @@
 """Consumer offsets: committed, queried, persisted, never lowered but by a reset."""
 
+from __future__ import annotations
+
 import json
+from typing import Any
 
 import pytest
 
 from brokerd.config_file import UnreadableConfigFile
 from mqwire.bodies import ConsumerOffsetSerializeWrapper, MessageQueue, ResetOffsetBody
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.headers_offset import (
     CloneGroupOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 
 
 @pytest.fixture
-def offsets_broker(broker):
+def offsets_broker(broker: BrokerUnderTest) -> BrokerUnderTest:
     """Topic `orders` with 10 messages in queue 0, stored a second apart; group `g`."""
     broker.create_topic("orders")
     broker.create_group("g")
@@ -26,14 +31,18 @@ def offsets_broker(broker):
     return broker
 
 
-def commit(broker, offset, *, topic="orders", group="g", queue_id=0):
+def commit(
+    broker: BrokerUnderTest, offset: int, *, topic: str = "orders", group: str = "g", queue_id: int = 0
+) -> RemotingCommand:
     return broker.ask(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         UpdateConsumerOffsetRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset),
     )
 
 
-def query(broker, *, topic="orders", group="g", queue_id=0, **members):
+def query(
+    broker: BrokerUnderTest, *, topic: str = "orders", group: str = "g", queue_id: int = 0, **members: Any
+) -> int:
     """The offset, or the code of the refusal, negated."""
     reply = broker.ask(
         RequestCode.QUERY_CONSUMER_OFFSET,
@@ -42,34 +51,36 @@ def query(broker, *, topic="orders", group="g", queue_id=0, **members):
     return int(reply.ext_fields["offset"]) if reply.code == ResponseCode.SUCCESS else -reply.code
 
 
-def reset(broker, *, topic="orders", group="g", timestamp=0, **members):
+def reset(
+    broker: BrokerUnderTest, *, topic: str = "orders", group: str = "g", timestamp: int = 0, **members: Any
+) -> RemotingCommand:
     return broker.ask(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp, **members),
     )
 
 
-def queue(queue_id, topic="orders"):
+def queue(queue_id: int, topic: str = "orders") -> MessageQueue:
     return MessageQueue(topic=topic, broker_name="broker-a", queue_id=queue_id)
 
 
 # --- commit and query ---
 
 
-def test_a_committed_offset_is_queried(offsets_broker):
+def test_a_committed_offset_is_queried(offsets_broker: BrokerUnderTest) -> None:
     assert commit(offsets_broker, 4).code == ResponseCode.SUCCESS
     assert query(offsets_broker) == 4
 
 
-def test_a_lower_offset_is_answered_but_not_taken(offsets_broker):
+def test_a_lower_offset_is_answered_but_not_taken(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 7)
     reply = commit(offsets_broker, 3)
     assert reply.code == ResponseCode.SUCCESS
-    assert "lower than what the group has committed" in reply.remark
+    assert "lower than what the group has committed" in (reply.remark or "")
     assert query(offsets_broker) == 7
 
 
-def test_an_offset_behind_the_end_is_taken_as_the_end(offsets_broker):
+def test_an_offset_behind_the_end_is_taken_as_the_end(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 1000)
     assert query(offsets_broker) == 10
 
@@ -83,33 +94,33 @@ def test_an_offset_behind_the_end_is_taken_as_the_end(offsets_broker):
         ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
     ],
 )
-def test_a_commit_to_nowhere_is_refused(offsets_broker, members, code):
+def test_a_commit_to_nowhere_is_refused(offsets_broker: BrokerUnderTest, members: dict[str, Any], code: int) -> None:
     assert commit(offsets_broker, 1, **members).code == code
 
 
-def test_a_negative_offset_is_refused(offsets_broker):
+def test_a_negative_offset_is_refused(offsets_broker: BrokerUnderTest) -> None:
     assert commit(offsets_broker, -1).code == ResponseCode.INVALID_PARAMETER
 
 
-def test_a_commit_without_a_field_names_it(broker):
+def test_a_commit_without_a_field_names_it(broker: BrokerUnderTest) -> None:
     reply = broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields={"consumerGroup": "g", "topic": "orders"})
     assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert "queueId" in reply.remark
+    assert "queueId" in (reply.remark or "")
 
 
-def test_a_new_group_starts_at_0_on_a_young_topic(offsets_broker):
+def test_a_new_group_starts_at_0_on_a_young_topic(offsets_broker: BrokerUnderTest) -> None:
     assert query(offsets_broker) == 0
 
 
-def test_a_new_group_finds_nothing_on_an_empty_queue(offsets_broker):
+def test_a_new_group_finds_nothing_on_an_empty_queue(offsets_broker: BrokerUnderTest) -> None:
     assert query(offsets_broker, queue_id=1) == -ResponseCode.QUERY_NOT_FOUND
 
 
-def test_a_client_that_asks_for_no_zero_gets_none(offsets_broker):
+def test_a_client_that_asks_for_no_zero_gets_none(offsets_broker: BrokerUnderTest) -> None:
     assert query(offsets_broker, set_zero_if_not_found=False) == -ResponseCode.QUERY_NOT_FOUND
 
 
-def test_a_new_group_finds_nothing_where_the_first_messages_are_deleted(offsets_broker):
+def test_a_new_group_finds_nothing_where_the_first_messages_are_deleted(offsets_broker: BrokerUnderTest) -> None:
     offsets_broker.store.delete_topic("orders")
     offsets_broker.store_message("orders")
     assert query(offsets_broker) == -ResponseCode.QUERY_NOT_FOUND
@@ -118,13 +129,13 @@ def test_a_new_group_finds_nothing_where_the_first_messages_are_deleted(offsets_
 # --- persistence ---
 
 
-def test_offsets_survive_a_graceful_restart(offsets_broker):
+def test_offsets_survive_a_graceful_restart(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 4)
     offsets_broker.restart()
     assert query(offsets_broker) == 4
 
 
-def test_offsets_that_were_flushed_survive_a_crash(offsets_broker):
+def test_offsets_that_were_flushed_survive_a_crash(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 4)
     offsets_broker.broker.consumer_offsets.persist()
     commit(offsets_broker, 6)
@@ -132,7 +143,7 @@ def test_offsets_that_were_flushed_survive_a_crash(offsets_broker):
     assert query(offsets_broker) == 4
 
 
-def test_the_file_is_rocketmqs(offsets_broker):
+def test_the_file_is_rocketmqs(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 4)
     offsets_broker.broker.consumer_offsets.persist()
     content = json.loads((offsets_broker.folder / "store" / "config" / "consumerOffset.json").read_text())
@@ -140,7 +151,7 @@ def test_the_file_is_rocketmqs(offsets_broker):
     assert {"counter", "timestamp"} <= set(content["dataVersion"])
 
 
-def test_a_file_of_apaches_is_read(make_broker):
+def test_a_file_of_apaches_is_read(make_broker: MakeBroker) -> None:
     broker = make_broker()
     broker.stop()
     (broker.folder / "store" / "config" / "consumerOffset.json").write_text(
@@ -157,7 +168,7 @@ def test_a_file_of_apaches_is_read(make_broker):
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{", b'{"offsetTable":{"orders@g":{"0":"x"}}}', b"\x00" * 100])
-def test_a_broken_file_and_a_broken_backup_refuse_to_start(make_broker, garbage):
+def test_a_broken_file_and_a_broken_backup_refuse_to_start(make_broker: MakeBroker, garbage: bytes) -> None:
     broker = make_broker()
     broker.stop()
     folder = broker.folder / "store" / "config"
@@ -167,7 +178,7 @@ def test_a_broken_file_and_a_broken_backup_refuse_to_start(make_broker, garbage)
         broker.start()
 
 
-def test_a_broken_file_is_replaced_by_its_backup(offsets_broker):
+def test_a_broken_file_is_replaced_by_its_backup(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 4)
     offsets_broker.broker.consumer_offsets.persist()
     commit(offsets_broker, 6)
@@ -177,13 +188,13 @@ def test_a_broken_file_is_replaced_by_its_backup(offsets_broker):
     assert query(offsets_broker) == 4
 
 
-def test_nothing_is_written_when_nothing_has_changed(offsets_broker):
+def test_nothing_is_written_when_nothing_has_changed(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 4)
     offsets_broker.broker.consumer_offsets.persist()
     assert offsets_broker.broker.consumer_offsets.take_changes() is None
 
 
-def test_all_offsets_are_answered_for_slaves(offsets_broker):
+def test_all_offsets_are_answered_for_slaves(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 4)
     body = ConsumerOffsetSerializeWrapper.from_json(offsets_broker.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body)
     assert body.offset_table == {"orders@g": {0: 4}}
@@ -192,13 +203,13 @@ def test_all_offsets_are_answered_for_slaves(offsets_broker):
 # --- reset ---
 
 
-def test_a_reset_by_time_answers_each_queues_new_offset(offsets_broker):
+def test_a_reset_by_time_answers_each_queues_new_offset(offsets_broker: BrokerUnderTest) -> None:
     timestamp = offsets_broker.clock.time_ms() - 3_000
     body = ResetOffsetBody.from_json(reset(offsets_broker, timestamp=timestamp).body)
     assert body.offset_table == {queue(0): 7, queue(1): 0, queue(2): 0, queue(3): 0}
 
 
-def test_a_reset_lowers_and_raises_for_an_offline_group(offsets_broker):
+def test_a_reset_lowers_and_raises_for_an_offline_group(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 8)
     reset(offsets_broker, timestamp=0)
     assert query(offsets_broker) == 0
@@ -206,22 +217,22 @@ def test_a_reset_lowers_and_raises_for_an_offline_group(offsets_broker):
     assert query(offsets_broker) == 10
 
 
-def test_a_reset_of_one_queue_to_an_offset(offsets_broker):
+def test_a_reset_of_one_queue_to_an_offset(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 8)
     body = ResetOffsetBody.from_json(reset(offsets_broker, queue_id=0, offset=5).body)
     assert body.offset_table == {queue(0): 5}
     assert query(offsets_broker) == 5
 
 
-def test_until_the_next_pull_a_reset_overrides_commits(offsets_broker):
+def test_until_the_next_pull_a_reset_overrides_commits(offsets_broker: BrokerUnderTest) -> None:
     reset(offsets_broker, queue_id=0, offset=2)
     reply = commit(offsets_broker, 9)
     assert reply.code == ResponseCode.SUCCESS
-    assert "previously reset" in reply.remark
+    assert "previously reset" in (reply.remark or "")
     assert query(offsets_broker) == 2
 
 
-def test_the_pull_that_takes_the_reset_ends_it(offsets_broker):
+def test_the_pull_that_takes_the_reset_ends_it(offsets_broker: BrokerUnderTest) -> None:
     offsets = offsets_broker.broker.consumer_offsets
     reset(offsets_broker, queue_id=0, offset=2)
     assert offsets.take_reset("orders", "g", 0) == 2
@@ -230,7 +241,9 @@ def test_the_pull_that_takes_the_reset_ends_it(offsets_broker):
     assert query(offsets_broker) == 9
 
 
-def test_a_reset_is_durable_when_it_is_answered_and_still_pending_after_a_crash(offsets_broker):
+def test_a_reset_is_durable_when_it_is_answered_and_still_pending_after_a_crash(
+    offsets_broker: BrokerUnderTest,
+) -> None:
     commit(offsets_broker, 8)
     reset(offsets_broker, queue_id=0, offset=2)
     offsets_broker.crash()
@@ -249,13 +262,15 @@ def test_a_reset_is_durable_when_it_is_answered_and_still_pending_after_a_crash(
         ({"queue_id": 0, "offset": -5}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_a_reset_to_nowhere_is_refused_and_changes_nothing(offsets_broker, members, code):
+def test_a_reset_to_nowhere_is_refused_and_changes_nothing(
+    offsets_broker: BrokerUnderTest, members: dict[str, Any], code: int
+) -> None:
     commit(offsets_broker, 3)
     assert reset(offsets_broker, **members).code == code
     assert query(offsets_broker) == 3
 
 
-def test_offsets_are_cloned_to_another_group(offsets_broker):
+def test_offsets_are_cloned_to_another_group(offsets_broker: BrokerUnderTest) -> None:
     offsets_broker.create_group("h")
     commit(offsets_broker, 6)
     reply = offsets_broker.ask(
@@ -268,7 +283,7 @@ def test_offsets_are_cloned_to_another_group(offsets_broker):
 # --- clean-up ---
 
 
-def test_a_deleted_topics_offsets_are_forgotten_but_no_others(offsets_broker):
+def test_a_deleted_topics_offsets_are_forgotten_but_no_others(offsets_broker: BrokerUnderTest) -> None:
     offsets = offsets_broker.broker.consumer_offsets
     for topic in ("orders", "orders2", "2orders"):
         offsets.commit(topic, "g", 0, 1)
@@ -276,7 +291,7 @@ def test_a_deleted_topics_offsets_are_forgotten_but_no_others(offsets_broker):
     assert offsets.topics_of("g") == ["2orders", "orders2"]
 
 
-def test_a_deleted_groups_offsets_are_forgotten_but_no_others(offsets_broker):
+def test_a_deleted_groups_offsets_are_forgotten_but_no_others(offsets_broker: BrokerUnderTest) -> None:
     offsets = offsets_broker.broker.consumer_offsets
     for group in ("g", "gg", "g2"):
         offsets.commit("orders", group, 0, 1)

@@ -1,5 +1,7 @@
 """Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, come when they are due, and survive restarts and crashes."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
@@ -7,50 +9,59 @@ import pytest
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.processors.refusal import Refusal
 from brokerd.services.delay_level import DueHead
-from brokerd.store import DiskFullError
+from brokerd.store import AppendResult, DiskFullError
 from mqwire.bodies import DelayOffsetSerializeWrapper
 from mqwire.codes import RequestCode
 from mqwire.message import tags_code
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
-def send(broker, body, level, *, topic="orders", queue_id=2, **properties):
+def send(
+    broker: BrokerUnderTest,
+    body: bytes,
+    level: int | str,
+    *,
+    topic: str = "orders",
+    queue_id: int = 2,
+    **properties: str,
+) -> AppendResult:
     return broker.store_message(topic, body, queue_id=queue_id, properties={"DELAY": str(level), **properties})
 
 
-def deliver(broker):
+def deliver(broker: BrokerUnderTest) -> None:
     while broker.broker.schedule.deliver_due():
         pass
 
 
-def bodies(broker, topic="orders", queue_id=2):
+def bodies(broker: BrokerUnderTest, topic: str = "orders", queue_id: int = 2) -> list[bytes]:
     return [message.body for message in broker.messages(topic, queue_id)]
 
 
 # --- the wait ---
 
 
-def test_a_delayed_message_waits_in_its_levels_queue(broker):
+def test_a_delayed_message_waits_in_its_levels_queue(broker: BrokerUnderTest) -> None:
     send(broker, b"later", 3)
     assert bodies(broker) == []
     (waiting,) = broker.messages(SCHEDULE_TOPIC, 2)
     assert (waiting.body, waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == (b"later", "orders", "2")
 
 
-def test_a_level_above_the_highest_waits_in_the_highest(broker):
+def test_a_level_above_the_highest_waits_in_the_highest(broker: BrokerUnderTest) -> None:
     send(broker, b"later", 99)
     (waiting,) = broker.messages(SCHEDULE_TOPIC, 17)
     assert waiting.properties["DELAY"] == "18"
 
 
 @pytest.mark.parametrize("level", [0, -1])
-def test_a_level_of_0_or_less_does_not_wait(broker, level):
+def test_a_level_of_0_or_less_does_not_wait(broker: BrokerUnderTest, level: int) -> None:
     send(broker, b"now", level)
     assert bodies(broker) == [b"now"]
 
 
-def test_a_level_that_is_no_number_is_refused(broker):
+def test_a_level_that_is_no_number_is_refused(broker: BrokerUnderTest) -> None:
     with pytest.raises(Refusal, match="delay level"):
         send(broker, b"x", "soon")
 
@@ -58,21 +69,21 @@ def test_a_level_that_is_no_number_is_refused(broker):
 # --- delivery ---
 
 
-def test_nothing_comes_before_its_time(broker, clock):
+def test_nothing_comes_before_its_time(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 2)
     clock.advance(4.999)
     deliver(broker)
     assert bodies(broker) == []
 
 
-def test_a_message_comes_when_it_is_due(broker, clock):
+def test_a_message_comes_when_it_is_due(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 2)
     clock.advance(5)
     deliver(broker)
     assert bodies(broker) == [b"later"]
 
 
-def test_a_message_comes_once(broker, clock):
+def test_a_message_comes_once(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1)
     clock.advance(1)
     deliver(broker)
@@ -81,7 +92,7 @@ def test_a_message_comes_once(broker, clock):
     assert bodies(broker) == [b"later"]
 
 
-def test_a_delivered_message_keeps_what_its_sender_gave_it(broker, clock):
+def test_a_delivered_message_keeps_what_its_sender_gave_it(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1, TAGS="paid", KEYS="k1", UNIQ_KEY="u1", ключ="значение")
     clock.advance(1)
     deliver(broker)
@@ -101,7 +112,7 @@ def test_a_delivered_message_keeps_what_its_sender_gave_it(broker, clock):
     assert message.born_timestamp_ms == clock.time_ms() - 1000
 
 
-def test_a_delivered_message_can_be_filtered_by_its_tag(broker, clock):
+def test_a_delivered_message_can_be_filtered_by_its_tag(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"a", 1, TAGS="paid")
     send(broker, b"b", 1, TAGS="open")
     clock.advance(1)
@@ -110,7 +121,9 @@ def test_a_delivered_message_can_be_filtered_by_its_tag(broker, clock):
     assert found.count == 1
 
 
-def test_a_message_that_waited_in_one_queue_behind_undue_ones_comes_in_time(broker, clock):
+def test_a_message_that_waited_in_one_queue_behind_undue_ones_comes_in_time(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
     send(broker, b"long", 18)
     send(broker, b"short", 1)
     clock.advance(1)
@@ -118,7 +131,7 @@ def test_a_message_that_waited_in_one_queue_behind_undue_ones_comes_in_time(brok
     assert bodies(broker) == [b"short"]
 
 
-def test_messages_of_a_level_come_in_their_order_and_in_bulk(broker, clock):
+def test_messages_of_a_level_come_in_their_order_and_in_bulk(broker: BrokerUnderTest, clock: ManualClock) -> None:
     expected = []
     for number in range(1000):
         expected.append(b"%d" % number)
@@ -129,7 +142,7 @@ def test_messages_of_a_level_come_in_their_order_and_in_bulk(broker, clock):
     assert bodies(broker) == expected
 
 
-def test_only_what_is_due_of_a_level_comes(broker, clock):
+def test_only_what_is_due_of_a_level_comes(broker: BrokerUnderTest, clock: ManualClock) -> None:
     for number in range(10):
         send(broker, b"%d" % number, 1)
         clock.advance(0.1)
@@ -138,21 +151,23 @@ def test_only_what_is_due_of_a_level_comes(broker, clock):
     assert bodies(broker) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_retried_message_is_delivered_to_its_retry_topic(broker, clock):
+def test_a_retried_message_is_delivered_to_its_retry_topic(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"again", 3, topic="%RETRY%g", queue_id=0)
     clock.advance(10)
     deliver(broker)
     assert bodies(broker, "%RETRY%g", 0) == [b"again"]
 
 
-def test_a_clock_that_was_set_back_does_not_hold_messages_for_long(broker, clock):
+def test_a_clock_that_was_set_back_does_not_hold_messages_for_long(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1)
     clock.wall_ms -= 3_600_000
     deliver(broker)
     assert bodies(broker) == [b"later"]
 
 
-def test_a_round_looks_at_no_level_before_its_head_is_due(broker, clock, monkeypatch):
+def test_a_round_looks_at_no_level_before_its_head_is_due(
+    broker: BrokerUnderTest, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send(broker, b"later", 5)
     deliver(broker)
     monkeypatch.setattr(broker.store, "get_messages", lambda *_arguments, **_keywords: pytest.fail("it looked"))
@@ -160,11 +175,13 @@ def test_a_round_looks_at_no_level_before_its_head_is_due(broker, clock, monkeyp
     deliver(broker)
 
 
-def test_a_full_disk_loses_nothing(broker, clock, monkeypatch):
+def test_a_full_disk_loses_nothing(
+    broker: BrokerUnderTest, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send(broker, b"later", 1)
     clock.advance(1)
 
-    def full(_messages, _counts):
+    def full(_messages: object, _counts: object) -> None:
         raise DiskFullError("the disk is full")
 
     with monkeypatch.context() as patched:
@@ -175,7 +192,7 @@ def test_a_full_disk_loses_nothing(broker, clock, monkeypatch):
     assert bodies(broker) == [b"later"]
 
 
-def test_a_record_that_names_no_real_topic_holds_up_nobody(broker, clock):
+def test_a_record_that_names_no_real_topic_holds_up_nobody(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.store_message(SCHEDULE_TOPIC, b"stray", queue_id=0)
     send(broker, b"later", 1)
     clock.advance(1)
@@ -186,7 +203,7 @@ def test_a_record_that_names_no_real_topic_holds_up_nobody(broker, clock):
 # --- restart ---
 
 
-def test_progress_survives_a_graceful_restart(broker, clock):
+def test_progress_survives_a_graceful_restart(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"first", 1)
     clock.advance(1)
     deliver(broker)
@@ -197,7 +214,7 @@ def test_progress_survives_a_graceful_restart(broker, clock):
     assert bodies(broker) == [b"first", b"second"]
 
 
-def test_what_waits_survives_a_crash(broker, clock):
+def test_what_waits_survives_a_crash(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 2)
     broker.store.flush()
     broker.crash()
@@ -206,7 +223,7 @@ def test_what_waits_survives_a_crash(broker, clock):
     assert bodies(broker) == [b"later"]
 
 
-def test_a_crash_repeats_what_was_delivered_since_the_last_persist(broker, clock):
+def test_a_crash_repeats_what_was_delivered_since_the_last_persist(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1)
     clock.advance(1)
     deliver(broker)
@@ -216,7 +233,9 @@ def test_a_crash_repeats_what_was_delivered_since_the_last_persist(broker, clock
     assert bodies(broker) == [b"later", b"later"]
 
 
-def test_progress_is_not_written_before_the_delivered_messages_are_durable(broker, clock):
+def test_progress_is_not_written_before_the_delivered_messages_are_durable(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
     send(broker, b"later", 1)
     broker.store.flush()
     clock.advance(1)
@@ -228,7 +247,7 @@ def test_progress_is_not_written_before_the_delivered_messages_are_durable(broke
     assert broker.broker.schedule.to_wrapper().offset_table == {1: 1}
 
 
-def test_the_file_is_rocketmqs(broker, clock):
+def test_the_file_is_rocketmqs(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1)
     clock.advance(1)
     deliver(broker)
@@ -238,7 +257,7 @@ def test_the_file_is_rocketmqs(broker, clock):
     assert content["dataVersion"]["counter"] == 1
 
 
-def test_a_file_of_apaches_is_read(broker):
+def test_a_file_of_apaches_is_read(broker: BrokerUnderTest) -> None:
     broker.stop()
     folder = broker.folder / "store" / "config"
     (folder / "delayOffset.json").write_text(
@@ -249,7 +268,7 @@ def test_a_file_of_apaches_is_read(broker):
 
 
 @pytest.mark.parametrize("content", ["{", '{"offsetTable":{"1":-4}}', '{"offsetTable":{"0":4}}'])
-def test_a_broken_file_refuses_to_start(broker, content):
+def test_a_broken_file_refuses_to_start(broker: BrokerUnderTest, content: str) -> None:
     broker.stop()
     folder = broker.folder / "store" / "config"
     (folder / "delayOffset.json").write_text(content)
@@ -258,7 +277,7 @@ def test_a_broken_file_refuses_to_start(broker, content):
         broker.start()
 
 
-def test_an_offset_behind_the_queues_end_is_corrected(broker, clock):
+def test_an_offset_behind_the_queues_end_is_corrected(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.stop()
     folder = broker.folder / "store" / "config"
     (folder / "delayOffset.json").write_text('{"offsetTable":{"1":500}}')
@@ -270,7 +289,9 @@ def test_an_offset_behind_the_queues_end_is_corrected(broker, clock):
     assert bodies(broker) == [b"later"]
 
 
-def test_a_level_that_the_configuration_has_lost_is_still_delivered(make_broker, clock):
+def test_a_level_that_the_configuration_has_lost_is_still_delivered(
+    make_broker: MakeBroker, clock: ManualClock
+) -> None:
     broker = make_broker()
     send(broker, b"later", 18)
     broker.stop()
@@ -282,7 +303,7 @@ def test_a_level_that_the_configuration_has_lost_is_still_delivered(make_broker,
     assert bodies(broker) == [b"later"]
 
 
-def test_progress_is_answered_for_slaves(broker, clock):
+def test_progress_is_answered_for_slaves(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1)
     clock.advance(1)
     deliver(broker)
@@ -294,12 +315,12 @@ def test_progress_is_answered_for_slaves(broker, clock):
 # --- the pure part ---
 
 
-def test_the_head_ends_at_the_first_message_that_is_not_due():
+def test_the_head_ends_at_the_first_message_that_is_not_due() -> None:
     head = DueHead(now_ms=1000, delay_ms=500)
     assert [head.accept(at_ms) for at_ms in (900, 1000, 1001, 950)] == [True, True, False, False]
     assert head.next_due_ms == 1001
 
 
-def test_a_time_further_ahead_than_the_delay_is_due():
+def test_a_time_further_ahead_than_the_delay_is_due() -> None:
     head = DueHead(now_ms=1000, delay_ms=500)
     assert [head.accept(at_ms) for at_ms in (1501, 1500)] == [True, False]

@@ -1,41 +1,45 @@
 """Queue locks of orderly consumers."""
 
+from __future__ import annotations
+
 import pytest
 
 from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from tests.brokerd.broker_under_test import BrokerUnderTest, ManualClock
 
 
-def queues(*queue_ids):
+def queues(*queue_ids: int) -> list[MessageQueue]:
     return [MessageQueue(topic="orders", broker_name="broker-a", queue_id=queue_id) for queue_id in queue_ids]
 
 
-def lock(broker, client_id, *queue_ids, group="g"):
+def lock(broker: BrokerUnderTest, client_id: str, *queue_ids: int, group: str = "g") -> list[int]:
     body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues(*queue_ids))
     reply = broker.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
     return sorted(each.queue_id for each in LockBatchResponseBody.from_json(reply.body).lock_ok_mq_set)
 
 
-def unlock(broker, client_id, *queue_ids):
+def unlock(broker: BrokerUnderTest, client_id: str, *queue_ids: int) -> RemotingCommand:
     body = LockBatchRequestBody(consumer_group="g", client_id=client_id, mq_set=queues(*queue_ids))
     return broker.ask(RequestCode.UNLOCK_BATCH_MQ, body=body.to_json())
 
 
-def test_free_queues_are_locked(broker):
+def test_free_queues_are_locked(broker: BrokerUnderTest) -> None:
     assert lock(broker, "c1", 0, 1) == [0, 1]
 
 
-def test_another_clients_queues_are_not(broker):
+def test_another_clients_queues_are_not(broker: BrokerUnderTest) -> None:
     lock(broker, "c1", 0)
     assert lock(broker, "c2", 0, 1) == [1]
 
 
-def test_another_group_has_locks_of_its_own(broker):
+def test_another_group_has_locks_of_its_own(broker: BrokerUnderTest) -> None:
     lock(broker, "c1", 0)
     assert lock(broker, "c2", 0, group="h") == [0]
 
 
-def test_the_holder_renews_its_lock(broker, clock):
+def test_the_holder_renews_its_lock(broker: BrokerUnderTest, clock: ManualClock) -> None:
     lock(broker, "c1", 0)
     clock.advance(50)
     assert lock(broker, "c1", 0) == [0]
@@ -43,7 +47,7 @@ def test_the_holder_renews_its_lock(broker, clock):
     assert lock(broker, "c2", 0) == []
 
 
-def test_a_lock_expires_after_60_seconds(broker, clock):
+def test_a_lock_expires_after_60_seconds(broker: BrokerUnderTest, clock: ManualClock) -> None:
     lock(broker, "c1", 0)
     clock.advance(60)
     assert lock(broker, "c2", 0) == []
@@ -51,25 +55,25 @@ def test_a_lock_expires_after_60_seconds(broker, clock):
     assert lock(broker, "c2", 0) == [0]
 
 
-def test_a_jump_of_the_wall_clock_frees_nothing(broker, clock):
+def test_a_jump_of_the_wall_clock_frees_nothing(broker: BrokerUnderTest, clock: ManualClock) -> None:
     lock(broker, "c1", 0)
     clock.wall_ms += 3_600_000
     assert lock(broker, "c2", 0) == []
 
 
-def test_an_unlocked_queue_is_free(broker):
+def test_an_unlocked_queue_is_free(broker: BrokerUnderTest) -> None:
     lock(broker, "c1", 0)
     unlock(broker, "c1", 0)
     assert lock(broker, "c2", 0) == [0]
 
 
-def test_nobody_unlocks_anothers_queue(broker):
+def test_nobody_unlocks_anothers_queue(broker: BrokerUnderTest) -> None:
     lock(broker, "c1", 0)
     unlock(broker, "c2", 0)
     assert lock(broker, "c2", 0) == []
 
 
-def test_expired_locks_cost_no_memory(broker, clock):
+def test_expired_locks_cost_no_memory(broker: BrokerUnderTest, clock: ManualClock) -> None:
     locks = broker.broker.rebalance_locks
     lock(broker, "c1", 0)
     clock.advance(61)
@@ -79,5 +83,5 @@ def test_expired_locks_cost_no_memory(broker, clock):
 
 
 @pytest.mark.parametrize("body", [b'{"mqSet":[]}', b'{"consumerGroup":"g"}', b'{"clientId":"c"}'])
-def test_a_lock_of_nobody_is_refused(broker, body):
+def test_a_lock_of_nobody_is_refused(broker: BrokerUnderTest, body: bytes) -> None:
     assert broker.ask(RequestCode.LOCK_BATCH_MQ, body=body).code == ResponseCode.INVALID_PARAMETER

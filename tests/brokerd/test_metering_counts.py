@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brokerd.metering import Interval
 from brokerd.metering_recount import Recount, RecountError
 from brokerd.store import MessageStore, MessageToStore, SendCounts
 from mqwire.codes import MessageSysFlag
@@ -37,7 +39,7 @@ def recounted(store: MessageStore, begin: int = 0, end: int | None = None, recor
     return {key: (count["messages"], count["bytes"], count["units"]) for key, count in total.items()}
 
 
-def pieces(recount: Recount, records_at_a_time: int = 3):
+def pieces(recount: Recount, records_at_a_time: int = 3) -> Iterator[Interval]:
     while not recount.done:
         piece = recount.advance(records_at_a_time)
         if piece is not None:
@@ -169,7 +171,9 @@ sends = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(traffic=sends, data=st.data())
-def test_counting_again_agrees_with_counting_live_over_any_range(traffic, data) -> None:
+def test_counting_again_agrees_with_counting_live_over_any_range(
+    traffic: list[list[MessageToStore]], data: st.DataObject
+) -> None:
     store = open_store(MemoryDisk(), mapped_file_size_commit_log_bytes=16384)
     offsets, per_call = [0], []
     for messages in traffic:
@@ -189,7 +193,7 @@ def test_counting_again_agrees_with_counting_live_over_any_range(traffic, data) 
 
 @settings(max_examples=40, deadline=None)
 @given(traffic=sends)
-def test_counts_are_made_of_single_messages(traffic) -> None:
+def test_counts_are_made_of_single_messages(traffic: list[list[MessageToStore]]) -> None:
     store = open_store(MemoryDisk(), mapped_file_size_commit_log_bytes=16384)
     counts = SendCounts()
     expected: dict[tuple[str, str], list[int]] = {}
@@ -229,6 +233,7 @@ def test_what_retention_took_is_told() -> None:
     store = store_with_files(4)
     store.close()
     disk = store._disk
+    assert isinstance(disk, MemoryDisk)
     disk.unlink("/store/commitlog/" + f"{0:020d}")
     store = open_store(disk)
     (piece,) = pieces(Recount(store, 100, store.end_offset))
@@ -239,6 +244,7 @@ def test_retention_that_takes_the_whole_range_leaves_an_empty_piece() -> None:
     store = store_with_files(4)
     store.close()
     disk = store._disk
+    assert isinstance(disk, MemoryDisk)
     disk.unlink("/store/commitlog/" + f"{0:020d}")
     store = open_store(disk)
     (piece,) = pieces(Recount(store, 100, 2000, after_ms=77))

@@ -1,38 +1,47 @@
 """CONSUMER_SEND_MSG_BACK: retries with growing delays, then the dead letters."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
+from brokerd.store import AppendResult
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 @pytest.fixture
-def retry_broker(broker):
+def retry_broker(broker: BrokerUnderTest) -> BrokerUnderTest:
     broker.create_topic("orders")
     broker.create_group("g")
     return broker
 
 
-def send_back(broker, offset, *, group="g", delay_level=0, **members):
+def send_back(
+    broker: BrokerUnderTest, offset: int, *, group: str = "g", delay_level: int = 0, **members: Any
+) -> RemotingCommand:
     return broker.ask(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         ConsumerSendMsgBackRequestHeader(offset=offset, group=group, delay_level=delay_level, **members),
     )
 
 
-def stored(broker, **fields):
+def stored(broker: BrokerUnderTest, **fields: Any) -> AppendResult:
     return broker.store_message("orders", b"failing", properties={"TAGS": "paid", "UNIQ_KEY": "u1"}, **fields)
 
 
-def deliver_all(broker):
+def deliver_all(broker: BrokerUnderTest) -> None:
     broker.clock.advance(7200)
     while broker.broker.schedule.deliver_due():
         pass
 
 
-def test_the_copy_waits_at_level_3_and_comes_in_the_retry_topic(retry_broker):
+def test_the_copy_waits_at_level_3_and_comes_in_the_retry_topic(retry_broker: BrokerUnderTest) -> None:
     offset = stored(retry_broker).physical_offset
     assert send_back(retry_broker, offset).code == ResponseCode.SUCCESS
     assert len(retry_broker.messages(SCHEDULE_TOPIC, 2)) == 1
@@ -46,7 +55,7 @@ def test_the_copy_waits_at_level_3_and_comes_in_the_retry_topic(retry_broker):
     )
 
 
-def test_each_retry_waits_one_level_longer_and_keeps_the_first_id(retry_broker):
+def test_each_retry_waits_one_level_longer_and_keeps_the_first_id(retry_broker: BrokerUnderTest) -> None:
     first = stored(retry_broker)
     first_id = retry_broker.messages("orders")[0].offset_message_id
     offset = first.physical_offset
@@ -61,12 +70,12 @@ def test_each_retry_waits_one_level_longer_and_keeps_the_first_id(retry_broker):
         offset = copy.physical_offset
 
 
-def test_a_wished_delay_level_is_used(retry_broker):
+def test_a_wished_delay_level_is_used(retry_broker: BrokerUnderTest) -> None:
     send_back(retry_broker, stored(retry_broker).physical_offset, delay_level=7)
     assert len(retry_broker.messages(SCHEDULE_TOPIC, 6)) == 1
 
 
-def test_after_the_maximum_the_message_goes_to_the_dead_letters_at_once(retry_broker):
+def test_after_the_maximum_the_message_goes_to_the_dead_letters_at_once(retry_broker: BrokerUnderTest) -> None:
     offset = stored(retry_broker, reconsume_times=16).physical_offset
     assert send_back(retry_broker, offset).code == ResponseCode.SUCCESS
     (dead,) = retry_broker.messages("%DLQ%g")
@@ -74,19 +83,21 @@ def test_after_the_maximum_the_message_goes_to_the_dead_letters_at_once(retry_br
     assert "DELAY" not in dead.properties
 
 
-def test_a_negative_delay_level_asks_for_the_dead_letters(retry_broker):
+def test_a_negative_delay_level_asks_for_the_dead_letters(retry_broker: BrokerUnderTest) -> None:
     send_back(retry_broker, stored(retry_broker).physical_offset, delay_level=-1)
     assert len(retry_broker.messages("%DLQ%g")) == 1
 
 
 @pytest.mark.parametrize(("asked", "dead"), [(1, True), (2, False), (-1, False), (0, True)])
-def test_the_clients_own_maximum_counts_unless_it_is_negative(retry_broker, asked, dead):
+def test_the_clients_own_maximum_counts_unless_it_is_negative(
+    retry_broker: BrokerUnderTest, asked: int, dead: bool
+) -> None:
     offset = stored(retry_broker, reconsume_times=1).physical_offset
     send_back(retry_broker, offset, max_reconsume_times=asked)
     assert len(retry_broker.messages("%DLQ%g")) == int(dead)
 
 
-def test_a_group_without_retry_queues_drops_the_message(retry_broker):
+def test_a_group_without_retry_queues_drops_the_message(retry_broker: BrokerUnderTest) -> None:
     retry_broker.create_group("h", retry_queue_nums=0)
     end = retry_broker.store.end_offset
     assert send_back(retry_broker, 0, group="h").code == ResponseCode.SUCCESS
@@ -94,34 +105,36 @@ def test_a_group_without_retry_queues_drops_the_message(retry_broker):
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 10**12])
-def test_an_offset_where_no_message_begins_is_refused(retry_broker, offset):
+def test_an_offset_where_no_message_begins_is_refused(retry_broker: BrokerUnderTest, offset: int) -> None:
     stored(retry_broker)
     reply = send_back(retry_broker, offset)
     assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert "no message begins there" in reply.remark
+    assert "no message begins there" in (reply.remark or "")
 
 
-def test_an_unknown_group_is_refused_where_groups_are_not_created(make_broker):
+def test_an_unknown_group_is_refused_where_groups_are_not_created(make_broker: MakeBroker) -> None:
     broker = make_broker(autoCreateSubscriptionGroup="false")
     offset = broker.store_message("orders").physical_offset
     assert send_back(broker, offset).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def test_a_broker_that_takes_no_messages_refuses(retry_broker):
+def test_a_broker_that_takes_no_messages_refuses(retry_broker: BrokerUnderTest) -> None:
     offset = stored(retry_broker).physical_offset
     retry_broker.broker.stopping = True
     assert send_back(retry_broker, offset).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-def test_a_retry_topic_without_write_permission_refuses(retry_broker):
+def test_a_retry_topic_without_write_permission_refuses(retry_broker: BrokerUnderTest) -> None:
     retry_broker.create_topic("%RETRY%g", perm=4)
     assert send_back(retry_broker, stored(retry_broker).physical_offset).code == ResponseCode.NO_PERMISSION
 
 
-def test_under_sync_flush_the_answer_waits_for_the_disk(make_broker, new_peer):
+def test_under_sync_flush_the_answer_waits_for_the_disk(
+    make_broker: MakeBroker, new_peer: type[RecordingPeer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = make_broker(flushDiskType="SYNC_FLUSH")
     broker.create_group("g")
-    broker.broker.flush_service.flush_soon = lambda: None
+    monkeypatch.setattr(broker.broker.flush_service, "flush_soon", lambda: None)
     offset = broker.store_message("orders").physical_offset
     broker.store.flush()
     broker.broker.held_changed()

@@ -206,7 +206,12 @@ def test_delayed_messages_carry_their_delivery_time_as_tags_code() -> None:
     store = open_store(MemoryDisk(), clock)
     store.append([message(topic=RMQ_SYS_SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\x013\x02", tag="ignored")])
     seen: list[int] = []
-    store.get_messages(RMQ_SYS_SCHEDULE_TOPIC, 2, 0, 1, 1000, accept=lambda code: bool(seen.append(code)))
+
+    def refuse(code: int) -> bool:
+        seen.append(code)
+        return False
+
+    store.get_messages(RMQ_SYS_SCHEDULE_TOPIC, 2, 0, 1, 1000, accept=refuse)
     assert seen == [clock.time_ms + 10_000]
 
 

@@ -104,7 +104,7 @@ def test_queues_move_their_min_offsets_and_keep_their_numbers() -> None:
     disk = MemoryDisk()
     store, clock, results = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
     store.delete_expired(clock.time_ms)
-    first = {}
+    first: dict[int, int] = {}
     for number, each in enumerate(results):
         if each.physical_offset >= store.min_physical_offset:
             first.setdefault(number % 2, each.queue_offset)

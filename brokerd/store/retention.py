@@ -1,11 +1,13 @@
-"""Which CommitLog files may go: decided here, from times and disk usage only (CleanCommitLogService)."""
+"""Which CommitLog files may go: decided from times and disk usage only (CleanCommitLogService)."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+from brokerd.store.commit_log import CommitLog
 from brokerd.store.config import StoreConfig
+from brokerd.store.get_message import MessageReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,20 @@ class LogFile:
     base_offset: int
     end_offset: int
     newest_ms: int  # no record of it is younger: the store timestamp of the record behind it
+
+
+def expirable_files(config: StoreConfig, log: CommitLog, reader: MessageReader) -> list[LogFile]:
+    """The oldest files that may be looked at for deletion, deleteFileBatchMax at most."""
+    files = []
+    for base in log.bases[: config.delete_file_batch_max]:
+        end = base + log.file_bytes
+        if end >= log.durable_offset:  # also the active file, and one whose end is not synced
+            break
+        newest_ms = reader.store_timestamp_at(end)
+        if newest_ms < 0:
+            break
+        files.append(LogFile(base, end, newest_ms))
+    return files
 
 
 def expired_files(

@@ -94,7 +94,7 @@ class InSyncSet:
         self._own_id = own_id
         self._members = members or Members((own_id,))
         self._epoch_record_end = epoch_record_end
-        self._held_back: tuple[int, int, Members] | None = None
+        self._held_back: tuple[int, int, Members | None] | None = None
 
     @property
     def followers(self) -> Mapping[int, FollowerState]:
@@ -173,19 +173,26 @@ class InSyncSet:
         self._members = members
         return self._advance(now_s)
 
-    def hold_back(self, begin_offset: int, end_offset: int, members: Members, now_s: float) -> None:
-        """Confirm nothing from `begin_offset` on before a majority of `members` hold the record that ends at `end_offset`."""
+    def hold_back(self, begin_offset: int, end_offset: int, members: Members | None, now_s: float) -> None:
+        """Confirm nothing behind `end_offset`, where the record of a change ends: what follows it is the new mode's.
+
+        With `members` nothing from `begin_offset` on either, before a majority of them hold the record.
+        """
         self._held_back = (begin_offset, end_offset, members)
         self._advance(now_s)
 
     def change_mode(
         self, mode: AckMode, *, in_sync_replicas: int, min_in_sync_replicas: int, members: Members, now_s: float
     ) -> None:
-        """Count in another way from now on; what is confirmed stays so."""
+        """Count in another way from now on; what is confirmed stays so. What is held back stays so until `release`."""
         self._mode = mode
         self._in_sync_replicas = in_sync_replicas
         self._min_in_sync_replicas = min_in_sync_replicas
         self._members = members
+        self._advance(now_s)
+
+    def release(self, now_s: float) -> None:
+        """No change is under way any more."""
         self._held_back = None
         self._advance(now_s)
 
@@ -196,7 +203,7 @@ class InSyncSet:
     def verdict(self, record_end_offset: int) -> SendVerdict:
         """What may be answered to the sender of a record that ends there."""
         if self._mode is AckMode.LOCAL:
-            return SendVerdict.SEND_OK if record_end_offset <= self._own_held else SendVerdict.WAIT
+            return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
         if self._mode is AckMode.SYNC and self.size < self._needed:
             return SendVerdict.SLAVE_NOT_AVAILABLE
         return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
@@ -227,7 +234,8 @@ class InSyncSet:
             confirmed = self._held_by_majority()
         if self._held_back is not None:
             begin_offset, end_offset, members = self._held_back
-            if majority_offset(members, self._held()) < end_offset:
+            confirmed = min(confirmed, end_offset)
+            if members is not None and majority_offset(members, self._held()) < end_offset:
                 confirmed = min(confirmed, begin_offset)
         if confirmed <= self._confirm_offset:
             return False

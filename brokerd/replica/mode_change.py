@@ -1,8 +1,8 @@
 """Another mode for a running group: asynchronous, synchronous or DLedger, without moving data or stopping anybody.
 
 The leader writes a record of type "mode". It is confirmed under the policy that is in force, and each replica adopts the new
-one when it knows that: the leader first, for it is the first to know. Into DLedger a majority of the new voters must hold
-the record too, so that whoever adopts it finds a majority that can.
+one when it knows that: the leader first, for it is the first to know, and before it confirms anything behind the record. Into
+DLedger a majority of the new voters must hold the record too, so that whoever adopts it finds a majority that can.
 
 The steps are single <-> async <-> sync <-> DLedger: between the last two a record that was acknowledged is on a majority
 before anyone elects. A group of one gets slaves before it changes to async, and is rid of them before it changes back.
@@ -87,9 +87,13 @@ class ModeChange:
         self.hold_back(now_s)
 
     def hold_back(self, now_s: float) -> None:
-        """A leader confirms a change into DLedger only when a majority of its voters hold it."""
+        """A leader confirms nothing behind a change before it acts by it; one into DLedger only when its majority holds it."""
         pending, in_sync = self.pending, self._replica.in_sync
-        if in_sync is not None and pending is not None and pending.members is not None:
+        if in_sync is None:
+            return
+        if pending is None:
+            in_sync.release(now_s)
+        else:
             in_sync.hold_back(pending.begin_offset, pending.end_offset, pending.members, now_s)
 
     def adopt(self, now_s: float) -> bool:
@@ -98,6 +102,7 @@ class ModeChange:
         while self._pending and self._pending[0].end_offset <= self._replica.confirm_offset:
             self._replica.adopt_mode(self._pending[0], now_s)
             del self._pending[0]
+            self.hold_back(now_s)
             changed = True
         return changed
 

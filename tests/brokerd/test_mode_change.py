@@ -336,3 +336,77 @@ def test_who_has_a_slave_again_asks_it_before_it_leads() -> None:
     group[0].restart()
     assert group.leaders == []
     assert group[0].replica.must_claim
+
+
+def test_what_lies_behind_a_change_is_confirmed_by_the_new_mode_only() -> None:
+    """One flush may hold both: a slave that has only the record acts by the new mode, and might lead without the rest."""
+    group = by_decree()
+    group[0].replica.modes.request(SYNC, group[0].now_s, FIRST_MS)
+    record = group[0].replica.modes.pending
+    assert record is not None
+    end = group[0].append(b"behind the change")
+    group[0].store.flush()
+    group[0].held_changed()
+    assert group[0].replica.confirm_offset == record.end_offset
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT
+    group[0].replica.modes.adopt(group[0].now_s)
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT
+    group.level()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+
+
+def half_way_back() -> QuorumGroup:
+    """Replica 2 has slept through the way from DLedger to sync; then replica 0, which leads, is restarted."""
+    group = electing()
+    group[2].up = False
+    change(group[0], SYNC)
+    settle(group)
+    group[2].up = True
+    group[0].restart()
+    assert modes(group) == ["sync", "sync", DLEDGER]
+    return group
+
+
+def claim(group: QuorumGroup, voter: int, epoch: int) -> None:
+    replica = group[0].replica
+    group[voter].replica.grant_claim(
+        replica_id=0,
+        epoch=epoch,
+        last_epoch=replica.epochs.last_epoch,
+        end_offset=group[0].store.end_offset,
+        address="r0",
+    )
+
+
+def test_one_that_slept_through_the_way_back_votes_for_a_restarted_leader() -> None:
+    group = half_way_back()
+    group.wait(LONG_S)
+    group[2].tick()
+    group.lose_letters()
+    epoch = group[0].replica.begin_claim()
+    claim(group, 1, epoch)
+    claim(group, 2, epoch)
+    claim(group, 2, epoch)  # asked again: its first answer was lost
+    assert group[2].replica.saved.voted_for == 0
+    group[0].replica.claimed(epoch, group[0].now_s, FIRST_MS)
+    group[2].replica.step_down(epoch, "r0")  # as the leader announces itself
+    settle(group)
+    assert modes(group) == ["sync"] * 3
+    assert group[2].log == group[0].log
+
+
+def test_one_that_elects_gives_no_second_vote_to_a_claim() -> None:
+    group = half_way_back()
+    group.wait(LONG_S)
+    group[2].tick()
+    epoch = group[0].replica.begin_claim()
+    claim(group, 2, epoch)
+    with pytest.raises(RoleRefused, match="is in epoch"):
+        group[2].replica.grant_claim(replica_id=1, epoch=epoch, last_epoch=9, end_offset=1 << 30, address="r1")
+
+
+def test_one_that_elects_refuses_a_claim_while_it_hears_a_leader() -> None:
+    group = electing()
+    with pytest.raises(RoleRefused, match="the leader of epoch 1 answers here"):
+        group[1].replica.grant_claim(replica_id=2, epoch=2, last_epoch=1, end_offset=1 << 30, address="r2")
+    assert group[1].replica.epoch == 1

@@ -38,6 +38,7 @@ from brokerd.services.flush import FlushService
 from brokerd.services.leader_port import LeaderPort
 from brokerd.services.long_polling import PullRequestHoldService
 from brokerd.services.loop_lag import LoopLag
+from brokerd.services.message_index import MessageIndexService
 from brokerd.services.metering import MeteringService
 from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
@@ -130,6 +131,7 @@ class Broker:
         self.leader_port = LeaderPort(self)
         self.schedule = ScheduleMessageService(self)
         self.metering = MeteringService(self)
+        self.message_index = MessageIndexService(self)
         self.dispatcher = Dispatcher(self, HANDLERS)
         self._waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._arrived: set[tuple[str, int]] = set()
@@ -473,6 +475,10 @@ def open_store(config: BrokerConfig, store_host: bytes, clock: SystemClock) -> t
             disk_max_used_space_ratio=config.disk_max_used_space_ratio / 100,
             disk_space_clean_forcibly_ratio=config.disk_space_clean_forcibly_ratio / 100,
             disk_space_warning_level_ratio=config.disk_space_warning_level_ratio / 100,
+            message_index_enable=config.message_index_enable,
+            max_hash_slot_num=config.max_hash_slot_num,
+            max_index_num=config.max_index_num,
+            max_msgs_num_batch=config.max_msgs_num_batch,
         ),
         disk=OsDisk(),
         clock=clock,

@@ -157,16 +157,20 @@ class BrokerConfig:
     authentication_enabled: bool = boolean("authenticationEnabled", False)
     authorization_enabled: bool = boolean("authorizationEnabled", False)
 
-    # Later services: transactions, timer messages, the index.
+    # Later services: transactions, timer messages.
     transaction_time_out_ms: int = integer("transactionTimeOut", 6_000)
     transaction_check_max: int = integer("transactionCheckMax", 15)
     transaction_check_interval_ms: int = integer("transactionCheckInterval", 30_000, at_least=10)
     timer_wheel_enable: bool = boolean("timerWheelEnable", True)
     timer_max_delay_sec: int = integer("timerMaxDelaySec", 3 * 24 * 3600)
     timer_precision_ms: int = integer("timerPrecisionMs", 1_000, at_least=1)
+
+    # The index of keys.
     message_index_enable: bool = boolean("messageIndexEnable", True)
     max_hash_slot_num: int = integer("maxHashSlotNum", 5_000_000, at_least=1)
-    max_index_num: int = integer("maxIndexNum", 20_000_000, at_least=1)
+    max_index_num: int = integer("maxIndexNum", 20_000_000, at_least=2)
+    max_msgs_num_batch: int = integer("maxMsgsNumBatch", 64, at_least=1, at_most=1024)
+    default_query_max_num: int = integer("defaultQueryMaxNum", 32, at_least=1, at_most=1024)
 
     # Not a key: where the configuration came from; None when there was no file.
     file_path: str | None = None

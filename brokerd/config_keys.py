@@ -31,7 +31,7 @@ _NAMES = """
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep
     controllerAddr controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable defaultMessageRequestMode
-    defaultPopShareQueueNum defaultQueryMaxNum delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
+    defaultPopShareQueueNum delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
     deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly disableCallbackExecutor
     disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery
@@ -62,7 +62,7 @@ _NAMES = """
     logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
-    maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxLmqConsumeQueueNum maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
     memTableFlushIntervalMs messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
     metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType

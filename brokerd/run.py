@@ -65,6 +65,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
             nursery.start_soon(broker.registration.run)
             nursery.start_soon(broker.schedule.run)
             nursery.start_soon(broker.metering.run)
+            nursery.start_soon(broker.message_index.run)
             if broker.acl is not None:
                 nursery.start_soon(broker.acl.watch)
             nursery.start_soon(_persist, broker)
@@ -97,6 +98,7 @@ async def _stop(broker: Broker, server: Server) -> None:
         await broker.flush_service.flush_once()
     if flushing.cancelled_caught:
         logger.error("the last flush takes too long; what was acknowledged as durable is durable")
+    await broker.message_index.finish()
     broker.persist()
     broker.replica.remember_confirm_offset()
 

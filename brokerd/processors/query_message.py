@@ -1,10 +1,13 @@
 """Offsets and single messages: GET_MAX_OFFSET, GET_MIN_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP, GET_EARLIEST_MSG_STORETIME,
-VIEW_MESSAGE_BY_ID. Sources: AdminBrokerProcessor, QueryMessageProcessor.
+VIEW_MESSAGE_BY_ID, QUERY_MESSAGE. Sources: AdminBrokerProcessor, QueryMessageProcessor.
 
 A queue that does not exist answers 0, as in RocketMQ: its tools ask before they look.
 """
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
 
 from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
@@ -12,7 +15,7 @@ from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.processors.refusal import Refusal
-from brokerd.store import BoundaryType
+from brokerd.store import BoundaryType, QueryResult, StoreError
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import (
@@ -25,8 +28,11 @@ from mqwire.headers_offset import (
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
-from mqwire.headers_pull import ViewMessageRequestHeader
+from mqwire.headers_pull import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
 from mqwire.message import decode_record
+from mqwire.names import UNIQUE_MSG_QUERY_FLAG
+
+_INDEX_OF_TAGS: Final = "T"  # of RocketMQ 5.5; it would make each message's tag another entry
 
 
 def get_max_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
@@ -85,10 +91,61 @@ def view_message_by_id(broker: Broker, peer: Peer, request: RemotingCommand) -> 
     return request.reply(body=record)
 
 
+@answers_refusals
+def query_message(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The newest messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, with a UNIQ_KEY; in the log's order.
+
+    The index follows the log by moments, and further when the broker is busy: what it has not read yet is not found, and
+    the remark says so. At most maxMsgsNumBatch messages and 15 MiB of them.
+    """
+    header = request.header(QueryMessageRequestHeader)
+    config = broker.config
+    if header.index_type == _INDEX_OF_TAGS:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, "tags are not indexed here: query by key or by UNIQ_KEY, or pull by tag"
+        )
+    if not header.key:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, "the key is empty: name one of the message's keys or its UNIQ_KEY"
+        )
+    unique = (request.ext_fields or {}).get(UNIQUE_MSG_QUERY_FLAG, "").lower() == "true"
+    count_max = min(config.default_query_max_num if unique else header.max_num, config.max_msgs_num_batch)
+    try:
+        result = broker.store.queries.query(
+            header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp, unique=unique
+        )
+    except (OSError, StoreError) as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the message index cannot be read: {error}") from error
+    answer = QueryMessageResponseHeader(
+        index_last_update_timestamp=result.index_last_update_timestamp_ms,
+        index_last_update_phyoffset=result.index_last_update_physical_offset,
+    )
+    if not result.records:
+        return request.reply(ResponseCode.QUERY_NOT_FOUND, _why_not_found(broker, result), header=answer)
+    return request.reply(header=answer, body=b"".join(result.records))
+
+
+def _why_not_found(broker: Broker, result: QueryResult) -> str:
+    reasons = ["can not find message, maybe time range not correct"]
+    if not broker.config.message_index_enable:
+        reasons.append("this broker indexes no messages (messageIndexEnable=false)")
+    elif result.lag_bytes:
+        reasons.append(f"the index has yet to read the last {result.lag_bytes} bytes of the log")
+    earliest_ms = broker.store.earliest_store_time_ms
+    if earliest_ms > 0:
+        reasons.append(f"messages stored before {_utc(earliest_ms)} have been deleted, if there were any")
+    return "; ".join(reasons)
+
+
+def _utc(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
 HANDLERS: dict[RequestCode, Handler] = {
     RequestCode.GET_MAX_OFFSET: get_max_offset,
     RequestCode.GET_MIN_OFFSET: get_min_offset,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: search_offset_by_timestamp,
     RequestCode.GET_EARLIEST_MSG_STORETIME: get_earliest_msg_storetime,
     RequestCode.VIEW_MESSAGE_BY_ID: view_message_by_id,
+    RequestCode.QUERY_MESSAGE: query_message,
 }

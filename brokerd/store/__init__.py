@@ -12,6 +12,8 @@ Read in this order:
     consume_queue.py consume_queue_store.py    the index of each queue: memory tails and files
     record.py log_scanner.py    what a whole record is; walking the log
     send_counts.py          what of it counts as sends
+    index_service.py message_query.py    messages by key: the index, built behind the log; what it offers, looked at
+    index_format.py index_file.py index_reader.py index_checkpoint.py    its parts, from bytes to the loop over a block
     recovery.py store_checkpoint.py    what happens at open; where it may begin
     retention.py topic_tombstones.py append_raw.py    what is deleted; what stays deleted; bytes between replicas
 
@@ -38,6 +40,7 @@ from brokerd.store.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
+from brokerd.store.message_query import QueryResult
 from brokerd.store.message_store import MessageStore
 from brokerd.store.record import DispatchRequest
 from brokerd.store.results import (
@@ -74,6 +77,7 @@ __all__ = [
     "MessageStore",
     "MessageToStore",
     "OsDisk",
+    "QueryResult",
     "RecordDamagedError",
     "RecoveryReport",
     "RetentionReport",

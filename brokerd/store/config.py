@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from brokerd.store.index_format import file_bytes as index_file_bytes
+
 CONSUME_QUEUE_ENTRY_BYTES = 20
 END_FILE_MIN_BLANK_BYTES = 8
 MAX_RECORD_HEAD_BYTES = 128  # the fixed part of a record with two IPv6 hosts is 112
@@ -38,6 +40,12 @@ class StoreConfig:
     clean_file_forcibly: bool = False  # cleanFileForciblyEnable (Apache's default is true: it deletes unexpired files)
     delete_file_batch_max: int = 10  # deleteFileBatchMax
 
+    # the message index
+    message_index_enable: bool = True  # messageIndexEnable
+    max_hash_slot_num: int = 5_000_000  # maxHashSlotNum: of one IndexFile
+    max_index_num: int = 20_000_000  # maxIndexNum: of one IndexFile
+    max_msgs_num_batch: int = 64  # maxMsgsNumBatch: messages that one query is answered with
+
     # pulling
     max_filter_scan_entries: int = 800  # maxFilterMessageSize / 20: entries looked at for one filtered pull
 
@@ -66,8 +74,18 @@ class StoreConfig:
         size = self.mapped_file_size_consume_queue_bytes
         if size < CONSUME_QUEUE_ENTRY_BYTES or size % CONSUME_QUEUE_ENTRY_BYTES or size >= 2**31:
             raise ValueError("mappedFileSizeConsumeQueue: must be a multiple of 20 below 2147483648")
+        if self.max_hash_slot_num < 1:
+            raise ValueError("maxHashSlotNum: must be at least 1")
+        if self.max_index_num < 2:
+            raise ValueError("maxIndexNum: must be at least 2, for the first entry of a file is never used")
+        if index_file_bytes(self.max_hash_slot_num, self.max_index_num) >= 2**31:
+            raise ValueError("maxHashSlotNum * 4 + maxIndexNum * 20: an IndexFile must be smaller than 2 GiB")
         if self.max_message_size_bytes < 1:
             raise ValueError("maxMessageSize: must be at least 1")
+
+    @property
+    def index_dir(self) -> str:
+        return os.path.join(self.root_dir, "index")
 
     @property
     def consume_queue_dir(self) -> str:

@@ -27,7 +27,9 @@ from brokerd.store.errors import (
     StoreReadOnlyError,
 )
 from brokerd.store.get_message import AcceptTagsCode, MessageReader
+from brokerd.store.index_service import IndexService
 from brokerd.store.log_scanner import LogScanner
+from brokerd.store.message_query import MessageQueries
 from brokerd.store.recovery import Recovery
 from brokerd.store.results import (
     AppendResult,
@@ -45,6 +47,7 @@ from brokerd.store.retention import expirable_files, expired_files
 from brokerd.store.send_counts import SendCounts
 from brokerd.store.status import StoreStatus
 from brokerd.store.store_checkpoint import INDEX_AHEAD_MS, NO_RECORD_CRC, StoreCheckpoint
+from brokerd.store.store_lock import take_lock
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
 
 _SPACE_CHECK_INTERVAL_MS = 1000
@@ -75,6 +78,8 @@ class MessageStore:
         self._appender = MessageAppender(config, self._log, self._queues, self._status, self._store_host)
         self._raw_appender = RawAppender(config, self._log, self._queues, self._status)
         self._reader = MessageReader(config, self._log, self._queues)
+        self.index = IndexService(config, disk, self._log)
+        self.queries = MessageQueries(self.index, self._reader, self._tombstones)
         self._disk_full = False
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
         self._no_room_until_ms = 0
@@ -94,7 +99,7 @@ class MessageStore:
             raise StoreLockedError("this store is open already")
         self._reset()
         self._disk.make_directory(self._config.root_dir)
-        self._take_lock()
+        self._lock_fd = take_lock(self._disk, self._config.path("lock"))
         try:
             report = self._recover()
         except BaseException:
@@ -102,17 +107,6 @@ class MessageStore:
             raise
         report.duration_ms = (time.monotonic_ns() - began) // 1_000_000
         return report
-
-    def _take_lock(self) -> None:
-        path = self._config.path("lock")
-        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT)
-        try:
-            self._disk.lock(fd)
-        except OSError as error:
-            self._disk.close(fd)
-            raise StoreLockedError(f"{path} is locked: another broker serves this directory") from error
-        self._lock_fd = fd
-        self._disk.pwrite(fd, b"lock", 0)
 
     def _recover(self) -> RecoveryReport:
         config, disk, log = self._config, self._disk, self._log
@@ -132,6 +126,7 @@ class MessageStore:
         self._reader.damaged = bool(report.damage)
         self._damaged_from = report.damage[0].begin_offset if report.damage else None
         self._reader.record_crc_from = self._checkpoint.record_crc_from
+        report.anomalies.extend(self.index.load(report.end_offset, clean=clean))
         if report.damage:
             first = report.damage[0]
             self._status.latch(
@@ -182,6 +177,7 @@ class MessageStore:
         try:
             if clean and self._status.refusal is None:
                 self.flush_consume_queues()
+                self.index.flush_if_wanted()
                 self._disk.unlink(self._config.path("abort"))
                 self._disk.sync_directory(self._config.root_dir)
         finally:
@@ -190,6 +186,7 @@ class MessageStore:
     def _release(self) -> None:
         self._log.close()
         self._queues.close()
+        self.index.close()
         if self._lock_fd >= 0:
             self._disk.close(self._lock_fd)
             self._lock_fd = -1
@@ -363,6 +360,7 @@ class MessageStore:
             checkpoint = self._checkpoint
             checkpoint.physic_msg_timestamp_ms = written.store_timestamp_ms
             checkpoint.logics_msg_timestamp_ms = written.store_timestamp_ms
+            checkpoint.index_msg_timestamp_ms = written.store_timestamp_ms + INDEX_AHEAD_MS if self.index.files else 0
             checkpoint.confirm_phy_offset = written.dispatch_offset
             checkpoint.durable_mark = durable
             checkpoint.dispatch_offset = written.dispatch_offset
@@ -476,6 +474,7 @@ class MessageStore:
         checkpoint.confirm_phy_offset = min(checkpoint.confirm_phy_offset, end_offset)
         checkpoint.dispatch_offset = checkpoint.last_record_offset = file_base
         checkpoint.save(self._disk, self._config.path("checkpoint"))
+        self.index.cut(end_offset)
         self._log.cut(end_offset)
         confirm_offset = self._reader.confirm_offset
         self._release()
@@ -500,6 +499,7 @@ class MessageStore:
         # Without a checkpoint recovery calls nothing damage: else it would miss what the old one calls durable.
         self._disk.unlink(self._config.path("checkpoint"))
         self._disk.sync_directory(self._config.root_dir)
+        self.index.cut(begin_offset)
         self._log.cut(begin_offset)
         self._release()
         report = self.open()
@@ -532,6 +532,7 @@ class MessageStore:
         self._disk.sync_directory(self._config.root_dir)
         for topic in self._queues.topics():
             self._queues.delete_topic(topic)
+        self.index.clear(begin_offset)
         self._log.start_over(begin_offset)
         self._release()
         report = self.open()
@@ -589,6 +590,7 @@ class MessageStore:
         queue_files = 0
         if expired:
             queue_files = self._queues.delete_expired(self._log.min_offset)
+            self.index.delete_expired(self._log.min_offset)
             self._tombstones.forget_below(self._log.min_offset)
             self._next_space_check_ms = 0
         return RetentionReport(

@@ -1,0 +1,79 @@
+"""Keeping the message index up with the log (brokerd/store/index_service.py), in the pauses that the sends leave.
+
+A slice of work is a millisecond or less, and as long a pause follows it, so that a request waits no longer than that for it;
+under full load, where each turn of the loop is full of sends, the index falls behind and catches up afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.store import StoreError
+from brokerd.store.index_service import FlushedIndex
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_LOOK_PERIOD_S: Final = 0.1
+_FLUSH_PERIOD_S: Final = 10.0
+_RETRY_PERIOD_S: Final = 10.0
+_SLICE_RECORDS: Final = 256
+_FINISH_TIMEOUT_S: Final = 1.0
+
+
+class MessageIndexService:
+    """Runs on every replica: each has an index of its own log, up to confirmOffset."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def run(self) -> None:
+        """Index until cancelled; what the disk refuses is tried again later, and told."""
+        if not self._broker.config.message_index_enable:
+            return
+        next_flush_s = trio.current_time() + _FLUSH_PERIOD_S
+        while True:
+            try:
+                await self._catch_up()
+                if trio.current_time() >= next_flush_s:
+                    await self._flush()
+                    next_flush_s = trio.current_time() + _FLUSH_PERIOD_S
+            except (StoreError, OSError) as error:
+                logger.error("the message index cannot be written, trying again: %s", error)
+                await trio.sleep(_RETRY_PERIOD_S)
+            await trio.sleep(_LOOK_PERIOD_S)
+
+    async def finish(self) -> None:
+        """At a graceful stop: index the last moments, as far as that is quick; the store's close makes it durable."""
+        if self._broker.config.message_index_enable:
+            with trio.move_on_after(_FINISH_TIMEOUT_S):
+                try:
+                    await self._catch_up()
+                except (StoreError, OSError) as error:
+                    logger.error("the message index lacks the last messages: %s", error)
+
+    async def _catch_up(self) -> None:
+        while True:
+            began_s = trio.current_time()
+            async with self._broker.store_gate.shared():
+                store = self._broker.store
+                if store.refusal is not None or not store.index.build(store.confirm_offset, _SLICE_RECORDS):
+                    return
+            await trio.sleep(trio.current_time() - began_s)
+
+    async def _flush(self) -> None:
+        async with self._broker.store_gate.shared():
+            store = self._broker.store
+            if store.refusal is not None or not store.index.wants_flush:
+                return
+            for step in store.index.flush_steps():
+                if isinstance(step, FlushedIndex):
+                    await trio.to_thread.run_sync(store.index.sync_flushed, step)
+                    store.index.flushed(step)
+                else:
+                    await trio.lowlevel.checkpoint()

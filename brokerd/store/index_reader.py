@@ -1,0 +1,170 @@
+"""Which keys the records in a block of the CommitLog are found by: the indexer's inner loop. Pure.
+
+It looks at every byte of the log once more, for every message, on the same core that serves the sends: so it takes from a
+record only what it needs, where it lies, and leaves everything unusual to record.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from brokerd.store.index_format import (
+    KEYS_PREFIX,
+    UNIQUE_KEY_PREFIX,
+    java_hash,
+    joined_hash,
+    keys_of,
+    positive,
+    property_value,
+)
+from brokerd.store.record import MIN_RECORD_BYTES, DispatchRequest, parse_record
+from mqwire.codes import MessageSysFlag
+from mqwire.message import MESSAGE_MAGIC
+
+# Of a record with two IPv4 hosts: size, magic, physical offset, sysFlag, store timestamp, body length.
+_HEAD = struct.Struct(">II20xqi16xq20xi")
+_UINT16 = struct.Struct(">H")
+_BODY_AT = 88
+_HOSTS_V6 = MessageSysFlag.BORNHOST_V6 | MessageSysFlag.STOREHOSTADDRESS_V6
+_ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
+_UNUSUAL = (
+    _HOSTS_V6 | MessageSysFlag.TRANSACTION_PREPARED_TYPE
+)  # a bit of PREPARED is in ROLLBACK too, as it happens not
+_MASK = 0xFFFFFFFF
+_CACHED_MAX = 4096
+_TAIL = 4  # what changes from one UNIQ_KEY of a client to the next: its counter
+_TAIL_POWER: int = 31**4 & _MASK
+
+
+@dataclass(slots=True)
+class BlockKeys:
+    """Entries to be, in the log's order, in three lists of one length; and where the reading goes on."""
+
+    hashes: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    timestamps_ms: list[int] = field(default_factory=list)
+    records: int = 0
+    next_offset: int = 0
+    stopped: bool = False  # in front of something that is no whole record: read more of the log, or skip damage
+
+    def put(self, value: int, offset: int, timestamp_ms: int) -> None:
+        self.hashes.append(positive(value))
+        self.offsets.append(offset)
+        self.timestamps_ms.append(timestamp_ms)
+
+
+class IndexReader:
+    """Remembers the hashes of topics, and of the parts of UNIQ_KEYs that a client repeats."""
+
+    def __init__(self) -> None:
+        self._topics: dict[bytes, int] = {}  # topic -> hash of "topic#"
+        self._heads: dict[tuple[int, bytes], int] = {}  # (that, UNIQ_KEY but its tail) -> their hash, moved by the tail
+
+    def read(self, buffer: bytes, offset: int, room: int, records_max: int) -> BlockKeys:
+        """The keys of up to `records_max` records of `buffer`, which lies at `offset` of the log; `room` bytes are left
+        of that file.
+        """
+        found = BlockKeys()
+        hashes, offsets, timestamps = found.hashes, found.offsets, found.timestamps_ms
+        unpack = _HEAD.unpack_from
+        rfind, find = buffer.rfind, buffer.find
+        topics, heads = self._topics, self._heads
+        position = records = 0
+        last = len(buffer) - MIN_RECORD_BYTES
+        while records < records_max:
+            if position > last:
+                found.stopped = self._is_blank_or_short(buffer, position, offset, room, found)
+                break
+            size, magic, own_offset, sys_flag, timestamp_ms, body_bytes = unpack(buffer, position)
+            end = position + size
+            topic_at = position + _BODY_AT + body_bytes
+            if (
+                magic != MESSAGE_MAGIC
+                or own_offset != offset + position
+                or sys_flag & _HOSTS_V6
+                or not position < topic_at < end <= len(buffer)
+            ):
+                record = parse_record(buffer, position, offset + position, room - position, False)
+                if not isinstance(record, DispatchRequest):
+                    found.stopped = self._is_blank_or_short(buffer, position, offset, room, found)
+                    break
+                self._put_record(record, found)
+                position += record.size_bytes
+                records += 1
+                continue
+            topic_end = topic_at + 1 + buffer[topic_at]
+            begin = topic_end + 2
+            topic = buffer[topic_at + 1 : topic_end]
+            prefix = topics.get(topic)
+            if prefix is None:
+                prefix = self._prefix_of(topic)
+            if sys_flag & _ROLLBACK != _ROLLBACK:
+                at = rfind(UNIQUE_KEY_PREFIX, begin, end)
+                if at >= 0:
+                    if at == begin or buffer[at - 1] == 2:
+                        stop = find(b"\x02", at, end)
+                        key = buffer[at + 9 : stop if stop >= 0 else end]
+                    else:
+                        key = property_value(buffer[begin:end], UNIQUE_KEY_PREFIX)
+                    if len(key) > _TAIL and key.isascii():
+                        head = heads.get((prefix, key[:-4]))
+                        if head is None:
+                            head = self._head_of(prefix, key[:-4])
+                        a, b, c, d = key[-4:]
+                        value = (head + a * 29791 + b * 961 + c * 31 + d) & _MASK
+                        if value > 0x7FFFFFFF:
+                            value = positive(value)
+                        hashes.append(value)
+                        offsets.append(own_offset)
+                        timestamps.append(timestamp_ms)
+                    elif key:
+                        found.put(joined_hash(prefix, key), own_offset, timestamp_ms)
+                at = rfind(KEYS_PREFIX, begin, end)
+                if at >= 0:
+                    if at == begin or buffer[at - 1] == 2:
+                        stop = find(b"\x02", at, end)
+                        keys = buffer[at + 5 : stop if stop >= 0 else end]
+                    else:
+                        keys = property_value(buffer[begin:end], KEYS_PREFIX)
+                    for key in keys.split(b" ") if b" " in keys else (keys,):
+                        if key:
+                            hashes.append(positive(joined_hash(prefix, key)))
+                            offsets.append(own_offset)
+                            timestamps.append(timestamp_ms)
+            position = end
+            records += 1
+        found.records = records
+        found.next_offset = max(found.next_offset, offset + position)
+        return found
+
+    @staticmethod
+    def _is_blank_or_short(buffer: bytes, position: int, offset: int, room: int, found: BlockKeys) -> bool:
+        """Go to the next file at a BLANK; True when there is none."""
+        size = parse_record(buffer, position, offset + position, room - position, False)
+        if isinstance(size, int) and size == room - position:
+            found.next_offset = offset + room
+            return False
+        return True
+
+    def _put_record(self, record: DispatchRequest, found: BlockKeys) -> None:
+        if record.sys_flag & _ROLLBACK == _ROLLBACK:
+            return
+        prefix = self._topics.get(record.topic)
+        if prefix is None:
+            prefix = self._prefix_of(record.topic)
+        unique_key, keys = keys_of(record.properties)
+        for key in [unique_key, *keys] if unique_key else keys:
+            found.put(joined_hash(prefix, key), record.physical_offset, record.store_timestamp_ms)
+
+    def _prefix_of(self, topic: bytes) -> int:
+        if len(self._topics) >= _CACHED_MAX:
+            self._topics.clear()
+        prefix = self._topics[topic] = java_hash(topic + b"#")
+        return prefix
+
+    def _head_of(self, prefix: int, head: bytes) -> int:
+        if len(self._heads) >= _CACHED_MAX:
+            self._heads.clear()
+        value = self._heads[prefix, head] = joined_hash(prefix, head) * _TAIL_POWER & _MASK
+        return value

@@ -1,0 +1,324 @@
+"""The message index: which records a key names. RocketMQ's IndexService, built in bulk behind the log's end.
+
+Sends know nothing of it. build() reads the log behind them, a bounded number of records each time, up to what readers may see:
+so a query answers what is indexed by then, which is all but the last moments unless the machine is busy.
+
+The index is a function of the log. After a crash it goes back to its checkpoint and reads on from there; without one it is
+made anew; where the log is cut, it is cut. A hash is shared by several keys and an entry may outlive its record, so
+candidates() are offers: who asks looks at the record.
+
+Main thread only, but for sync_flushed().
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from brokerd.store.commit_log import CommitLog
+from brokerd.store.config import StoreConfig
+from brokerd.store.disk import Disk
+from brokerd.store.index_checkpoint import IndexCheckpoint
+from brokerd.store.index_file import IndexFile
+from brokerd.store.index_format import FIRST_ENTRY, IndexHeader, key_hash
+from brokerd.store.index_reader import BlockKeys, IndexReader
+from brokerd.store.log_scanner import LogScanner
+from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, MIN_RECORD_BYTES
+from brokerd.store.store_checkpoint import NO_RECORD_CRC
+from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+
+_WINDOW_BYTES = 512 * 1024
+_NAME_FORMAT = "%Y%m%d%H%M%S"
+_NAME_DIGITS = 17
+_CHAIN_MAX = 20_000  # entries looked at for one query: a few tens of milliseconds
+_CHECKPOINT_EACH_BYTES = 64 * 1024 * 1024  # of a log without keys
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedIndex:
+    """What flush_steps() has written: the files to sync, and what may be said then."""
+
+    files: tuple[IndexFile, ...]
+    checkpoint: IndexCheckpoint
+
+
+class IndexService:
+    def __init__(self, config: StoreConfig, disk: Disk, commit_log: CommitLog) -> None:
+        self.indexed_until = 0
+        self._config = config
+        self._disk = disk
+        self._log = commit_log
+        self._directory = config.index_dir
+        self._checkpoint_path = config.path("indexCheckpoint.json")
+        self._files: list[IndexFile] = []  # the oldest first
+        self._unsynced: list[IndexFile] = []  # full ones, written but not synced
+        self._reader = IndexReader()
+        self._checkpointed_until = -1
+        self._next_name = 0
+
+    # -- state
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """(store timestamp, physical offset) of the last record with a key; zeros when there is none."""
+        header = self._files[-1].header if self._files else IndexHeader()
+        return header.end_timestamp_ms, header.end_offset
+
+    @property
+    def begin_timestamp_ms(self) -> int:
+        """The store timestamp of the oldest entry; -1 without any."""
+        return self._files[0].header.begin_timestamp_ms if self._files else -1
+
+    @property
+    def files(self) -> list[str]:
+        return [file.path for file in self._files]
+
+    # -- opening
+
+    def load(self, end_offset: int, *, clean: bool) -> list[str]:
+        """Find the files and how far they go; returns what had to be made anew, in words.
+
+        `clean`: the store was closed properly by whoever had it last, so an index that has no checkpoint of ours is whole.
+        """
+        log = self._log
+        self._files = [self._file(name) for name in self._disk.listdir(self._directory) if _is_name(name)]
+        checkpoint = IndexCheckpoint.load(self._disk, self._checkpoint_path)
+        while checkpoint is not None and self._files and self._files[-1].name > checkpoint.file_name:
+            self._delete(self._files[-1])  # younger than the checkpoint: perhaps not even of its full size
+        right = [file.open() for file in self._files]
+        problem = ""
+        if not all(right):
+            problem = "index files were made with another maxHashSlotNum or maxIndexNum"
+        elif checkpoint is not None:
+            problem = self._go_back_to(checkpoint)
+        elif self._files:
+            problem = self._adopt(clean)
+        else:
+            self.indexed_until = log.min_offset
+        if problem:
+            self.clear(log.min_offset)
+            return [f"{problem}: the message index is made anew"]
+        if self.indexed_until > end_offset:
+            self.cut(end_offset)
+        self.indexed_until = max(self.indexed_until, log.min_offset)
+        return []
+
+    def _go_back_to(self, checkpoint: IndexCheckpoint) -> str:
+        """Returns what makes that impossible."""
+        if checkpoint.file_name:
+            if not self._files or self._files[-1].name != checkpoint.file_name:
+                return f"index file {checkpoint.file_name[:40]!a} is missing"
+            newest = self._files[-1]
+            if newest.header.index_count < checkpoint.header.index_count:
+                return f"index file {newest.name} has lost entries"
+            if newest.header.index_count != checkpoint.header.index_count or checkpoint.boot_id != self._disk.boot_id():
+                newest.cut(checkpoint.header)
+        self.indexed_until = self._checkpointed_until = checkpoint.indexed_until
+        return ""
+
+    def _adopt(self, clean: bool) -> str:
+        """An Apache broker's index, which is whole when it was closed. Returns why it can't be taken over."""
+        if not clean:
+            return "the index was not closed, and has no checkpoint"
+        last = self._files[-1].header.end_offset
+        head = self._log.read(last, 4)
+        size = int.from_bytes(head, "big")
+        if not MIN_RECORD_BYTES <= size <= self._log.file_bytes:
+            return "the index goes further than the log"
+        self.indexed_until = last + size
+        return ""
+
+    def _file(self, name: str) -> IndexFile:
+        config = self._config
+        return IndexFile(self._disk, f"{self._directory}/{name}", config.max_hash_slot_num, config.max_index_num)
+
+    def close(self) -> None:
+        """Nothing is written."""
+        for file in self._files:
+            file.close()
+
+    # -- building
+
+    def build(self, bound: int, records_max: int) -> int:
+        """Index up to `records_max` records below `bound`; returns how many bytes that took, 0 at the end.
+
+        Raises OSError, and then goes on at the same place the next time.
+        """
+        log = self._log
+        offset = self.indexed_until
+        end = min(bound, log.end_offset)
+        if offset >= end:
+            return 0
+        room = log.file_bytes - offset % log.file_bytes
+        buffer = log.read(offset, min(_WINDOW_BYTES, end - offset, room))
+        found = self._reader.read(buffer, offset, room, records_max)
+        if found.stopped and not found.records and found.next_offset == offset:
+            found = self._read_one(buffer, offset, end, room)
+        self._put(found)
+        self.indexed_until = found.next_offset
+        return found.next_offset - offset
+
+    def _read_one(self, buffer: bytes, offset: int, end: int, room: int) -> BlockKeys:
+        """A record that is longer than the window, or what lies behind a damaged place."""
+        if end - offset < BLANK_HEAD_BYTES:
+            return BlockKeys(next_offset=offset)
+        size, magic = BLANK.unpack_from(buffer)
+        if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2):
+            if len(buffer) < size <= min(end - offset, room):
+                found = self._reader.read(self._log.read(offset, size), offset, room, 1)
+                if found.records:
+                    return found
+            elif end - offset < size <= room:
+                return BlockKeys(next_offset=offset)  # its end is not for readers yet
+        scanner = LogScanner(self._log, offset, NO_RECORD_CRC)
+        behind = scanner.find_record(offset + 1)
+        return BlockKeys(next_offset=end if behind is None else min(behind, end))
+
+    def _put(self, found: BlockKeys) -> None:
+        hashes, offsets, timestamps = found.hashes, found.offsets, found.timestamps_ms
+        while hashes:
+            if not self._files or self._files[-1].full:
+                self._roll()
+            amount = self._files[-1].put(hashes, offsets, timestamps)
+            if amount == len(hashes):
+                return
+            hashes, offsets, timestamps = hashes[amount:], offsets[amount:], timestamps[amount:]
+
+    def _roll(self) -> None:
+        if self._files:
+            full = self._files[-1]
+            for _ in full.flush_steps():
+                pass  # once in twenty million entries
+            full.release_slots()
+            self._unsynced.append(full)
+        self._disk.make_directory(self._directory)
+        now = time.time_ns() // 1_000_000
+        name = int(time.strftime(_NAME_FORMAT, time.localtime(now / 1000)) + f"{now % 1000:03d}")
+        if self._files:
+            name = max(name, int(self._files[-1].name) + 1)  # the names tell the order, whatever the clock does
+        file = self._file(f"{name:0{_NAME_DIGITS}d}")
+        file.create()
+        self._files.append(file)
+
+    # -- durability
+
+    @property
+    def wants_flush(self) -> bool:
+        newest_is_dirty = bool(self._files) and self._files[-1].dirty
+        return newest_is_dirty or bool(self._unsynced) or self._far_from_checkpoint
+
+    @property
+    def _far_from_checkpoint(self) -> bool:
+        return self.indexed_until >= self._checkpointed_until + _CHECKPOINT_EACH_BYTES
+
+    def flush_steps(self) -> Iterator[FlushedIndex | None]:
+        """Write what is in memory, a little in each step; the last step gives what sync_flushed() needs.
+
+        Nothing may be built between the steps. Raises OSError; the next flush writes it again.
+        """
+        files = list(self._unsynced)
+        if self._files:
+            newest = self._files[-1]
+            for _ in newest.flush_steps():
+                yield None
+            files.append(newest)
+        header = self._files[-1].header if self._files else IndexHeader()
+        name = self._files[-1].name if self._files else ""
+        yield FlushedIndex(tuple(files), IndexCheckpoint(self.indexed_until, name, header, self._disk.boot_id()))
+
+    def sync_flushed(self, flushed: FlushedIndex) -> None:
+        """Sync the log, then these files, then the checkpoint. Blocks: for a worker thread. Raises OSError, StoreError."""
+        self._log.flush()
+        for file in flushed.files:
+            file.sync()
+        flushed.checkpoint.save(self._disk, self._checkpoint_path)
+
+    def flushed(self, flushed: FlushedIndex) -> None:
+        """sync_flushed() has succeeded."""
+        self._checkpointed_until = flushed.checkpoint.indexed_until
+        self._unsynced = [file for file in self._unsynced if file not in flushed.files]
+
+    def flush_if_wanted(self) -> None:
+        if self.wants_flush or (self._files and self.indexed_until != self._checkpointed_until):
+            self.flush()
+
+    def flush(self) -> None:
+        """flush_steps() and sync_flushed() in one."""
+        for step in self.flush_steps():
+            if step is not None:
+                self.sync_flushed(step)
+                self.flushed(step)
+
+    # -- going back
+
+    def cut(self, end_offset: int) -> None:
+        """Forget the records from `end_offset` on, durably: the log is about to be cut there."""
+        while self._files and self._files[-1].header.begin_offset >= end_offset:
+            self._delete(self._files[-1])
+        if self._files and self._files[-1].header.end_offset >= end_offset:
+            newest = self._files[-1]
+            newest.cut(newest.header_at(newest.count_below(end_offset)))
+        self.indexed_until = min(self.indexed_until, end_offset)
+        if self._files or self._disk.exists(self._checkpoint_path):
+            self.flush()
+
+    def clear(self, begin_offset: int) -> None:
+        """Forget everything, durably, and begin anew at `begin_offset`."""
+        if self._disk.exists(self._checkpoint_path):
+            self._disk.unlink(self._checkpoint_path)
+            self._disk.sync_directory(os.path.dirname(self._checkpoint_path))
+        while self._files:
+            self._delete(self._files[-1])
+        self.indexed_until = begin_offset
+        self._checkpointed_until = -1
+
+    def _delete(self, file: IndexFile) -> None:
+        file.delete()
+        self._files.remove(file)
+        if file in self._unsynced:
+            self._unsynced.remove(file)
+        self._disk.sync_directory(self._directory)
+
+    def delete_expired(self, min_offset: int) -> int:
+        """Delete the files whose records retention has all deleted, never the newest; returns how many."""
+        deleted = 0
+        while len(self._files) > 1 and self._files[0].header.end_offset < min_offset:
+            if self._files[0] in self._unsynced:
+                break  # perhaps at work in another thread
+            self._delete(self._files[0])
+            deleted += 1
+        return deleted
+
+    # -- reading
+
+    def candidates(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Where records may begin that `topic` and `key` name, stored between the two times: the newest first, no place
+        twice. Look at each: it may be another key's record, deleted, or a second out of the range.
+
+        It looks at 20,000 entries at most, which more messages than that of one key with one hash can use up.
+        """
+        value = key_hash(topic, key)
+        min_offset = self._log.min_offset
+        looks = _CHAIN_MAX
+        last = -1
+        for file in reversed(self._files):
+            header = file.header
+            if header.index_count == FIRST_ENTRY or header.end_offset < min_offset:
+                continue
+            if not file.overlaps(begin_ms, end_ms):
+                continue
+            for entry_hash, offset, timestamp_ms in file.chain(value):
+                looks -= 1
+                if looks < 0 or offset < min_offset or timestamp_ms + 999 < begin_ms:
+                    break
+                if entry_hash == value and timestamp_ms <= end_ms and offset != last:
+                    last = offset
+                    yield offset
+            if looks < 0:
+                return
+
+
+def _is_name(name: str) -> bool:
+    return name.isdigit() and len(name) >= _NAME_DIGITS

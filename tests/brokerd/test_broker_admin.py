@@ -194,7 +194,6 @@ def test_the_totals_of_the_last_midnights_are_remembered():
 def test_every_served_code_has_one_handler_and_the_later_ones_none():
     later = {
         RequestCode.END_TRANSACTION,
-        RequestCode.QUERY_MESSAGE,
         RequestCode.POP_MESSAGE,
         RequestCode.ACK_MESSAGE,
         RequestCode.RECALL_MESSAGE,
@@ -203,7 +202,7 @@ def test_every_served_code_has_one_handler_and_the_later_ones_none():
     assert not later & set(HANDLERS)
 
 
-@pytest.mark.parametrize("code", [37, 12, 200050, 54, 9999, -1])
+@pytest.mark.parametrize("code", [37, 200050, 54, 9999, -1])
 def test_a_code_that_is_not_served_is_told_so(broker, code):
     assert broker.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 

@@ -178,7 +178,7 @@ class BrokerProcess:
         if in_sync is None:
             return
         epoch, confirmed = replica.epoch, in_sync.confirm_offset
-        enough = in_sync.size >= self.settings.surely_held_by
+        enough = in_sync.size >= replica.settings.surely_held_by
         safe = confirmed if enough else 0
         if self._observed == (epoch, confirmed, safe):
             return

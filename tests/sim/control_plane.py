@@ -144,7 +144,9 @@ class ControlPlane:
             if replica not in self.replaced
         }
         # With all answers of those that count, the best of them has all there is.
-        if len(promised) < min(self._needed, len(self._replicas) - len(self.replaced)):
+        if len(promised) < min(self._needed, len(self._replicas) - len(self.replaced)) or self._others_may_elect(
+            promised
+        ):
             return
         best = max((status.log_epoch, status.held_offset) for status in promised.values())
         candidates = sorted(
@@ -162,6 +164,10 @@ class ControlPlane:
         answers = yield {candidate: promote}
         if answers[candidate] is None:
             yield {candidate: promote}  # a worker resumes: the same decree again
+
+    def _others_may_elect(self, promised: dict[str, StatusAnswer]) -> bool:
+        """Whether an election could still be won beside a decree. Never in groups that are led by decree only."""
+        return False
 
     def switchover(self, candidate: str) -> Flow:
         """Planned: drain, let the candidate catch up, switch."""

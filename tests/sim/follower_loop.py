@@ -159,8 +159,11 @@ class FollowerLoop:
         replica.told_of_replicas({key: value for key, value in answer.replicas if key != own_id})
         replica.saw_epoch(answer.epoch, answer.leader_address)
         replica.received(answer.data, at_offset, answer.epoch, answer.confirm_offset)
+        here = self._round
         process.replicated()
         self._failures = self._hints = 0
+        if here != self._round:
+            return  # another mode is in force: the next round has begun
         if not (answer.data and process.settings.durable_counts):
             self._pull(address)
             return

@@ -46,6 +46,9 @@ class QuorumFollower(FollowerLoop):
             return
         others = sorted({**replica.known_replicas, **settings.peers}.items())
         addresses = [address for replica_id, address in others if replica_id != settings.replica_id]
+        if not addresses:
+            self._failed("nobody else is known")
+            return
         self._pull(addresses[max(0, self._failures - 1) % len(addresses)])
 
     def _failed(self, reason: str) -> None:
@@ -80,8 +83,11 @@ class QuorumFollower(FollowerLoop):
         replica.told_of_replicas(dict(answer.replicas))
         replica.saw_epoch(answer.epoch, answer.leader_address)
         replica.received(answer.data, at_offset, answer.epoch, answer.confirm_offset)
+        here = self._round
         process.replicated()
         self._failures = self._hints = 0
+        if here != self._round:
+            return  # another mode is in force: the next round has begun
         if not process.settings.durable_counts or (self._flushed and not answer.data):
             self._pull(address)
             return

@@ -50,7 +50,7 @@ class Operator:
     def transfer(self) -> None:
         """Hand the leadership to another voter."""
         leader = self._leader()
-        if leader is not None:
+        if leader is not None and leader.members.voters:
             self._ask(leader, Change("transfer", self._loop.random.choice(leader.members.voters)))
 
     def prefer(self) -> None:

@@ -20,6 +20,7 @@ from tests.sim.sim_name_server import GROUP, NameServer
 from tests.sim.verdict import judge
 from tests.sim.world import Outcome
 
+FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
 FAULTS_S = 20.0
 SETTLED_S = 6.0  # by then whoever is cut off has said all that it had to say from before
@@ -149,7 +150,7 @@ class QuorumWorld:
             sender.run()
         for reader in self.readers:
             reader.run()
-        self._elects("founded")
+        self._elects("founded", FOUND_S)
         loop.after(loop.random.random(), self.faults.run)
         loop.run_until(loop.now_s + FAULTS_S)
         self.faults.stopped = True
@@ -163,15 +164,15 @@ class QuorumWorld:
         self._heal()
         judge(self)  # type: ignore[arg-type] # it has what is judged
 
-    def _elects(self, what: str) -> None:
+    def _elects(self, what: str, within_s: float = ELECT_S) -> None:
         loop = self.loop
         began_s = loop.now_s
         epoch = max((machine.process.replica.epoch for machine in self.machines if machine.process), default=0)
-        loop.run_until(began_s + ELECT_S, lambda: bool(self._leaders()))
+        loop.run_until(began_s + within_s, lambda: bool(self._leaders()))
         if not self._leaders():
-            raise Violation(f"nobody was elected within {ELECT_S} s ({what}, from epoch {epoch}): {self._roles()}")
+            raise Violation(f"nobody was elected within {within_s} s ({what}, from epoch {epoch}): {self._roles()}")
         took_s = loop.now_s - began_s
-        limit_s = next(limit for limit in (0.5, 1, 2, 3, 4, 6, 8, 10.1) if took_s <= limit)
+        limit_s = next(limit for limit in (0.5, 1, 2, 3, 4, 6, 8, 10.1, 60.1) if took_s <= limit)
         self.history.counts[f"leader {what} within {limit_s} s"] += 1
 
     def _commits_all_writes(self) -> None:
@@ -271,6 +272,11 @@ class QuorumWorld:
         self.network.heal()
         self._mend(self.machines)
         self._elects("when all are healed")
+        self._come_to_rest()
+
+    def _come_to_rest(self) -> None:
+        """Nobody sends any more: all replicas are soon the same."""
+        loop = self.loop
         for client in [*self.senders, *self.readers]:
             client.stopped = True
         loop.run_until(loop.now_s + LAST_SENDS_S)
@@ -299,9 +305,15 @@ class QuorumWorld:
             if process is None:
                 return f"{machine.name} down"
             replica = process.replica
-            assert replica.elections is not None, "in mode QUORUM it has them"
-            state = replica.elections.state.value
-            unfit = replica.elections.why_not_electable() or ""
+            elections = replica.elections
+            if elections is None:
+                return (
+                    f"{machine.name} by decree, {replica.settings.mode_name} epoch {replica.epoch} leads {replica.leads}"
+                    f" claims {replica.must_claim} log {replica.epochs.last_epoch}:{process.store.end_offset}"
+                    f" confirmed {replica.confirm_offset} follows {replica.leader_address} {process.follower.halted or ''}"
+                )
+            state = elections.state.value
+            unfit = elections.why_not_electable() or ""
             return (
                 f"{machine.name} {state} epoch {replica.epoch} log {replica.epochs.last_epoch}:{process.store.end_offset}"
                 f" confirmed {replica.confirm_offset} voters {replica.members.voters} follows {replica.leader_address}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tests.sim import world
+from tests.sim.changing_world import run_changing_seed
 from tests.sim.quorum_world import run_quorum_seed
 from tests.sim.world import Outcome
 
-MODES = (*world.MODES, "dledger")
+MODES = (*world.MODES, "dledger", "changing")
 
 
 def run_seed(
@@ -15,4 +16,6 @@ def run_seed(
     """One run, judged; the seed says how many replicas there are unless `replicas` does. A quorum takes no decrees anyway."""
     if mode == "dledger":
         return run_quorum_seed(flush, seed, replicas=replicas, show=show)
+    if mode == "changing":
+        return run_changing_seed(flush, seed, replicas=replicas, show=show)
     return world.run_seed(mode, flush, seed, replicas=replicas, decrees=decrees, show=show)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from brokerd.replica import quorum_messages
+from brokerd.replica.epoch_record import Policy
 from brokerd.replica.pull_protocol import ReplicaPull
 
 
@@ -73,6 +74,10 @@ class StatusAnswer(NamedTuple):
     leads: bool
     promotable: bool
     in_sync: tuple[int, ...]  # the followers that are, as the leader sees them
+    # Of a group whose mode changes:
+    mode: str = ""
+    pending_mode: str | None = None
+    voters: tuple[int, ...] = ()  # none while it is led by decree
 
 
 class Promote(NamedTuple):
@@ -89,6 +94,12 @@ class Demote(NamedTuple):
 class Freeze(NamedTuple):
     epoch: int
     for_s: float
+
+
+class ChangeMode(NamedTuple):
+    """What `changeMode` asks the leader for."""
+
+    policy: Policy
 
 
 class RoleAnswer(NamedTuple):

@@ -1,0 +1,69 @@
+"""What an observer judges at once of a group whose mode changes: the promises of whichever mode is in force.
+
+Committed is what a leader confirmed while enough replicas held it, as its mode has it. Whoever leads later has it all, in every
+mode, but for what an unclean promotion gave up. Lost and doubled messages are judged at the end (verdict.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from brokerd.replica.epoch_map import EpochMap
+from tests.sim.history import Copy, History, Violation
+from tests.sim.quorum_history import Record
+
+
+class ChangingHistory(History):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__(mode="changing", in_sync_replicas=1)
+        self.lacking: Callable[[str, Copy], str | None] = lambda node, copy: None
+        self.on_vote: Callable[[str], None] = lambda node: None
+        self.committed: dict[int, tuple[Record, int]] = {}  # by offset: the record, and the epoch that committed it
+        self.committed_end = 0
+        self.refused_by_leaders = 0
+        self._votes: dict[tuple[str, int], int] = {}
+
+    def voted(self, node: str, epoch: int, candidate: int) -> None:
+        """A vote has left, or the candidate's own has been counted."""
+        if (node, epoch) not in self._votes:
+            self.on_vote(node)
+        other = self._votes.setdefault((node, epoch), candidate)
+        if other != candidate:
+            raise Violation(f"epoch {epoch}: {node} voted for both replica {other} and replica {candidate}")
+
+    def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
+        lacking = None if self.may_be_lost(copy) else self.lacking(node, copy)
+        if lacking is not None:
+            raise Violation(f"{node} acknowledged {copy}: {lacking}")
+        other = self._acknowledged_in.setdefault(epoch, node)
+        if other != node:
+            raise Violation(f"epoch {epoch}: both {other} and {node} acknowledged")
+
+    def begins_to_lead(self, node: str, epoch: int, records: Iterable[Record]) -> None:
+        """Elected, by decree or by all replicas' agreement: it must have what older epochs committed."""
+        self.counts["leaderships"] += 1
+        own = {record.start: record for record in records}
+        for start, (record, committed_in) in self.committed.items():
+            if committed_in < epoch and own.get(start) != record and not self._given_up(record):
+                raise Violation(f"{node} leads in epoch {epoch} without {record}, which epoch {committed_in} committed")
+
+    def commits_safely(self, node: str, epoch: int, records: Iterable[Record]) -> None:
+        """A leader's confirmOffset has risen over these, and enough replicas hold them."""
+        for record in records:
+            known = self.committed.get(record.start)
+            if known is None:
+                if not self._given_up(record):
+                    self.committed[record.start] = (record, epoch)
+                    self.committed_end = max(self.committed_end, record.end)
+                    self.counts["committed records"] += 1
+            elif known[0] != record and not self._given_up(record) and not self._given_up(known[0]):
+                raise Violation(f"the committed prefixes diverge: {node} has {record}, and {known[0]} was committed")
+
+    def unclean_promotion(self, new_epoch: int, epochs: EpochMap, end_offset: int) -> None:
+        super().unclean_promotion(new_epoch, epochs, end_offset)
+        self.committed = {start: known for start, known in self.committed.items() if not self._given_up(known[0])}
+
+    def _given_up(self, record: Record) -> bool:
+        return self.may_be_lost(Copy("", record.epoch, record.start, record.end, -1))

@@ -1,0 +1,194 @@
+"""One simulated group whose mode changes: founded in one mode, harmed and changed, then healed and changed once more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from brokerd.replica.epoch_record import DLEDGER
+from brokerd.replica.in_sync import AckMode
+from brokerd.replica.replica_settings import ReplicaSettings
+from brokerd.replica.voters import Members
+from mqwire.message import pack_host
+from tests.sim.changing_faults import ChangingFaults
+from tests.sim.changing_history import ChangingHistory
+from tests.sim.changing_machine import ChangingMachine
+from tests.sim.changing_process import ChangingProcess
+from tests.sim.event_loop import EventLoop
+from tests.sim.history import Copy, Violation
+from tests.sim.mode_operator import CHANGEABLE, ModeOperator
+from tests.sim.network import Network
+from tests.sim.quorum_operator import Operator
+from tests.sim.quorum_world import QuorumWorld
+from tests.sim.sim_clients import make_clients
+from tests.sim.sim_name_server import GROUP, NameServer
+from tests.sim.verdict import judge
+from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, Outcome
+
+FOUND_S = 15.0
+FAULTS_S = 25.0
+HEAL_S = 60.0  # a failed operation is asked for again, and again
+CHANGE_S = 20.0
+_ACK_MODES = {DLEDGER: AckMode.QUORUM, "sync": AckMode.SYNC}
+
+
+class ChangingWorld(QuorumWorld):
+    """All endpoints of one run. `mode` is what the group is founded in; "single" grows first, one replica after the other."""
+
+    def __init__(self, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
+        self.flush = flush
+        self.loop = EventLoop(seed, show=show)
+        random = self.loop.random
+        count = replicas or random.choice((2, 3, 3, 3, 5))
+        self.mode = random.choice(("single", *(CHANGEABLE if count > 2 else CHANGEABLE[:2])))
+        sync_replicas = random.choice((2, count))
+        self.history = ChangingHistory()  # type: ignore[assignment] # what the inherited steps use of it, it has
+        self.history.lacking = self._lacking
+        self.history.on_vote = self._voted
+        self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
+        self.voters_die = random.choice((0.0, 0.05, 0.3))
+        self.network = Network(self.loop)
+        self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
+        self.name_server_names = [server.name for server in self.name_servers]
+        for server in self.name_servers:
+            self.network.join(server)
+        peers = {number: f"r{number}" for number in range(count)}
+        names = list(peers.values())
+        elects = self.mode == DLEDGER
+        self.machines = [
+            ChangingMachine(
+                self.loop,
+                self.network,
+                self.history,
+                ReplicaSettings(
+                    group=GROUP,
+                    replica_id=number,
+                    address=address,
+                    store_host=pack_host(f"192.0.2.{number + 1}", 10911),
+                    mode=_ACK_MODES.get(self.mode, AckMode.LOCAL),
+                    mode_name=self.mode,
+                    durable_counts=flush == "sync",
+                    starts_as_leader=number == 0 and not elects,
+                    total_replicas=1 if self.mode == "single" else count,
+                    in_sync_replicas=sync_replicas if self.mode == "sync" else 1,
+                    max_time_not_level_s=MAX_TIME_NOT_LEVEL_S,
+                    follower_timeout_s=MAX_TIME_NOT_LEVEL_S,
+                    members=Members(tuple(peers) if elects else ()),
+                    peers=peers if elects else {},
+                ),
+                self.name_servers,
+            )
+            for number, address in peers.items()
+        ]
+        for machine in self.machines:
+            machine.others = [other for other in self.machines if other is not machine]
+            machine.out_of_service = self.mode == "single" and machine is not self.machines[0]
+        self.decrees = ModeOperator(
+            self.loop,
+            self.network,
+            replicas=names,
+            row_mode="async" if self.mode == "single" else self.mode,
+            sync_replicas=sync_replicas,
+            dying=random.choice((0.0, 0.05, 0.2)),
+        )
+        self.control_plane = self.decrees  # type: ignore[assignment] # what the faults use of it, it has
+        self.operator = Operator(self)
+        self.senders, self.readers = make_clients(
+            self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
+        )
+        self.client_names = [client.name for client in [*self.senders, *self.readers]]
+        self.faults = ChangingFaults(self)
+        self.loop.note(f"changing {flush} {count} replicas, founded as {self.mode}, {sync_replicas} in sync")
+
+    def _lacking(self, node: str, copy: Copy) -> str | None:
+        """Why the mode that the leader acts by forbids to acknowledge this."""
+        process = next(machine for machine in self.machines if machine.name == node).process
+        assert isinstance(process, ChangingProcess), "it acknowledges just now"
+        holders = {machine.settings.replica_id for machine in self.machines if machine.holds(copy)}
+        policies = process.policies_of(copy)
+        for settings, members in policies:
+            if settings.mode is AckMode.QUORUM:
+                if len(holders.intersection(members.voters)) >= members.majority:
+                    return None
+            elif len(holders) >= settings.surely_held_by:
+                return None
+        return f"only {sorted(holders)} hold it, in mode {[settings.mode_name for settings, _ in policies]}"
+
+    # --- the run
+
+    def run(self) -> None:
+        """Raises Violation."""
+        loop, operator = self.loop, self.decrees
+        for machine in self.machines:
+            loop.after(loop.random.random() * 0.3, machine.start)
+        for client in [*self.senders, *self.readers]:
+            client.run()
+        loop.run_until(FOUND_S, lambda: bool(self._leaders()))
+        self._grow()
+        operator.start(operator.watch(), immortal=True)
+        loop.after(loop.random.random(), self.faults.run)
+        loop.run_until(loop.now_s + FAULTS_S)
+        self.faults.stopped = True
+        self._settle(operator)
+        self._change_once_more(operator)
+        self._come_to_rest()
+        judge(self)  # type: ignore[arg-type] # it has what is judged
+
+    def _grow(self) -> None:
+        """From a single replica: the configuration names all, which counts from the next start; each begins empty."""
+        for machine in self.machines:
+            if self.mode != "single":
+                return
+            machine.settings = replace(machine.settings, total_replicas=len(self.machines), mode_name="async")
+            machine.out_of_service = False
+            machine.start()
+            self.loop.run_until(self.loop.now_s + self.loop.random.uniform(0.1, 1.0))
+
+    def _settle(self, operator: ModeOperator) -> None:
+        """Everything works again: changes that hang are finished, and the group takes sends."""
+        loop = self.loop
+        loop.note("healing")
+        self.network.heal()
+        operator.heal()
+        self._mend(self.machines)
+        before = self._acknowledged()
+        deadline_s = loop.now_s + HEAL_S
+        loop.run_until(loop.now_s + 1.5)
+        while loop.now_s < deadline_s:
+            if operator.operation is None and operator.unfinished is None:
+                break
+            operator.change_mode()
+            loop.run_until(min(deadline_s, loop.now_s + 1.0))
+        else:
+            raise Violation(f"the change to {operator.unfinished or operator.operation} hangs: {self._roles()}")
+        loop.run_until(deadline_s, lambda: self._acknowledged() >= before + FINAL_SENDS)
+        if self._acknowledged() < before + FINAL_SENDS:
+            raise Violation(f"the healed group takes no sends in mode {operator.row_mode}: {self._roles()}")
+
+    def _change_once_more(self, operator: ModeOperator) -> None:
+        """Every replica acts by the new mode soon, its leader has stayed, and sends were taken all the while."""
+        loop = self.loop
+        loop.run_until(loop.now_s + CHANGE_S, lambda: operator.leader is not None)
+        before, wanted = self._acknowledged(), operator.completed + 1
+        operator.change_mode()
+        loop.run_until(loop.now_s + CHANGE_S, lambda: operator.completed >= wanted)
+        modes = {machine.process.replica.settings.mode_name for machine in self.machines if machine.process}
+        if operator.completed < wanted or modes != {operator.row_mode}:
+            raise Violation(f"a healed group does not change to {operator.operation}: {self._roles()}")
+        loop.run_until(loop.now_s + CHANGE_S, lambda: self._acknowledged() >= before + FINAL_SENDS)
+        if self._acknowledged() < before + FINAL_SENDS:
+            raise Violation(f"the group takes no sends in its new mode {operator.row_mode}: {self._roles()}")
+
+    def _acknowledged(self) -> int:
+        return sum(sender.acknowledged for sender in self.senders)
+
+
+def run_changing_seed(flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
+    """One run, judged."""
+    world = ChangingWorld(flush, seed, replicas=replicas, show=show)
+    violation: str | None = None
+    try:
+        world.run()
+    except Violation as found:
+        violation = str(found)
+        world.loop.note(f"VIOLATION {violation}")
+    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))

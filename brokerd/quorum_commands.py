@@ -98,6 +98,7 @@ def reply_to(request: RemotingCommand, answer: Answer) -> RemotingCommand:
             granted=answer.granted,
             epoch=answer.epoch,
             reason=answer.reason,
+            in_doubt=answer.in_doubt,
             leader=answer.leader,
             leader_address=answer.leader_address,
         )
@@ -116,6 +117,7 @@ def answer_in(reply: RemotingCommand, request: Request) -> Answer:
         pre=request.pre,
         granted=header.granted,
         epoch=header.epoch,
+        in_doubt=header.in_doubt,
         leader=header.leader,
         leader_address=header.leader_address,
         reason=header.reason,

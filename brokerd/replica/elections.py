@@ -32,6 +32,7 @@ class Outcome:
     leader_changed: bool = False  # it follows another one, or nobody
     why: str | None = None  # it ceased to lead
     failure: str | None = None  # it promises nothing any more, until a restart
+    trusts: bool = False  # it gave up waiting for somebody who knows what its log may lack
     reply: Answer | None = None  # for the sender of the request
     messages: list[tuple[int, Request]] = field(default_factory=list)
 
@@ -225,6 +226,12 @@ class Elections:
         if ready.stopped is not None:
             replica.stop_leading()
             outcome.role_changed = True
+        if ready.trust:
+            try:
+                replica.trust_own_end()
+            except OSError as error:
+                return self._halt(outcome, error)
+            outcome.trusts = True
         if ready.vote is not None:
             try:
                 replica.remember_vote(ready.vote, joined=ready.vote.voted_for is not None)
@@ -284,6 +291,10 @@ class _ReplicaLog:
     def unfit(self) -> str | None:
         refusal = self._store.refusal
         return None if refusal is None else str(refusal)
+
+    @property
+    def in_doubt(self) -> bool:
+        return self._replica.saved.in_doubt
 
     @property
     def full(self) -> bool:

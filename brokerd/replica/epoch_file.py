@@ -45,6 +45,9 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     voted_for: int | None = None
     # Whether it has held all that the group had confirmed, once: an empty disk in a replica's place has no vote.
     joined: bool = False
+    # Its machine went down under it, and records that it had only in memory counted: its log may lack some at its end.
+    in_doubt: bool = False
+    held_in_memory: bool = False  # whether such records counted in the last run
     # (offset of the record that says so, voters, preferred leader): a cache as the epoch map is.
     members: tuple[tuple[int, tuple[int, ...], int | None], ...] = ()
     # Of a group whose mode was changed while it ran: comes before the configuration.

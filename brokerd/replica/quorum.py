@@ -77,6 +77,8 @@ class Quorum:
         self._heard_s = NEVER
         self._deadline_s = now_s + self._draw(self.times.start)
         self._granted: set[int] = set()
+        self._doubtful: set[int] = set()  # of those who granted: their logs may lack what they held
+        self._alone_from_s = now_s  # since when no leader was heard of
         self._pullers: dict[int, Puller] = {}
         self._led_from_s = NEVER
         self._announced_s: dict[int, float] = {}
@@ -165,7 +167,7 @@ class Quorum:
         """The leader of `epoch` answered a pull of this replica."""
         if epoch == self.epoch and self.leader_address is not None and self.state is not State.LEADER:
             self.state = State.FOLLOWER
-            self._heard_s = now_s
+            self._heard_s = self._alone_from_s = now_s
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
             self._yielded = False
 
@@ -236,6 +238,7 @@ class Quorum:
             self.leader = self.leader_address = None
             self._deadline_s = now_s + self.times.pull_timeout[1]
             return
+        ready.trust = self._log.in_doubt and now_s - self._alone_from_s >= self.times.doubt
         self.state = State.PRE_CANDIDATE
         self._ask(now_s, ready, self.epoch + 1, pre=True)
 
@@ -247,9 +250,10 @@ class Quorum:
         self._ask(now_s, ready, self.epoch, pre=False)
 
     def _ask(self, now_s: float, ready: Ready, epoch: int, *, pre: bool) -> None:
-        self._granted = {self._id}
-        self._deadline_s = now_s + self._draw(self.times.vote_round)
         log = self._log
+        self._granted = {self._id}
+        self._doubtful = {self._id} if log.in_doubt and not ready.trust else set()
+        self._deadline_s = now_s + self._draw(self.times.vote_round)
         request = VoteRequest(
             group=self._group,
             candidate=self._id,
@@ -273,13 +277,21 @@ class Quorum:
         if answer.asked_epoch != asked or answer.pre is not (self.state is State.PRE_CANDIDATE):
             return  # of a round that is over
         self._granted.add(answer.voter)
+        if answer.in_doubt:
+            self._doubtful.add(answer.voter)
         self._count(now_s, ready)
 
     def _count(self, now_s: float, ready: Ready) -> None:
         members = self._log.members
+        count = len(members.voters)
         # Founding: nobody has led this log. All must agree then, lest some empty disks found the group anew without it.
-        needed = members.majority if self._log.last_epoch else len(members.voters)
-        if len(self._granted.intersection(members.voters)) < needed:
+        needed = members.majority if self._log.last_epoch else count
+        granted = self._granted.intersection(members.voters)
+        if len(granted) < needed:
+            return
+        # A majority held what was acknowledged. Enough of those who vote must still have all that they held, that one of
+        # them is of that majority; or nobody is left to ask.
+        if len(granted - self._doubtful) < count - members.majority + 1 and len(granted) < count:
             return
         if self.state is State.PRE_CANDIDATE:
             self._campaign(now_s, ready)
@@ -302,6 +314,7 @@ class Quorum:
             pre=request.pre,
             granted=reason is None,
             epoch=self.epoch,
+            in_doubt=self._log.in_doubt,
             leader=self.leader,
             leader_address=self.leader_address,
             reason=reason or "",

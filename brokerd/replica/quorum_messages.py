@@ -31,6 +31,7 @@ class VoteAnswer:
     pre: bool
     granted: bool
     epoch: int
+    in_doubt: bool = False  # its log may lack what it once held: see Quorum._count
     leader: int | None = None
     leader_address: str | None = None
     reason: str = ""

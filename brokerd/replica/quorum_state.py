@@ -35,6 +35,7 @@ class QuorumTimes:
     transfer: float = 1.5  # until a transfer that did not happen is given up
     preferred_after: float = 5.0  # how long another one leads before the preferred leader is offered the role
     preferred_again: float = 30.0
+    doubt: float = 30.0  # without a leader, until a replica whose log may lack its end takes it for whole
     room_again: float = 5.0  # between two attempts of a leader with a full disk to hand its role over
 
     @property
@@ -62,6 +63,7 @@ class Ready:
     """What is to be done, in the order of the fields."""
 
     stopped: str | None = None  # it led until now: acknowledge nothing more; and why
+    trust: bool = False  # take the own log for whole from now on, durably
     vote: Vote | None = None  # fsync it; when that fails, nothing below may happen
     lead: bool = False  # append this epoch's record, and lead
     reply: Answer | None = None
@@ -91,6 +93,10 @@ class Log(Protocol):
     @property
     def unfit(self) -> str | None:
         """Why it must neither vote nor lead (a disk error, a damaged log); None when it may."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its log may lack records at its end that it had, and that counted, before a power cut."""
 
     @property
     def full(self) -> bool:

@@ -190,11 +190,24 @@ class Replica:
         if self._settings.mode is AckMode.QUORUM:
             if self._state.role is Role.LEADER:
                 self._save(role=Role.FOLLOWER, leader_address=None)
+            self._doubt_own_end()
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             return
         if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
             self._lead(self._state.epoch + 1, now_s, now_ms)
+
+    def _doubt_own_end(self) -> None:
+        """After a power cut: what it held in memory only, and may have acknowledged, is gone."""
+        in_memory = not self._settings.durable_counts
+        lost = self._store.lost_page_cache and (in_memory or self._state.held_in_memory)
+        in_doubt = self._state.in_doubt or lost
+        if (in_doubt, in_memory) != (self._state.in_doubt, self._state.held_in_memory):
+            self._save(in_doubt=in_doubt, held_in_memory=in_memory)
+
+    def trust_own_end(self) -> None:
+        """Nobody who could know better was found for long: durable on return; raises OSError."""
+        self._save(in_doubt=False)
 
     def add_known_replica(self, replica_id: int, address: str) -> None:
         """Remember a replica of the group, durably: its agreement is asked for before this one leads again."""
@@ -370,7 +383,7 @@ class Replica:
 
     def _lead(self, epoch: int, now_s: float, now_ms: int) -> None:
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
-        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True)
+        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, in_doubt=False)
         start_offset = self._store.end_offset
         record_end = self.append_record(EPOCH, epoch, self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
@@ -527,11 +540,11 @@ class Replica:
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
         # What was confirmed before this epoch lies in front of what is confirmed in it.
         in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
-        if in_epoch and not self._state.joined:
+        if in_epoch and (self._state.in_doubt or not self._state.joined):
             # What it knew before its disk was lost lies in front of that, too; what follows is confirmed without it.
             self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at
             if self.held_offset >= self._joins_at:
-                self._save(joined=True)
+                self._save(joined=True, in_doubt=False)
 
     def diverged(self, divergence: Divergence) -> Cut | Halt:
         """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""

@@ -58,6 +58,12 @@ class QuorumService:
             logger.warning("group %s: leading no more: %s", replica.settings.group, outcome.why)
         if outcome.failure is not None:
             logger.error("group %s: no vote and no lead until a restart: %s", replica.settings.group, outcome.failure)
+        if outcome.trusts:
+            logger.error(
+                "group %s: its machine went down, and no majority of others answers: electing with what this log still has;"
+                " acknowledged messages that were in memory only may be gone",
+                replica.settings.group,
+            )
         if outcome.role_changed:
             broker.role_changed()
         elif outcome.leader_changed:

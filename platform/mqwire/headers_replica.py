@@ -120,6 +120,7 @@ class ReplicaVoteResponseHeader(CustomHeader, frozen=True, kw_only=True):
     granted: bool
     epoch: Int64
     reason: str = ""
+    in_doubt: bool = False  # its log may lack what it once held, for a power cut
     leader: Int64 | None = None
     leader_address: str | None = None
 

@@ -1,0 +1,139 @@
+"""Power cuts of a group that counts what is in memory (ASYNC_FLUSH): who may have lost what it held does not help to elect
+past those who have not, as long as these may come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerd.replica.in_sync import SendVerdict
+from tests.brokerd.quorum_group import LONG_S, TIMES, QuorumGroup
+
+
+def in_memory_group(count: int = 3) -> QuorumGroup:
+    """Replica 0 leads; the last replica is down; a message is acknowledged that the others hold in memory only."""
+    group = QuorumGroup.led(count, durable_counts=False)
+    group[count - 1].up = False
+    end = group[0].append(b"acknowledged")
+    for _ in range(2):
+        for number in range(1, count - 1):
+            group[number].pull(flush=False)
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    return group
+
+
+def campaign(group: QuorumGroup, seconds: float = 2 * LONG_S) -> None:
+    """Time passes, whoever wants to campaigns, and whoever has a leader follows it."""
+    for _ in range(int(seconds * 5)):
+        group.wait(0.2)
+        for node in group.nodes.values():
+            if node.up:
+                node.tick()
+                node.pull(flush=False)
+        group.deliver()
+
+
+def bodies(group: QuorumGroup, number: int) -> bytes:
+    store = group[number].store
+    return store.read_raw(0, store.end_offset)
+
+
+def test_who_lost_its_memory_does_not_elect_one_that_never_had_the_record() -> None:
+    """The power cut of one while another is away, and then the leader dies: the record is on the leader's disk alone."""
+    group = in_memory_group()
+    group[1].lose_power()
+    assert b"acknowledged" not in bodies(group, 1)
+    group[0].up = False
+    group[2].up = True
+    campaign(group)
+    assert group.leaders == []
+    group[0].restart()  # its process was killed: what it wrote is there
+    campaign(group)
+    assert group.leaders == [0]
+    group.level()
+    assert all(b"acknowledged" in bodies(group, number) for number in range(3))
+
+
+def test_it_has_its_voice_again_once_it_holds_what_a_leader_has_confirmed() -> None:
+    group = in_memory_group()
+    group[1].lose_power()
+    assert group[1].replica.saved.in_doubt
+    group[1].replica.saw_epoch(1, "r0")
+    group[1].pull(flush=False)
+    group[1].pull(flush=False)
+    assert not group[1].replica.saved.in_doubt
+    group[0].up = False
+    group[2].up = True
+    group[2].restart()
+    group.elect(1)
+    assert b"acknowledged" in bodies(group, 1)
+
+
+def test_a_power_cut_of_all_is_followed_by_an_election_of_all() -> None:
+    """Nobody is left who could know better: what was in memory only is gone, as ASYNC_FLUSH says."""
+    group = in_memory_group()
+    group[2].up = True
+    for node in group.nodes.values():
+        node.lose_power()
+    campaign(group)
+    assert len(group.leaders) == 1
+
+
+def test_without_anybody_who_knows_better_it_is_waited_for_and_then_done_without() -> None:
+    group = in_memory_group()
+    group[1].lose_power()
+    group[0].up = False
+    group[2].up = True
+    campaign(group, TIMES.doubt - LONG_S)
+    assert group.leaders == []
+    campaign(group, 4 * LONG_S)
+    assert len(group.leaders) == 1
+    assert not group[1].replica.saved.in_doubt
+
+
+@pytest.mark.parametrize("cut", [(1,), (1, 2)])
+def test_of_five_those_that_were_not_cut_are_enough(cut: tuple[int, ...]) -> None:
+    group = in_memory_group(5)
+    for number in cut:
+        group[number].lose_power()
+    group[4].up = True
+    group[4].restart()
+    group[0].restart()
+    campaign(group)
+    (leader,) = group.leaders
+    assert b"acknowledged" in bodies(group, leader)
+
+
+def test_a_killed_process_loses_nothing_and_keeps_its_voice() -> None:
+    group = in_memory_group()
+    group[1].restart()
+    assert not group[1].replica.saved.in_doubt
+
+
+def test_the_doubt_outlives_further_restarts() -> None:
+    group = in_memory_group()
+    group[1].lose_power()
+    group[1].restart()
+    assert group[1].replica.saved.in_doubt
+
+
+def test_a_clean_stop_leaves_no_doubt() -> None:
+    group = in_memory_group()
+    group[1].store.close()
+    group[1].lose_power()
+    assert not group[1].replica.saved.in_doubt
+
+
+def test_what_was_durable_when_it_counted_is_not_in_doubt() -> None:
+    group = QuorumGroup.led()
+    group[1].lose_power()
+    assert not group[1].replica.saved.in_doubt
+    group[0].up = False
+    group.elect(1)
+
+
+def test_what_counts_is_how_it_was_held_before_the_cut() -> None:
+    """The configuration may say SYNC_FLUSH by the next start."""
+    group = in_memory_group()
+    group[1].settings = QuorumGroup.of(3)[1].settings
+    group[1].lose_power()
+    assert group[1].replica.saved.in_doubt

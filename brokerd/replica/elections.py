@@ -288,6 +288,10 @@ class _ReplicaLog:
         return self._replica.saved.joined
 
     @property
+    def may_decide(self) -> bool:
+        return self._replica.may_decide
+
+    @property
     def unfit(self) -> str | None:
         refusal = self._store.refusal
         return None if refusal is None else str(refusal)

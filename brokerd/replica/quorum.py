@@ -227,7 +227,7 @@ class Quorum:
     # --- campaigns
 
     def _no_leader_in_time(self, now_s: float, ready: Ready) -> None:
-        if not self.is_voter or self.why_not_electable() is not None:
+        if not self._log.may_decide or self.why_not_electable() is not None:
             self.state = State.UNATTACHED
             self.leader = self.leader_address = None  # ask around who leads
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
@@ -368,7 +368,7 @@ class Quorum:
     @property
     def _may_be_named(self) -> bool:
         """A leader names successors by what they held: not one whose disk was lost since, which only a founding needs."""
-        return self.is_voter and self._log.joined and self.why_not_electable() is None
+        return self._log.may_decide and self._log.joined and self.why_not_electable() is None
 
     def _leader_ended(self, named: tuple[int, ...], now_s: float, ready: Ready) -> None:
         self.state = State.UNATTACHED
@@ -424,6 +424,9 @@ class Quorum:
         members = self._log.members
         if self._in_touch(now_s, self.times.check_quorum) < members.majority:
             self._resign("a majority of the voters does not pull", now_s, ready)
+            return
+        if not self._log.may_decide:  # it led to confirm its own removal only
+            self._resign("it is no voter any more", now_s, ready)
             return
         self._announce({*members.voters, *self._log.known}, now_s, ready, silent_s=self.times.announce)
         self._hand_over(now_s, ready)

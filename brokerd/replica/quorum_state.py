@@ -91,6 +91,10 @@ class Log(Protocol):
         """Whether it has held all that was committed once: an empty disk in a voter's place has no voice yet."""
 
     @property
+    def may_decide(self) -> bool:
+        """Whether this replica is a voter of the set in force, or of one that may come back if that one is cut."""
+
+    @property
     def unfit(self) -> str | None:
         """Why it must neither vote nor lead (a disk error, a damaged log); None when it may."""
 

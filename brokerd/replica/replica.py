@@ -134,6 +134,11 @@ class Replica:
         return self._members.current
 
     @property
+    def may_decide(self) -> bool:
+        """Whether a majority may need this replica: a voter, or one whose removal is not known to be confirmed."""
+        return self._members.may_decide(self._settings.replica_id, self.confirm_offset)
+
+    @property
     def saved(self) -> EpochState:
         """What the epoch file says."""
         return self._state

@@ -61,6 +61,16 @@ class MemberHistory:
         """In force now."""
         return self._entries[-1][1] if self._entries else self._configured
 
+    def may_decide(self, replica_id: int, confirm_offset: int) -> bool:
+        """Whether a replica is a voter of any set that may be in force: the last confirmed one, and those behind it.
+
+        A set that excludes it may have reached too few; then the group needs its log, and its candidacy, once more
+        (Ongaro's dissertation, section 4.2.2).
+        """
+        confirmed = [self._configured, *(members for offset, members in self._entries if offset < confirm_offset)]
+        later = [members for offset, members in self._entries if offset >= confirm_offset]
+        return any(replica_id in members.voters for members in (confirmed[-1], *later))
+
     @property
     def entries(self) -> tuple[tuple[int, Members], ...]:
         """(offset of the record, what it says), oldest first."""

@@ -112,6 +112,28 @@ def test_a_removed_voter_does_not_count_and_does_not_campaign() -> None:
     assert group[0].replica.verdict(end) is SendVerdict.WAIT
 
 
+def test_4_2_2_one_whose_removal_is_not_confirmed_may_have_to_lead_once_more() -> None:
+    """The others' logs end in front of the removal, so they need its vote; and it has the longest log."""
+    group = QuorumGroup.led(4)
+    change(group, "remove_voter", 1)
+    group[1].pull()
+    group[0].up = False
+    group.lose_letters()
+    group.wait(LONG_S)
+    group[2].time_out()
+    group.deliver()
+    assert group.leaders == []
+    group.elect(1)
+    assert group[1].replica.members.voters == (0, 2, 3)
+    group.level()
+    outcome = group[1].tick()
+    assert outcome.why == "it is no voter any more"
+    group.deliver()
+    assert group.leaders in ([2], [3])
+    group.level()
+    assert {node.replica.members.voters for node in group.nodes.values()} == {(0, 2, 3)}
+
+
 def test_a_removed_voter_that_does_not_know_it_disturbs_nobody() -> None:
     """Section 6 of the paper, the third problem; solved by pre-votes."""
     group = QuorumGroup.led(4)

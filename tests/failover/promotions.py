@@ -24,20 +24,28 @@ def start(
     )
 
 
+def operation_of(failover: Failover) -> Operation:
+    """Its operation: whoever was promoted by order has one."""
+    assert failover.operation is not None
+    return failover.operation
+
+
 def lose(group: ScriptedGroup, replica_id: int = 0) -> None:
     group[replica_id].answers = False
 
 
 def run(failover: Failover, driver: DriverTwin, group: ScriptedGroup | None = None) -> Operation:
     """Run steps until none can be claimed; the old master comes back when it is started."""
-    for step in failover.operation.steps.exclude(state=StepState.COMPLETED).order_by("position"):
+    operation = operation_of(failover)
+    for step in operation.steps.exclude(state=StepState.COMPLETED).order_by("position"):
         if step.name == "failover_rejoin" and group is not None and failover.old_master_id is not None:
             group.back(failover.old_master_id)
         OperationStep.objects.filter(pk=step.pk).update(not_before=None)
         if operation_step_run(step.pk, driver) != Outcome.COMPLETED:
             break
     failover.refresh_from_db()
-    return Operation.objects.get(pk=failover.operation_id)
+    operation.refresh_from_db()
+    return operation
 
 
 def names(failover: Failover) -> list[str]:

@@ -34,6 +34,12 @@ def _healthy(group: dict[str, Any]) -> bool:
     return bool(group["state"] == "healthy")
 
 
+def _wait_goes_on(sender: Sender) -> None:
+    """Returns when some more sends were acknowledged from now on."""
+    sent = len(sender.acknowledged)
+    wait_for(lambda: len(sender.acknowledged), lambda found: found > sent + 20, "load goes on")
+
+
 def _election(live: LiveGroup, above: int) -> dict[str, Any] | None:
     """The event of the first election behind this epoch, once its first write is known."""
     events = [one for one in live.get("failovers/")["results"] if one["kind"] == "election"]
@@ -69,8 +75,7 @@ def test_a_killed_leader_is_replaced_by_an_election_that_the_timeline_tells(live
         event = wait_for(
             lambda: _election(live, int(before["epoch"])), lambda found: found is not None, "the election's event"
         )
-        sent = len(sender.acknowledged)
-        wait_for(lambda: len(sender.acknowledged), lambda found: found > sent + 20, "load after the election")
+        _wait_goes_on(sender)
     group = live.wait_group(_healthy, "healthy again")
     assert int(group["epoch"]) > int(before["epoch"])
     assert not set(sender.acknowledged) - set(stored(live, TOPIC))
@@ -91,8 +96,7 @@ def test_the_leadership_is_transferred_without_loss(live: LiveGroup) -> None:
         assert answer.status_code == 202, answer.text
         operation = live.finished(answer.json())
         assert operation["state"] == "completed", operation
-        sent = len(sender.acknowledged)
-        wait_for(lambda: len(sender.acknowledged), lambda found: found > sent + 20, "load after the transfer")
+        _wait_goes_on(sender)
     group = live.wait_group(lambda found: found["master_id"] == target and _healthy(found), "transferred")
     assert int(group["epoch"]) > int(before["epoch"])
     assert not set(sender.acknowledged) - set(stored(live, TOPIC))
@@ -147,8 +151,7 @@ def test_the_group_grows_to_five_and_shrinks_again_under_load(live: LiveGroup) -
             assert operation["state"] == "completed", operation
             group = live.group()
             assert len(group["electorate"]["voters"]) == len(group["replicas"]) == replicas
-            sent = len(sender.acknowledged)
-            wait_for(lambda sent=sent: len(sender.acknowledged) - sent, lambda found: found > 20, "load goes on")
+            _wait_goes_on(sender)
     group = live.wait_group(_healthy, "healthy")
     assert (group["epoch"], group["electorate"]["voters"]) == (before["epoch"], before["electorate"]["voters"])
     assert not set(sender.acknowledged) - set(stored(live, TOPIC))
@@ -166,8 +169,7 @@ def test_the_mode_is_changed_in_place_and_back_under_load(live: LiveGroup) -> No
             operation = live.finished(answer.json())
             assert operation["state"] == "completed", operation
             assert live.get()["mode"] == mode
-            sent = len(sender.acknowledged)
-            wait_for(lambda sent=sent: len(sender.acknowledged) - sent, lambda found: found > 20, "load goes on")
+            _wait_goes_on(sender)
             group = live.wait_group(_healthy, "healthy in the new mode")
             assert (group["electorate"] is None) is (mode != "dledger")
             if mode == "async":  # one restarts with the files of the new mode

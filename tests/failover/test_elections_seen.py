@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -64,8 +64,8 @@ def process_ended(cluster: Cluster, driver: DriverTwin, replica_id: int, at: dat
     name = replica_process_name(cluster, row)
     told = driver.process_statuses
 
-    def with_end(wanted: object) -> dict[str, ProcessStatus]:
-        found = told(wanted)  # type: ignore[arg-type]  # passed through as it came
+    def with_end(names: Sequence[str]) -> dict[str, ProcessStatus]:
+        found = told(names)
         return {key: replace(status, stopped_at=at) if key == name else status for key, status in found.items()}
 
     driver.process_statuses = with_end  # type: ignore[method-assign]  # this driver's own, for this test

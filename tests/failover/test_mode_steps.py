@@ -2,66 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from unittest.mock import patch
+from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 
-from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Operation, OperationState
-from controlplane.clusters.replica_remoting import Answer
-from controlplane.failover import quorum_apis
 from controlplane.provisioning.processes import replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import Json, World
-from tests.failover.electing import all_running, run_all
+from tests.failover.electing import run_all
 from tests.failover.replicated import make_replicated
-from tests.failover.scripted_quorum import ScriptedQuorum
+from tests.failover.scripted_modes import ScriptedModes
 
 TRIO = "/api/v1/tenants/acme/clusters/trio/"
-
-
-@dataclass
-class ScriptedModes:
-    """A scripted group whose replicas tell a mode; a change is adopted by the leader at once, by the others a look later."""
-
-    group: ScriptedQuorum
-    modes: dict[int, str]
-    asked: list[str] = field(default_factory=list)
-
-    def statuses(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
-        answers = self.group._statuses(cluster, addresses)
-        told = {}
-        for address, answer in answers.items():
-            status = answer.status
-            if status is not None:
-                mode = self.modes[status.replica_id]
-                quorum = status.quorum if mode == "dledger" else None
-                status = msgspec.structs.replace(status, mode=mode, quorum=quorum)
-            told[address] = Answer(status=status, error=answer.error)
-        self.modes = dict.fromkeys(self.modes, self.modes[0])
-        return told
-
-    def change(self, cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
-        self.asked.append(f"{mode} {in_sync_replicas}")
-        self.modes[0] = mode
-        return self.group._answer(self.group[0])
 
 
 @pytest.fixture
 def modes(world: World, driver: DriverTwin) -> Iterator[ScriptedModes]:
     cluster = make_replicated(world.acme, "trio", "async", replicas=3)
-    group = ScriptedQuorum.of(cluster)
-    scripted = ScriptedModes(group, dict.fromkeys(range(3), "async"))
-    with (
-        group.answering(),
-        patch.object(replica_remoting, "replica_statuses", scripted.statuses),
-        patch.object(replica_remoting, "replica_mode", scripted.change),
-        patch.object(quorum_apis, "get_driver", return_value=driver),
-    ):
-        all_running(cluster, driver)
+    with ScriptedModes.of(cluster, "async").answering(driver) as scripted:
         yield scripted
 
 
@@ -147,7 +106,7 @@ def test_only_operators_change_the_mode(
 
 @pytest.mark.parametrize(
     ("mode", "status", "code"),
-    [("async", 422, "not_possible"), ("single", 422, "not_possible"), ("raft", 400, "invalid_input")],
+    [("async", 422, "not_possible"), ("multi", 422, "not_possible"), ("raft", 400, "invalid_input")],
 )
 def test_what_is_no_change_is_a_problem(
     world: World, api: Callable[..., Json], modes: ScriptedModes, mode: str, status: int, code: str

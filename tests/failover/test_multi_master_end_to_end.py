@@ -1,4 +1,4 @@
-"""A multi-master cluster over REST: queues spread, one group lost and back, and a third group added."""
+"""A multi-master cluster over REST: queues spread, one group lost and back, slaves for each and gone again, a third group."""
 
 from __future__ import annotations
 
@@ -48,6 +48,21 @@ def test_with_one_group_down_sends_go_on_with_the_other(live: LiveGroup) -> None
     os.kill(live.pid(0), signal.SIGKILL)
     assert "broker-b" in sent_to(live, 16)
     wait_for(lambda: queues(live), lambda found: found == {"broker-a": 4, "broker-b": 4}, "restarted")
+
+
+def test_each_group_gets_a_slave_in_place_and_loses_it_again(live: LiveGroup) -> None:
+    pid = live.pid(0)
+    for mode, members in (("sync", [0, 1]), ("multi", [0])):
+        answer = live.api.post(f"{live.path}mode/", json={"mode": mode})
+        assert answer.status_code == 202, answer.text
+        operation = live.finished(answer.json())
+        assert operation["state"] == "completed", operation
+        found = live.get()
+        assert found["mode"] == mode
+        for group in found["broker_groups"]:
+            assert [replica["broker_id"] for replica in group["replicas"]] == members
+        assert sent_to(live, 16) == {"broker-a", "broker-b"}
+    assert live.pid(0) == pid
 
 
 def test_growing_spreads_the_topic_to_the_new_group_and_keeps_what_was_written_readable(live: LiveGroup) -> None:

@@ -34,7 +34,7 @@ from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import StepContext
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
-from tests.failover.promotions import lose, names, run, start
+from tests.failover.promotions import lose, names, operation_of, run, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 
@@ -85,7 +85,7 @@ def test_nobody_starts_a_fenced_process_and_it_is_let_go_afterwards(
     lose(group)
     failover = start(cluster, driver)
     for name in STEP_NAMES[:2]:
-        operation_step_run(failover.operation.steps.get(name=name).pk, driver)
+        operation_step_run(operation_of(failover).steps.get(name=name).pk, driver)
     assert Replica.objects.get(group__cluster=cluster, broker_id=0).fenced
     fences_release(cluster)
     assert Replica.objects.get(group__cluster=cluster, broker_id=0).fenced  # not while the failover goes on
@@ -143,7 +143,7 @@ def test_every_step_may_run_twice(
     if kind == FailoverKind.PROMOTE:
         lose(group)
     failover = start(cluster, driver, kind)
-    for step in failover.operation.steps.order_by("position"):
+    for step in operation_of(failover).steps.order_by("position"):
         if step.name == "failover_rejoin":
             group.back(0)
         STEPS[step.name](StepContext.of(step, driver))
@@ -156,7 +156,7 @@ def test_all_steps_may_run_again_after_all_is_done(cluster: Cluster, group: Scri
     lose(group)
     failover = start(cluster, driver)
     run(failover, driver, group)
-    for step in failover.operation.steps.order_by("position"):
+    for step in operation_of(failover).steps.order_by("position"):
         STEPS[step.name](StepContext.of(step, driver))
     assert group.promotions == [(2, 1)]
 
@@ -197,7 +197,7 @@ def test_a_worker_killed_at_any_request_is_resumed_and_there_is_one_promotion(
 
 def test_a_failovers_step_is_taken_over_soon(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:
     failover = start(cluster, driver, FailoverKind.SWITCHOVER)
-    step = failover.operation.steps.order_by("position")[0]
+    step = operation_of(failover).steps.order_by("position")[0]
     assert step_claim(step.pk) is not None
     step.refresh_from_db()
     assert step.lease_until is not None
@@ -284,7 +284,7 @@ def test_a_promotion_on_the_command_line_meanwhile_wins_and_ours_fails(
     lose(group)
     failover = start(cluster, driver)
     for name in STEP_NAMES[:2]:
-        operation_step_run(failover.operation.steps.get(name=name).pk, driver)
+        operation_step_run(operation_of(failover).steps.get(name=name).pk, driver)
     group[1].leads, group[1].epoch, group[1].log_epoch = True, 9, 9
     operation = run(failover, driver)
     assert operation.state == OperationState.FAILED
@@ -361,7 +361,7 @@ def test_of_workers_that_race_through_all_steps_one_promotes(driver: DriverTwin)
         cluster_sample(cluster, driver)
         lose(group)
         failover = start(cluster, driver)
-        steps = list(failover.operation.steps.order_by("position")[:4])
+        steps = list(operation_of(failover).steps.order_by("position")[:4])
 
         def work() -> None:
             for step in steps:

@@ -21,7 +21,7 @@ from controlplane.provisioning.processes import replica_process_name
 from controlplane.provisioning.steps import StepContext
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
-from tests.failover.promotions import lose, names, run, start
+from tests.failover.promotions import lose, names, operation_of, run, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 
@@ -90,7 +90,7 @@ def test_a_decree_that_is_repeated_by_two_workers_is_one_leadership(world: World
         failover = automatic_failover(cluster, view, driver)
         assert failover is not None
         assert automatic_failover(cluster, view, driver) is None
-        for step in failover.operation.steps.order_by("position"):
+        for step in operation_of(failover).steps.order_by("position"):
             STEPS[step.name](StepContext.of(step, driver))
             STEPS[step.name](StepContext.of(step, driver))
         assert group.promotions == [(2, 0)]

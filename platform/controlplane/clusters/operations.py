@@ -8,6 +8,7 @@ PostgreSQL would not look again at the row after waiting for another worker's lo
 """
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -58,10 +59,12 @@ def operation_start(
     operation_type: OperationType,
     resource: str = "",
     metadata: dict[str, Any] | None = None,
+    steps: Collection[str] | None = None,
 ) -> Operation:
     """Write the operation with its steps and enqueue the first. Call it inside the transaction of the state change.
 
-    `resource` is the API path of what is being changed, the cluster's when not given.
+    `resource` is the API path of what is being changed, the cluster's when not given. `steps` names those of the workflow
+    that this one has, all of them when not given.
 
     Raises Conflict while another operation on the cluster is in progress.
     """
@@ -83,7 +86,9 @@ def operation_start(
         ) from None
     OperationStep.objects.bulk_create(
         OperationStep(operation=operation, position=position, name=definition.name)
-        for position, definition in enumerate(WORKFLOWS[operation_type])
+        for position, definition in enumerate(
+            definition for definition in WORKFLOWS[operation_type] if steps is None or definition.name in steps
+        )
     )
     _enqueue_next(operation)
     return operation

@@ -232,18 +232,28 @@ def _add_group(cluster: Cluster) -> BrokerGroup:
 
 
 def _add_replicas(cluster: Cluster) -> int:
-    """One more slave for every group, under the next replica id, which is returned."""
+    """One more slave for every group, under the next replica id, which is returned: one that no group has used."""
     groups = list(cluster.broker_groups.all())
-    next_id = max(replica.broker_id for group in groups for replica in group.replicas.all()) + 1
-    if next_id >= REPLICAS_MAX:
-        raise Conflict(f"A broker group has at most {REPLICAS_MAX} replicas.", code="too_many")
+    if max(len(group.replicas.all()) for group in groups) >= REPLICAS_MAX:
+        raise Conflict(
+            f"A broker group has at most {REPLICAS_MAX} replicas.",
+            code="too_many",
+            hint="Groups that elect their leader may have five: POST …/mode/ with mode dledger.",
+        )
+    next_id = max(replica_id_next(group) for group in groups)
     for group in groups:
         Replica.objects.get_or_create(
             group=group,
             broker_id=next_id,
             defaults={"broker_role": "SLAVE", "host": settings.HIGHWATER_ADVERTISED_HOST},
         )
+        BrokerGroup.objects.filter(pk=group.pk).update(replica_ids_used=next_id + 1, updated_at=timezone.now())
     return next_id
+
+
+def replica_id_next(group: BrokerGroup) -> int:
+    """Return the first replica id that the group has not used: an id is never a second replica's."""
+    return max([group.replica_ids_used, *(replica.broker_id + 1 for replica in group.replicas.all())])
 
 
 def cluster_update(

@@ -55,11 +55,19 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
     OperationType.CLUSTER_MODE: (
+        # Which of them one change has is in failover/mode_services.py.
         StepDefinition("mode_look", "Look at every replica", 30),
-        StepDefinition("mode_pass", "Pass through synchronous replication", 300),
+        StepDefinition("allocate_ports", "Reserve ports"),
+        StepDefinition("render_configuration", "Write the configuration of the new replicas"),
+        StepDefinition("mode_start_added", "Start the new replicas", 60),
+        StepDefinition("mode_catch_up", "Wait until every replica is level", 4 * 3600),
+        StepDefinition("mode_tell_masters", "Tell the masters, as they run", 60),
+        StepDefinition("mode_pass", "Pass through the modes between", 300),
+        StepDefinition("mode_remove", "Stop replicas and free their room", 120),
         StepDefinition("mode_change", "Change the mode", 300),
+        StepDefinition("mode_remove_last", "Stop replicas and free their room", 120),
         StepDefinition("mode_note", "Note the new mode", 30),
-        StepDefinition("render_configuration", "Write the configuration"),
+        StepDefinition("render_configuration_again", "Write the configuration"),
     ),
     OperationType.GROUP_TRANSFER: (
         StepDefinition("quorum_look", "Look at every replica", 30),

@@ -1,23 +1,36 @@
 """Another mode for a running cluster, in place: what each step would change and stop. Pure.
 
-async <-> sync <-> dledger, one step at a time; whoever wants two passes through sync. Each group's leader writes a record,
-which the old mode confirms; no byte is moved, and no broker is restarted. Source: replication.md, "Mode change".
+single (or multi, with several groups) <-> async <-> sync <-> dledger: who wants to go further passes through those between.
+On the way up replicas are added before anything else, to groups that are led by decree; on the way down to a group of one
+they go behind asynchronous replication, where nobody waits for them. Each group's leader writes a record for each mode,
+which the old one confirms; no byte is moved, and no broker is restarted. Source: replication.md, "Mode change".
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from controlplane.clusters.models import ClusterMode
-from controlplane.clusters.services import REPLICAS_MAX, VOTERS
+from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
 from controlplane.failover.quorum_plan import PlannedStep
 from controlplane.failover.quorum_verdict import keeps_up
-from controlplane.failover.verdict import GroupView
+from controlplane.failover.verdict import GroupView, ReplicaView
 
-# In the order in which a group goes through them.
-CHANGEABLE = (ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
+ALONE = (ClusterMode.SINGLE, ClusterMode.MULTI)
+# In the order in which a group goes through them; with several groups multi stands where single does.
+_LADDER = (ClusterMode.SINGLE, ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
 
 _DOES: dict[tuple[str, str], str] = {
+    (
+        ClusterMode.SINGLE,
+        ClusterMode.ASYNC,
+    ): "The new replicas are slaves: they hold what the master holds, a moment later,"
+    " and can be read from and promoted. No send waits for them.",
+    (
+        ClusterMode.ASYNC,
+        ClusterMode.SINGLE,
+    ): "From now on the master alone holds the messages: while it is down nothing is"
+    " sent or read, and what is on its disk is lost with its disk.",
     (
         ClusterMode.ASYNC,
         ClusterMode.SYNC,
@@ -38,84 +51,254 @@ _DOES: dict[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModePlan:
-    """What would happen. `problems` forbid it; `path` are the modes behind the present one."""
+    """What would happen. `problems` forbid it, each with the way out; `path` are the modes behind the present one.
+
+    `replicas_…` are per group; `adding` and `removing` are replica ids by group.
+    """
 
     mode_before: str
     mode_after: str
     looked_at: datetime
+    replicas_before: int = 1
+    replicas_after: int = 1
     problems: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    adding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     steps: tuple[PlannedStep, ...] = ()
 
     @property
     def possible(self) -> bool:
         return not self.problems
 
+    @property
+    def costs_safety(self) -> bool:
+        """Whether fewer replicas hold each message afterwards."""
+        return bool(self.removing)
+
+
+def broker_mode(mode: str) -> str:
+    """Return what a broker calls the mode: it knows of its own group only."""
+    return ClusterMode.SINGLE if mode in ALONE else mode
+
 
 def mode_path(present: str, wanted: str) -> tuple[str, ...]:
-    """Return the modes to go through, the wanted one last; empty when there is no way or nothing to do."""
-    if present not in CHANGEABLE or wanted not in CHANGEABLE:
+    """Return the modes to go through, the wanted one last; empty when there is nothing to do."""
+    if broker_mode(present) == broker_mode(wanted):
         return ()
-    begin, end = CHANGEABLE.index(ClusterMode(present)), CHANGEABLE.index(ClusterMode(wanted))
-    return CHANGEABLE[begin + 1 : end + 1] if end > begin else tuple(reversed(CHANGEABLE[end:begin]))
+    begin, end = _LADDER.index(ClusterMode(broker_mode(present))), _LADDER.index(ClusterMode(broker_mode(wanted)))
+    between = _LADDER[begin + 1 : end] if end > begin else tuple(reversed(_LADDER[end + 1 : begin]))
+    return (*between, wanted)
 
 
-def plan_mode(present: str, wanted: str, views: Sequence[GroupView], now: datetime) -> ModePlan:
-    """Plan the change of all groups of a cluster."""
+def replicas_allowed(mode: str) -> tuple[int, ...]:
+    """Return how many replicas a group of the mode may have."""
+    if mode in ALONE:
+        return (1,)
+    return VOTERS if mode == ClusterMode.DLEDGER else tuple(range(2, REPLICAS_MAX + 1))
+
+
+def replicas_usual(mode: str, present: int) -> int:
+    """Return how many replicas a group should have in the mode when nobody says so: no fewer than now, as far as it allows."""
+    allowed = replicas_allowed(mode)
+    return next((count for count in allowed if count >= present), allowed[-1])
+
+
+def plan_mode(
+    present: str,
+    wanted: str,
+    views: Sequence[GroupView],
+    now: datetime,
+    *,
+    replicas: int | None = None,
+    next_ids: Mapping[str, int] | None = None,
+) -> ModePlan:
+    """Plan the change of all groups of a cluster. `next_ids` is the first replica id of each group that is not used yet."""
+    before = max((len(view.replicas) for view in views), default=1)
+    after = replicas_usual(wanted, before) if replicas is None else replicas
     path = mode_path(present, wanted)
-    problems = _problems(present, wanted, path, views)
-    steps: list[PlannedStep] = []
-    if not problems:
-        names = ", ".join(view.name for view in views)
-        steps.append(PlannedStep("Look at every replica", f"Checks again that all replicas of {names} are level."))
-        before = present
-        for mode in path:
-            steps.append(PlannedStep(f"Change from {before} to {mode}", _DOES[before, mode]))
-            before = mode
-        policy = ""
-        if wanted == ClusterMode.DLEDGER:
-            policy = " A policy that promotes by itself is given up: the groups decide."
-        steps.append(
-            PlannedStep(
-                "Note the new mode", f"The cluster's page and each broker.conf tell it. No broker restarts.{policy}"
-            )
-        )
+    removing = {
+        view.name: _least_missed(view, len(view.replicas) - after) for view in views if len(view.replicas) > after
+    }
+    adding = {
+        view.name: tuple(range(first, first + after - len(view.replicas)))
+        for view in views
+        if len(view.replicas) < after
+        for first in [_next_id(view, next_ids)]
+    }
+    problems = _problems(present, wanted, after, path, views, removing)
     return ModePlan(
         mode_before=present,
         mode_after=wanted,
         looked_at=now,
+        replicas_before=before,
+        replicas_after=after,
         problems=tuple(problems),
         path=path if not problems else (),
-        steps=tuple(steps),
+        adding={} if problems else adding,
+        removing={} if problems else removing,
+        steps=() if problems else tuple(_steps(present, wanted, path, views, adding, removing)),
     )
 
 
-def _problems(present: str, wanted: str, path: Sequence[str], views: Sequence[GroupView]) -> list[str]:
-    if present == wanted:
-        return [f"The cluster is in mode {present} already."]
-    if not path:
-        words = "Modes are changed between async, sync and dledger"
-        return [f"{words}; from {present} to {wanted} there is no way in place."]
+def removed_before(wanted: str) -> bool:
+    """Whether replicas go before the last change of the mode: a group that is to be alone must be so."""
+    return wanted in ALONE
+
+
+def _next_id(view: GroupView, next_ids: Mapping[str, int] | None) -> int:
+    used = max((replica.replica_id + 1 for replica in view.replicas), default=0)
+    return max(used, (next_ids or {}).get(view.name, 0))
+
+
+def _least_missed(view: GroupView, count: int) -> tuple[int, ...]:
+    """Who is away first, then the highest ids; never the leader."""
+    leader = view.master
+
+    def missed(replica: ReplicaView) -> tuple[bool, int]:
+        return replica.answers, -replica.replica_id
+
+    others = sorted((replica for replica in view.replicas if replica is not leader), key=missed)
+    return tuple(sorted(replica.replica_id for replica in others[:count]))
+
+
+def _steps(
+    present: str,
+    wanted: str,
+    path: Sequence[str],
+    views: Sequence[GroupView],
+    adding: Mapping[str, Sequence[int]],
+    removing: Mapping[str, Sequence[int]],
+) -> list[PlannedStep]:
+    names = _and([view.name for view in views])
+    steps = [PlannedStep("Look at every replica", f"Checks again that {names} can be changed.")]
+    if adding:
+        steps += _adding_steps(adding)
+    elif _unfinished(views):
+        steps.append(PlannedStep("Catch up", "Waits until every replica is level."))
+    before = present
+    changes = []
+    for mode in path:
+        changes.append(PlannedStep(f"Change from {before} to {mode}", _DOES[broker_mode(before), broker_mode(mode)]))
+        before = mode
+    gone = [_removing_step(removing, waits=wanted == ClusterMode.SYNC)] if removing else []
+    if removed_before(wanted):
+        steps += [*changes[:-1], *gone, *changes[-1:]]
+    else:
+        steps += [*changes, *gone]
+    if wanted == ClusterMode.DLEDGER:
+        policy = " A policy that promotes by itself is given up: the groups decide."
+    else:
+        policy = " There is nobody to promote any more." if wanted in ALONE else ""
+    words = f"The cluster's page and each broker.conf tell it. No broker restarts.{policy}"
+    return [*steps, PlannedStep("Note the new mode", words)]
+
+
+def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
+    names = _replicas_of(adding)
+    return [
+        PlannedStep(
+            "Start the new replicas",
+            f"Gives {names} ports, a configuration with the cluster's keys and an empty store, and starts it. The name"
+            " server's address stays: no client is changed.",
+        ),
+        PlannedStep(
+            "Catch up",
+            "Each fetches its master's log and tables while that goes on serving, for as long as the log is: the disks and"
+            " the network work.",
+        ),
+        PlannedStep(
+            "Tell the masters, as they run",
+            "Consumers may be sent to a slave (slaveReadEnable), and whoever leads serves one more port, so that clients find"
+            " the next master at once (leaderListenPort). The ports of now go on.",
+        ),
+    ]
+
+
+def _removing_step(removing: Mapping[str, Sequence[int]], *, waits: bool) -> PlannedStep:
+    names = _replicas_of(removing)
+    sends = " Sends wait for the moment in which it stops." if waits else ""
+    return PlannedStep(
+        "Remove replicas",
+        f"Stops {names}, has the others forget it, and deletes its copy of the messages. Whoever leads keeps everything.",
+        f"Reads from {names}: consumers go to the master.{sends}",
+    )
+
+
+def _problems(
+    present: str,
+    wanted: str,
+    after: int,
+    path: Sequence[str],
+    views: Sequence[GroupView],
+    removing: Mapping[str, Sequence[int]],
+) -> list[str]:
+    groups = len(views)
+    if wanted == ClusterMode.SINGLE and groups > 1:
+        words = f"A cluster of mode single has one broker group, and this one has {groups}. Change to multi instead:"
+        return [f"{words} it keeps them, with one broker each."]
+    if wanted == ClusterMode.MULTI and groups < 2:
+        first = "change to async, then add a group" if present in ALONE else "add a group"
+        words = (
+            f"Mode multi has 2 to {GROUPS_MAX} broker groups, and this cluster has one. First {first} (POST …/grow/),"
+        )
+        return [f"{words} and change to multi last. With one group there is mode single."]
+    allowed = replicas_allowed(wanted)
+    if after not in allowed:
+        amount = " or ".join(str(count) for count in allowed)
+        return [f"A group of mode {wanted} has {amount} replica{'' if allowed == (1,) else 's'}, not {after}."]
+    if present == wanted and not any(len(view.replicas) != after for view in views):
+        return [
+            f"The cluster is in mode {present} already, with {after} replica{'s' if after != 1 else ''} in each group."
+        ]
     problems = []
     for view in views:
-        master = view.master
-        if master is None:
-            problems.append(f"No replica of {view.name} leads just now: only a leader can change anything.")
-        elif master.accepts_sends is False:
-            problems.append(f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'no why'}.")
-        elif behind := [
-            replica.replica_id for replica in view.replicas if replica is not master and not keeps_up(replica)
-        ]:
-            problems.append(
-                f"Replica {behind[0]} of {view.name} is not level: every one must be, before the mode changes."
-            )
-        count = len(view.replicas)
-        if wanted == ClusterMode.DLEDGER and count not in VOTERS:
-            problems.append(
-                f"{view.name} has {count} replicas; groups that elect have 3 or 5: grow it by a replica first."
-            )
-        if wanted != ClusterMode.DLEDGER and count > REPLICAS_MAX:
-            problems.append(
-                f"{view.name} has {count} replicas; mode {wanted} has {REPLICAS_MAX} at most: shrink it first."
-            )
+        problems += _group_problems(present, wanted, after, view, removing.get(view.name, ()))
     return problems
+
+
+def _group_problems(present: str, wanted: str, after: int, view: GroupView, removing: Sequence[int]) -> list[str]:
+    count, resize = len(view.replicas), f"POST …/groups/{view.name}/resize/"
+    if present == ClusterMode.DLEDGER and (count > REPLICAS_MAX or wanted == ClusterMode.DLEDGER):
+        there = "" if wanted == ClusterMode.DLEDGER else f" First shrink it to {VOTERS[0]}, then change the mode."
+        return [f"{view.name} elects with {count} voters: their number is changed by {resize}.{there}"]
+    if count < after and present == ClusterMode.DLEDGER:
+        return [f"{view.name} has {count} replicas: change the mode first, then add one (POST …/grow/)."]
+    master = view.master
+    if master is None:
+        out = "wait until its broker is back" if count == 1 else "bring one back, or promote one, first"
+        out = "wait for its election" if present == ClusterMode.DLEDGER else out
+        return [f"No replica of {view.name} leads just now, and only a leader can change anything: {out}."]
+    if master.accepts_sends is False:
+        return [f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'no why'}."]
+    # One that goes need not be level; one that an unfinished change has left behind catches up by this one.
+    unfinished = present in ALONE
+    behind = [
+        replica
+        for replica in view.replicas
+        if replica is not master and replica.replica_id not in removing and not unfinished and not keeps_up(replica)
+    ]
+    if not behind:
+        return []
+    first = behind[0]
+    out = "wait until it has caught up" if first.answers else "it does not answer: bring it back"
+    without = ", or remove it by asking for fewer replicas" if present != ClusterMode.DLEDGER and count > 2 else ""
+    words = f"Replica {first.replica_id} of {view.name} is not level, and every one must be before the mode changes:"
+    return [f"{words} {out}{without}."]
+
+
+def _unfinished(views: Sequence[GroupView]) -> bool:
+    return any(not keeps_up(replica) for view in views for replica in view.replicas if replica is not view.master)
+
+
+def _replicas_of(replicas: Mapping[str, Sequence[int]]) -> str:
+    return _and(
+        [
+            f"{'replica' if len(ids) == 1 else 'replicas'} {_and([str(one) for one in ids])} of {group}"
+            for group, ids in sorted(replicas.items())
+        ]
+    )
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,40 +1,63 @@
 """Writes: another mode for a running cluster. Planned on a fresh look at every replica; the workers do it (mode_steps.py)."""
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
-from controlplane.clusters.models import Cluster, Operation, OperationType
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
+from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.failover.errors import NotPossible
-from controlplane.failover.mode_plan import ModePlan, plan_mode
+from controlplane.failover.mode_plan import ALONE, ModePlan, plan_mode, removed_before
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
 
+_ADDING = ("allocate_ports", "render_configuration", "mode_start_added", "mode_catch_up", "mode_tell_masters")
 
-def mode_preview(*, cluster: Cluster, mode: str, driver: Driver) -> ModePlan:
-    """Look at every replica now, and say what the change would do. Raises Conflict unless the cluster is running."""
+
+def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int | None = None) -> ModePlan:
+    """Look at every replica now, and say what the change would do. Raises Conflict unless the cluster is running.
+
+    `replicas` of each group; without it as many as now, as far as the mode allows.
+    """
     require_running(cluster)
-    return plan_mode(cluster.mode, mode, cluster_sample(cluster, driver), timezone.now())
+    next_ids = {group.name: replica_id_next(group) for group in BrokerGroup.objects.filter(cluster=cluster)}
+    views = cluster_sample(cluster, driver)
+    return plan_mode(cluster.mode, mode, views, timezone.now(), replicas=replicas, next_ids=next_ids)
 
 
-def mode_change_start(*, actor: Actor, cluster: Cluster, mode: str, driver: Driver) -> Operation:
-    """Start the operation that changes the mode of every group.
+def mode_change_start(
+    *, actor: Actor, cluster: Cluster, mode: str, driver: Driver, replicas: int | None = None
+) -> Operation:
+    """Start the operation that changes the mode of every group, and the number of its replicas.
 
     Raises NotPossible with the causes, Conflict when the cluster isn't running or another operation on it is in progress.
     """
     actor_require(actor, "cluster.grow", cluster.tenant)
-    plan = mode_preview(cluster=cluster, mode=mode, driver=driver)
+    plan = mode_preview(cluster=cluster, mode=mode, driver=driver, replicas=replicas)
     if plan.problems:
         raise NotPossible(" ".join(plan.problems))
-    details = {"from": plan.mode_before, "to": plan.mode_after}
+    details = {
+        "from": plan.mode_before,
+        "to": plan.mode_after,
+        "replicas": plan.replicas_after,
+        "adding": {group: list(ids) for group, ids in plan.adding.items()},
+        "removing": {group: list(ids) for group, ids in plan.removing.items()},
+    }
     with transaction.atomic():
         operation = operation_start(
-            actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_MODE, metadata=details
+            actor=actor,
+            cluster=cluster,
+            operation_type=OperationType.CLUSTER_MODE,
+            metadata=details,
+            steps=mode_steps(plan),
         )
+        for group in BrokerGroup.objects.filter(cluster=cluster, name__in=plan.adding):
+            _rows_add(group, plan.adding[group.name])
         audit_event_record(
             actor=actor,
             action=str(operation.type),
@@ -43,3 +66,29 @@ def mode_change_start(*, actor: Actor, cluster: Cluster, mode: str, driver: Driv
             details=details,
         )
     return operation
+
+
+def mode_steps(plan: ModePlan) -> set[str]:
+    """Return the names of the workflow's steps that this change has."""
+    steps = {"mode_look", "mode_note", "render_configuration_again"}
+    # A change that failed may have left replicas behind that never ran, or have not caught up.
+    if plan.adding or (plan.mode_before in ALONE and plan.mode_after not in ALONE):
+        steps.update(_ADDING)
+    if len(plan.path) > 1:
+        steps.add("mode_pass")
+    if plan.path:
+        steps.add("mode_change")
+    if plan.removing:
+        steps.add("mode_remove" if removed_before(plan.mode_after) else "mode_remove_last")
+    return steps
+
+
+def _rows_add(group: BrokerGroup, replica_ids: tuple[int, ...]) -> None:
+    for replica_id in replica_ids:
+        Replica.objects.get_or_create(
+            group=group,
+            broker_id=replica_id,
+            defaults={"broker_role": "SLAVE", "host": settings.HIGHWATER_ADVERTISED_HOST},
+        )
+    used = max(group.replica_ids_used, max(replica_ids) + 1)
+    BrokerGroup.objects.filter(pk=group.pk).update(replica_ids_used=used, updated_at=timezone.now())

@@ -1,37 +1,118 @@
 """The steps of a change of a cluster's mode. Every step may run twice, or from two workers, or again after its worker was
-killed: what a replica's status says is in force is not asked for again.
+killed: what a replica's status says is in force is not asked for again, what is gone is not removed again.
 """
+
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, in_sync_replicas_of
-from controlplane.failover.mode_plan import mode_path
+from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, Replica, in_sync_replicas_of
+from controlplane.clusters.remoting import cluster_admin
+from controlplane.common.errors import ApplicationError
+from controlplane.common.logging import get_logger
+from controlplane.failover.mode_plan import ALONE, broker_mode, mode_path
+from controlplane.failover.quorum_verdict import keeps_up
+from controlplane.failover.removal import forgotten_by, removing_settled, replica_remove
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from controlplane.provisioning.processes import cluster_replicas
-from controlplane.provisioning.steps import Step, StepContext
+from controlplane.provisioning.ports import leader_ports
+from controlplane.provisioning.processes import cluster_replicas, replica_daemons
+from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
+from highwater import Admin
+from highwater.errors import BrokerError
 from mqwire.bodies import ReplicaStatus
 
+_log = get_logger("controlplane.failover")
+
 _TRY_AGAIN = "Look at the role map, and retry when every replica is level."
+_MEBIBYTE = 1024 * 1024
 
 
 def mode_look(context: StepContext) -> None:
-    """Wait until every group has a leader, and every replica answers."""
-    for name, statuses in _statuses(context).items():
+    """Wait until every group has a leader, and every replica that has been started, and stays, answers."""
+    adding = bool(context.operation.metadata.get("adding"))
+    for name, statuses in _statuses(context, also_silent=adding).items():
         _leader(name, statuses)
 
 
+def mode_start_added(context: StepContext) -> None:
+    """Start the replicas that do not run yet, and wait until they accept connections. The others are left alone."""
+    rows = cluster_replicas(context.cluster)
+    answers = replica_remoting.replica_statuses(context.cluster, [row.address for row in rows])
+    silent = [row for row in rows if answers[row.address].status is None and not row.fenced]
+    daemons_start(
+        context, [daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row in silent]
+    )
+
+
+def mode_catch_up(context: StepContext) -> None:
+    """Wait until every replica holds what its master holds."""
+    for view in cluster_sample(context.cluster, context.driver):
+        if view.master is None:
+            raise StepNotReady(f"No replica of {view.name} leads just now.", delay_s=1.0)
+        for replica in view.replicas:
+            if replica is view.master or keeps_up(replica):
+                continue
+            behind = replica.gap_bytes
+            words = "It does not pull yet." if behind is None else f"It is {behind / _MEBIBYTE:.1f} MiB behind."
+            raise StepNotReady(
+                f"Replica {replica.replica_id} of {view.name} has not caught up yet. {words}", delay_s=0.5
+            )
+
+
+def mode_tell_masters(context: StepContext) -> None:
+    """Have every running broker obey what its new file says of slaves: their reads, and the leader's port."""
+    cluster, ports = context.cluster, leader_ports(context.cluster.pk)
+    try:
+        with cluster_admin(cluster) as admin:
+            for row in cluster_replicas(cluster):
+                wanted = {"slaveReadEnable": "true"}
+                if row.group_id in ports:
+                    wanted["leaderListenPort"] = str(ports[row.group_id])
+                _have_configuration(admin, row, wanted)
+    except ApplicationError as error:
+        raise StepNotReady(error.message, delay_s=1.0) from error
+
+
 def mode_pass(context: StepContext) -> None:
-    """Between asynchronous replication and DLedger every group is synchronous for a moment."""
-    before, after = context.operation.metadata["from"], context.operation.metadata["to"]
-    if len(mode_path(before, after)) == 2:
-        _have_mode(context, ClusterMode.SYNC, done=after)
+    """Have every group go through the modes between the present one and the wanted one."""
+    between = _path(context)
+    for position, mode in enumerate(between[:-1]):
+        _have_mode(context, mode, done=between[position + 1 :])
+
+
+def mode_remove(context: StepContext) -> None:
+    """Stop the replicas that the groups are not to have any more, and free their ports, their rows and their room."""
+    groups = _statuses(context, also_silent=True)
+    leaders = {name: _leader(name, statuses) for name, statuses in groups.items()}
+    removing = removing_settled(context, {name: leader.replica_id for name, leader in leaders.items()})
+    for row in cluster_replicas(context.cluster):
+        name = row.group.name
+        gone = removing.get(name, [])
+        if row.broker_id not in gone:
+            continue
+        leader = leaders[name]
+        if leader.replica_id in gone:
+            raise StepFailed(
+                f"Replica {leader.replica_id} of {name} leads by now, and was to be removed.",
+                hint="Switch over to another replica, and retry.",
+            )
+        if not leader.accepts_sends:
+            raise StepNotReady(f"Replica {leader.replica_id} of {name} refuses sends: {leader.refusal}.")
+        others = [status.address for status in groups[name].values() if status.replica_id not in gone]
+        others.sort(key=lambda address: address != leader.address)
+        replica_remove(context, row, partial(forgotten_by, context.cluster, addresses=others))
+    render_configuration(context)  # a master that restarts looks for nobody who is gone
 
 
 def mode_change(context: StepContext) -> None:
     """Have every group be in the wanted mode."""
-    _have_mode(context, context.operation.metadata["to"], done="")
+    wanted = _path(context)[-1]
+    if broker_mode(wanted) == ClusterMode.SINGLE:
+        _have_lead_alone(context)
+    _have_mode(context, wanted, done=())
 
 
 def mode_note(context: StepContext) -> None:
@@ -39,55 +120,108 @@ def mode_note(context: StepContext) -> None:
     wanted = context.operation.metadata["to"]
     cluster = context.cluster
     values: dict[str, object] = {"mode": wanted, "founded_mode": cluster.mode_at_creation}
-    if wanted == ClusterMode.DLEDGER:
+    if wanted == ClusterMode.DLEDGER or wanted in ALONE:
         values["failover_policy"] = FailoverPolicy.MANUAL
     if cluster.mode != wanted:
         Cluster.objects.filter(pk=cluster.pk, mode=cluster.mode).update(**values, updated_at=timezone.now())
     cluster_sample(Cluster.objects.select_related("tenant").get(pk=cluster.pk), context.driver)
 
 
-def _have_mode(context: StepContext, mode: str, *, done: str) -> None:
-    """Ask the leaders of groups that are in neither mode; raises StepNotReady until every replica acts by one of them."""
+def _have_configuration(admin: Admin, row: Replica, wanted: Mapping[str, str]) -> None:
+    try:
+        present = admin.broker_config(row.address)
+        missing = {key: value for key, value in wanted.items() if present.get(key) != value}
+        if missing:
+            admin.update_broker_config(row.address, missing)
+    except BrokerError as error:  # of an older version: it reads its file when it next starts
+        _log.warning("a broker keeps its configuration", replica=str(row), error=str(error))
+
+
+def _have_lead_alone(context: StepContext) -> None:
+    """Tell the only replica of a group to lead if it was restarted just now, and waits for others that are gone."""
+    for name, statuses in _statuses(context, also_silent=True).items():
+        rows = [row for row in cluster_replicas(context.cluster) if row.group.name == name]
+        claiming = next((status for status in statuses.values() if status.claims), None)
+        if claiming is not None and len(rows) == 1:
+            answer = replica_remoting.replica_promote(
+                context.cluster,
+                rows[0].address,
+                group=name,
+                replica_id=claiming.replica_id,
+                expected_epoch=claiming.epoch,
+                new_epoch=claiming.epoch + 1,
+            )
+            if answer.status is None:
+                raise StepNotReady(f"Replica {claiming.replica_id} of {name} does not lead again yet: {answer.error}")
+
+
+def _have_mode(context: StepContext, mode: str, *, done: Sequence[str]) -> None:
+    """Ask the leaders of groups that are in none of these modes; raises StepNotReady until every replica acts by one."""
+    wanted, accepted = broker_mode(mode), {broker_mode(one) for one in (mode, *done)}
     for name, statuses in _statuses(context).items():
         modes = {status.mode for status in statuses.values()}
-        if modes <= {mode, done}:
+        if modes <= accepted:
             continue
         leader = _leader(name, statuses)
-        if leader.pending_mode is None and leader.mode not in (mode, done):
+        if leader.pending_mode is None and leader.mode not in accepted:
             answer = replica_remoting.replica_mode(
                 context.cluster,
                 leader.address,
                 group=name,
-                mode=mode,
+                mode=wanted,
                 in_sync_replicas=in_sync_replicas_of(mode),
             )
             if answer.refused and "one step at a time" in answer.error:
                 raise StepFailed(f"{name}: {answer.error}", hint=_TRY_AGAIN)
             if answer.status is None:
                 raise StepNotReady(f"Replica {leader.replica_id} of {name} answered: {answer.error}", delay_s=0.3)
-        others = sorted(replica_id for replica_id, status in statuses.items() if status.mode not in (mode, done))
+        others = sorted(replica_id for replica_id, status in statuses.items() if status.mode not in accepted)
         names = " and ".join(str(replica_id) for replica_id in others)
-        raise StepNotReady(f"In {name} replica {names} does not act by the mode {mode} yet.", delay_s=0.3)
+        raise StepNotReady(f"In {name} replica {names} does not act by the mode {wanted} yet.", delay_s=0.3)
 
 
-def _statuses(context: StepContext) -> dict[str, dict[int, ReplicaStatus]]:
-    """What every replica tells, by group; raises StepNotReady while one does not answer."""
+def _path(context: StepContext) -> tuple[str, ...]:
+    return mode_path(context.operation.metadata["from"], context.operation.metadata["to"])
+
+
+def _statuses(context: StepContext, *, also_silent: bool = False) -> dict[str, dict[int, ReplicaStatus]]:
+    """What every replica tells, by group; raises StepNotReady while one does not answer, unless it is to go.
+
+    With `also_silent` they are left out.
+    """
+    going = context.operation.metadata.get("removing", {})
     replicas = [replica for replica in cluster_replicas(context.cluster) if replica.port is not None]
     answers = replica_remoting.replica_statuses(context.cluster, [replica.address for replica in replicas])
-    groups: dict[str, dict[int, ReplicaStatus]] = {}
+    groups: dict[str, dict[int, ReplicaStatus]] = {replica.group.name: {} for replica in replicas}
     for replica in replicas:
-        status = answers[replica.address].status
-        if status is None:
-            raise StepNotReady(f"Replica {replica.broker_id} of {replica.group.name} does not answer.", delay_s=1.0)
-        groups.setdefault(replica.group.name, {})[replica.broker_id] = status
+        name, status = replica.group.name, answers[replica.address].status
+        if status is not None:
+            groups[name][replica.broker_id] = status
+        elif not also_silent and replica.broker_id not in going.get(name, ()):
+            raise StepNotReady(f"Replica {replica.broker_id} of {name} does not answer.", delay_s=1.0)
     return groups
 
 
-def _leader(name: str, statuses: dict[int, ReplicaStatus]) -> ReplicaStatus:
+def _leader(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus:
     leading = [status for status in statuses.values() if status.role == "master"]
     if not leading:
         raise StepNotReady(f"No replica of {name} leads just now.")
     return max(leading, key=lambda status: status.epoch)
 
 
-STEPS: dict[str, Step] = {step.__name__: step for step in (mode_look, mode_pass, mode_change, mode_note)}
+STEPS: dict[str, Step] = {
+    **{
+        step.__name__: step
+        for step in (
+            mode_look,
+            mode_start_added,
+            mode_catch_up,
+            mode_tell_masters,
+            mode_pass,
+            mode_remove,
+            mode_change,
+            mode_note,
+        )
+    },
+    "mode_remove_last": mode_remove,  # the same work, at another place of the workflow
+}

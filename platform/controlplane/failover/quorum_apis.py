@@ -146,11 +146,14 @@ class ClusterModeApi(ClusterApi):
     )
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Change the mode in place: async, sync or dledger, without moving data or restarting a broker."""
+        """Change the mode, and the number of replicas of each group, in place: without moving data or restarting a broker.
+
+        single (multi, with several groups), async, sync and dledger are gone through in this order, or back.
+        """
         form = ModeSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        mode, driver = str(form.validated_data["mode"]), get_driver()
+        wanted, driver = form.validated_data, get_driver()
         if is_dry_run(request):
-            return Response(ModePlanSerializer(mode_preview(cluster=self.cluster, mode=mode, driver=driver)).data)
-        operation = mode_change_start(actor=self.actor, cluster=self.cluster, mode=mode, driver=driver)
+            return Response(ModePlanSerializer(mode_preview(cluster=self.cluster, driver=driver, **wanted)).data)
+        operation = mode_change_start(actor=self.actor, cluster=self.cluster, driver=driver, **wanted)
         return accepted(dict(OperationSerializer(operation_get(self.actor, operation.pk)).data))

@@ -18,6 +18,12 @@ class ReplicaId(serializers.IntegerField):
         super().__init__(min_value=0, max_value=9999, **options)
 
 
+class ReplicasByGroup(serializers.DictField):
+    """Replica ids by group."""
+
+    child = serializers.ListField(child=serializers.IntegerField())
+
+
 class TransferSerializer(Shape):
     """To whom the leadership goes; to the best of the other voters when left out."""
 
@@ -77,8 +83,13 @@ class QuorumPlanSerializer(Shape):
 class ModeSerializer(Shape):
     """The mode in which a running cluster is to be."""
 
-    mode = serializers.ChoiceField(
-        choices=ClusterMode.choices, help_text="async, sync or dledger: others are no change in place"
+    mode = serializers.ChoiceField(choices=ClusterMode.choices)
+    replicas = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=max(VOTERS),
+        help_text="replicas of each group, the master included; left out: as many as now, as far as the mode allows",
     )
 
 
@@ -92,5 +103,9 @@ class ModePlanSerializer(Shape):
     path = serializers.ListField(
         child=serializers.CharField(), help_text="the modes to go through, the last one wanted"
     )
+    replicas_before = serializers.IntegerField(help_text="of each group")
+    replicas_after = serializers.IntegerField()
+    adding = ReplicasByGroup(help_text="replica ids by group that would be started")
+    removing = ReplicasByGroup(help_text="replica ids by group that would be stopped, and their copies deleted")
     steps = PlannedStepSerializer(many=True)
     looked_at = serializers.DateTimeField()

@@ -13,6 +13,7 @@ from controlplane.accounts.actors import Actor, actor_label
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
+from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.failover.errors import NotPossible
 from controlplane.failover.models import Failover, FailoverKind
@@ -123,7 +124,7 @@ def quorum_change_start(
 
 def _plan(view: GroupView, group: BrokerGroup, change: QuorumChange) -> QuorumPlan:
     now = timezone.now()
-    next_id = max([group.replica_ids_used, *(replica.replica_id + 1 for replica in view.replicas)])
+    next_id = replica_id_next(group)
     match change:
         case Transfer(target):
             return plan_transfer(view, target, now)

@@ -7,22 +7,21 @@ until a majority has confirmed it. Nothing here is remembered but replica ids.
 
 import time
 
-from django.db import transaction
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
+from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.models import Failover
 from controlplane.failover.quorum_plan import successor
 from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
+from controlplane.failover.removal import forgotten_by, replica_remove
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.steps import failover_verify
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.verdict import GroupView, ReplicaView
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from controlplane.provisioning.models import PortLease
-from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
+from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
 from mqwire.bodies import ReplicaStatus
 
@@ -165,34 +164,16 @@ def quorum_remove(context: StepContext) -> None:
 
 def quorum_forget(context: StepContext) -> None:
     """Stop those that count no more, and free their ports, their rows and their room."""
-    cluster = context.cluster
     for row in _rows(context, "removing"):
-        with transaction.atomic():
-            Cluster.objects.select_for_update().get(
-                pk=cluster.pk
-            )  # the health sampling starts processes under this lock
-            Replica.objects.filter(pk=row.pk).update(fenced=True, updated_at=context.now)
-        context.driver.process_remove(replica_process_name(cluster, row))
-        _have_forgotten(context, row)
-        context.driver.folder_remove(cluster.id, f"{row.group.name}-{row.broker_id}")
-        with transaction.atomic():
-            PortLease.objects.filter(holder=row.pk).delete()
-            BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=row.broker_id).update(preferred_leader=None)
-            Replica.objects.filter(pk=row.pk).delete()
+        replica_remove(context, row, lambda gone: _have_forgotten(context, gone))
 
 
 def _have_forgotten(context: StepContext, gone: Replica) -> None:
-    """Have the replicas strike one off their lists, the leader first, whose list the others follow. One that is away keeps
-    it; a change of the mode into DLedger would wait for it then.
-    """
+    """The leader first. A change of the mode into DLedger would wait for what one that is away keeps."""
     _, leader, _ = _look(context)
     rows = [row for row in _replicas(context) if row.broker_id not in context.operation.metadata["removing"]]
-    for row in sorted(rows, key=lambda row: row.broker_id != leader.replica_id):
-        answer = replica_remoting.replica_members(
-            context.cluster, row.address, group=_group(context), change="forget", replica_id=gone.broker_id
-        )
-        if answer.refused or (answer.status is None and row.broker_id == leader.replica_id):
-            raise StepNotReady(f"Replica {row.broker_id} answered: {answer.error}")
+    rows.sort(key=lambda row: row.broker_id != leader.replica_id)
+    forgotten_by(context.cluster, gone, [row.address for row in rows])
 
 
 def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, ReplicaView, Electorate]:

@@ -163,13 +163,15 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
     """
     founded = replica.group.cluster.mode_at_creation
     elects = founded == ClusterMode.DLEDGER
+    alone = founded in (ClusterMode.SINGLE, ClusterMode.MULTI)
     lasting = replace(
         configuration,
         # A changed mode is in the log, too.
         broker_role=_role_of(replica, founded),
         in_sync_replicas=in_sync_replicas_of(founded),
         elected=ElectedGroup({}) if elects else None,
-        total_replicas=min(2, configuration.total_replicas),
+        # Slaves that a group of one has got since are in its master's epoch file: as sure, and without a restart.
+        total_replicas=1 if alone else min(2, configuration.total_replicas),
         leader_port=None,
         metering_interval_ms=METERING_INTERVAL_MS,
     )

@@ -1,0 +1,199 @@
+"""Replicas that a change of the mode adds and removes: by REST, step by step, repeated, and with workers that died. The brokers
+are scripted, the rows real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.conf import settings
+
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.provisioning.models import PortLease
+from controlplane.provisioning.ports import leader_ports
+from controlplane.provisioning.processes import cluster_replicas, replica_daemons
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import Json, World
+from tests.failover.electing import run_all, run_step
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_modes import ScriptedModes
+
+SOLO = "/api/v1/tenants/acme/clusters/solo/"
+TRIO = "/api/v1/tenants/acme/clusters/trio/"
+
+
+@pytest.fixture
+def solo(world: World, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModes]:
+    """A cluster of one broker, on the host where others will be."""
+    cluster = make_replicated(world.acme, "solo", "single", replicas=1)
+    monkeypatch.setattr(settings, "HIGHWATER_ADVERTISED_HOST", cluster_replicas(cluster)[0].host)
+    with ScriptedModes.of(cluster, "single").answering(driver) as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def trio(world: World, driver: DriverTwin) -> Iterator[ScriptedModes]:
+    """A group of three, led by decree."""
+    cluster = make_replicated(world.acme, "trio", "async", replicas=3)
+    with ScriptedModes.of(cluster, "async").answering(driver) as scripted:
+        yield scripted
+
+
+def begin(api: Callable[..., Json], world: World, path: str, mode: str, replicas: int | None = None) -> Operation:
+    answer = api(world.alice).call("POST", f"{path}mode/", {"mode": mode, "replicas": replicas})
+    assert answer.status_code == 202, answer.json()
+    return Operation.objects.get(pk=answer.json()["id"])
+
+
+def go_on(modes: ScriptedModes, operation: Operation, driver: DriverTwin) -> Operation:
+    """Run what can be run; new replicas catch up meanwhile."""
+    run_all(operation, driver)
+    modes.group.catch_up()
+    return run_all(operation, driver)
+
+
+def ids(modes: ScriptedModes) -> list[int]:
+    return [row.broker_id for row in cluster_replicas(modes.group.cluster)]
+
+
+def started(driver: DriverTwin) -> list[str]:
+    return [call.rpartition("-")[2] for call in driver.calls if call.startswith("start ")]
+
+
+def restarting_parts(modes: ScriptedModes, driver: DriverTwin) -> dict[int, str]:
+    cluster = Cluster.objects.get(pk=modes.group.cluster.pk)
+    daemons = replica_daemons(cluster, driver)
+    return {one.row.broker_id: one.process.configuration for one in daemons if isinstance(one.row, Replica)}
+
+
+def test_a_dry_run_tells_who_would_come_and_changes_nothing(
+    world: World, api: Callable[..., Json], solo: ScriptedModes
+) -> None:
+    answer = api(world.alice).call("POST", f"{SOLO}mode/?dry_run=true", {"mode": "sync", "replicas": 3})
+    found = answer.json()
+    assert (answer.status_code, found["possible"], found["path"]) == (200, True, ["async", "sync"])
+    assert (found["adding"], found["replicas_before"], found["replicas_after"]) == ({"broker-a": [1, 2]}, 1, 3)
+    assert (ids(solo), Operation.objects.filter(type="cluster.mode").exists()) == ([0], False)
+
+
+def test_a_single_cluster_gets_a_slave_and_its_master_is_not_restarted(
+    world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
+) -> None:
+    before = restarting_parts(solo, driver)
+    operation = go_on(solo, begin(api, world, SOLO, "async"), driver)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    cluster = Cluster.objects.get(slug="solo")
+    assert (cluster.mode, cluster.mode_at_creation, ids(solo)) == ("async", "single", [0, 1])
+    assert started(driver) == ["1"]
+    assert restarting_parts(solo, driver)[0] == before[0]
+    (port,) = leader_ports(cluster.pk).values()
+    master = solo.group[0].address
+    assert solo.configured[master] == {"slaveReadEnable": "true", "leaderListenPort": str(port)}
+    assert solo.asked[-1] == "async 1"
+    text = next(text for path, text in driver.files.items() if path.endswith("broker-a-1/broker.conf"))
+    assert "brokerRole=SLAVE\n" in text
+    assert f"leaderListenPort={port}\n" in text
+
+
+def test_the_mode_is_not_changed_before_the_new_replicas_are_level(
+    world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = run_all(begin(api, world, SOLO, "async"), driver)
+    assert operation.state == OperationState.IN_PROGRESS
+    assert "4.8 MiB behind" in operation.steps.get(name="mode_catch_up").message
+    assert Cluster.objects.get(slug="solo").mode == "single"
+    assert "async 1" not in solo.asked
+
+
+def test_a_repeated_step_starts_and_tells_nobody_twice(
+    world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = go_on(solo, begin(api, world, SOLO, "dledger"), driver)
+    assert (operation.state, ids(solo)) == (OperationState.COMPLETED, [0, 1, 2])
+    asked = list(solo.asked)
+    Operation.objects.filter(pk=operation.pk).update(state=OperationState.IN_PROGRESS)
+    operation.steps.update(state="pending", started_at=None)
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert (solo.asked, started(driver), ids(solo)) == (asked, ["1", "2"], [0, 1, 2])
+
+
+def test_what_failed_on_its_way_up_is_taken_back_or_gone_on_with(
+    world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
+) -> None:
+    failed = run_all(begin(api, world, SOLO, "async"), driver)
+    Operation.objects.filter(pk=failed.pk).update(state=OperationState.FAILED)
+    back = run_all(begin(api, world, SOLO, "single"), driver)
+    assert (back.state, ids(solo)) == (OperationState.COMPLETED, [0])
+    again = go_on(solo, begin(api, world, SOLO, "async"), driver)
+    assert (again.state, ids(solo)) == (OperationState.COMPLETED, [0, 2])  # an id is never a second replica's
+
+
+def test_replicas_are_forgotten_before_their_disk_is_cleared(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = begin(api, world, TRIO, "single")
+    assert operation.metadata["removing"] == {"broker-a": [1, 2]}
+    gone = {row.broker_id: row.pk for row in cluster_replicas(trio.group.cluster) if row.broker_id}
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    changes = [call for call in driver.calls if call.startswith(("remove ", "folder_remove "))]
+    assert [call.split()[0] for call in changes] == ["remove", "folder_remove"] * 2
+    assert trio.group.forgotten == [(0, 1), (0, 2)]
+    cluster = Cluster.objects.get(slug="trio")
+    assert (cluster.mode, cluster.mode_at_creation, ids(trio)) == ("single", "async", [0])
+    assert not PortLease.objects.filter(holder__in=gone.values()).exists()
+    assert trio.asked == ["single 1"]
+    text = next(text for path, text in driver.files.items() if path.endswith("broker-a-0/broker.conf"))
+    assert "totalReplicas" not in text
+
+
+def test_whoever_leads_stays_although_another_one_was_to(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = begin(api, world, TRIO, "single")
+    trio.group.elect(2)
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert (ids(trio), BrokerGroup.objects.get(cluster__slug="trio").replica_ids_used) == ([2], 3)
+
+
+def test_who_was_chosen_first_goes_whoever_leads_after_a_worker_died(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    """Else two workers could remove all of a group between them."""
+    operation = begin(api, world, TRIO, "single")
+    run_step(operation, driver, "mode_look")
+    driver.away = True
+    run_step(operation, driver, "mode_remove")
+    driver.away = False
+    trio.group.elect(2)
+    operation.refresh_from_db()
+    assert operation.metadata["removing"] == {"broker-a": [1, 2]}
+    assert run_step(operation, driver, "mode_remove") == "failed"
+    operation.refresh_from_db()
+    assert operation.error == {
+        "cause": "Replica 2 of broker-a leads by now, and was to be removed.",
+        "hint": "Switch over to another replica, and retry.",
+        "step": "mode_remove",
+    }
+    assert ids(trio) == [0, 1, 2]
+
+
+def test_nobody_is_removed_while_the_leader_takes_no_sends(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = begin(api, world, TRIO, "async", replicas=2)
+    trio.group.refusal = "the disk is full"
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    assert "refuses sends: the disk is full" in operation.steps.get(name="mode_remove_last").message
+    assert ids(trio) == [0, 1, 2]
+
+
+def test_a_master_that_restarts_when_the_last_slave_has_gone_is_told_to_lead(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    operation = begin(api, world, TRIO, "single")
+    for name in ("mode_look", "mode_remove"):
+        assert run_step(operation, driver, name) == "completed"
+    trio.claims, trio.group.leader = True, None
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert trio.asked == ["promote 0", "single 1"]

@@ -6,6 +6,7 @@ import heapq
 from functools import partial
 
 from highwater._admin_base import AdminBase, gather
+from highwater._admin_models import QueryResult
 from highwater._edge import read_records
 from highwater._models import MessageQueue, ReceivedMessage
 from highwater._offsets import earliest_store_time_ms, max_offset, min_offset, search_offset
@@ -15,7 +16,7 @@ from mqwire.codes import RequestCode
 from mqwire.errors import RemoteProtocolError
 from mqwire.headers_pull import QueryMessageRequestHeader, ViewMessageRequestHeader
 from mqwire.message import parse_offset_message_id
-from mqwire.names import TOOLS_CONSUMER_GROUP
+from mqwire.names import TOOLS_CONSUMER_GROUP, UNIQUE_MSG_QUERY_FLAG
 
 # A broker answers one pull with at most 32 messages or 256 KiB, whatever is asked for.
 PULL_BATCH = 32
@@ -111,35 +112,53 @@ class MessageAdmin(AdminBase):
         self, topic: str, key: str, *, limit: int = 32, begin_ms: int = 0, end_ms: int = MAX_TIMESTAMP_MS
     ) -> list[ReceivedMessage]:
         """Messages with this key, stored between the two times, newest first. None: an empty list."""
-        return await self._query(topic, key, limit, begin_ms, end_ms, unique=False)
+        result = await self.query_messages(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
+        return [message for message in result.messages if key in message.keys][:limit]
 
     async def message_by_unique_key(self, topic: str, message_id: str) -> ReceivedMessage | None:
         """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
-        found = await self._query(topic, message_id, PULL_BATCH, 0, MAX_TIMESTAMP_MS, unique=True)
-        return found[0] if found else None
+        result = await self.query_messages(topic, message_id, unique=True)
+        return result.messages[0] if result.messages else None
 
-    async def _query(
-        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, *, unique: bool
-    ) -> list[ReceivedMessage]:
+    async def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        limit: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = MAX_TIMESTAMP_MS,
+        unique: bool = False,
+    ) -> QueryResult:
+        """Messages with this key or client id (UNIQ_KEY; with `unique` that only), stored between the two times.
+
+        Each broker of the topic is asked; it answers from its message index, which follows the log by moments, with 64
+        messages at most. Raises what a broker that can't be asked raises: "not found" is only said by those who looked.
+        """
+        if limit < 1:
+            raise ConfigurationError(f"limit is {limit}; it must be 1 or more")
         route = await self._client.routes.refresh(topic)
         header = QueryMessageRequestHeader(
             topic=topic, key=key, max_num=limit, begin_timestamp=begin_ms, end_timestamp=end_ms
         )
         found: dict[str, ReceivedMessage] = {}
+        remarks: dict[str, str] = {}
         for broker_name in route.brokers:
             address = route.read_address(broker_name)
             if address is None:
                 continue
             request = self._client.request(
-                RequestCode.QUERY_MESSAGE, header, ext_fields={"_UNIQUE_KEY_QUERY": "true"} if unique else None
+                RequestCode.QUERY_MESSAGE, header, ext_fields={UNIQUE_MSG_QUERY_FLAG: "true"} if unique else None
             )
             try:
                 response = await self._client.invoke(address, request)
-            except NotFoundError:
+            except NotFoundError as error:
+                remarks[broker_name] = error.remark or ""
                 continue
             for record in read_records(response):
                 message = received(record, broker_name=broker_name)
                 # The index holds hashes: others may share one.
-                if message.topic == topic and (message.message_id == key if unique else key in message.keys):
+                if message.topic == topic and (message.message_id == key or (not unique and key in message.keys)):
                     found[message.offset_message_id] = message
-        return sorted(found.values(), key=lambda message: message.store_timestamp_ms, reverse=True)[:limit]
+        newest_first = sorted(found.values(), key=lambda message: message.store_timestamp_ms, reverse=True)
+        return QueryResult(tuple(newest_first[:limit]), remarks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from highwater._models import MessageQueue
+from highwater._models import MessageQueue, ReceivedMessage
 from mqwire.names import MASTER_ID
 
 
@@ -40,6 +40,14 @@ class ClusterInfo:
         groups = self.broker_addr_table.values() if cluster is None else self.brokers(cluster)
         addresses = (group.master_address for group in groups)
         return tuple(sorted(address for address in addresses if address is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Messages of a key, newest first. `remarks` says, by broker name, why a broker found none."""
+
+    messages: tuple[ReceivedMessage, ...]
+    remarks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

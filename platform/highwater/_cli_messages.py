@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from highwater._admin_messages import MAX_TIMESTAMP_MS
+from highwater._admin_models import QueryResult
 from highwater._cli_format import body_text, parse_time, time_text
 from highwater._cli_session import Session, verb
 from highwater._models import Message, MessageQueue, ReceivedMessage
@@ -58,10 +60,15 @@ def query_msg_by_unique_key(
 ) -> None:
     """Show the message that a client's id names."""
     with session.admin() as admin:
-        message = admin.message_by_unique_key(topic, message_id)
-    if message is None:
-        raise NotFoundError(0, f"no broker's index of topic {topic} has the id {message_id}", "the cluster")
-    session.values(_facts(message))
+        result = admin.query_messages(topic, message_id, unique=True)
+    if not result.messages:
+        raise _not_found(f"no broker's index of topic {topic} has the id {message_id}", result)
+    session.values(_facts(result.messages[0]))
+
+
+def _not_found(what: str, result: QueryResult) -> NotFoundError:
+    reasons = "".join(f"; {broker_name}: {remark}" for broker_name, remark in result.remarks.items())
+    return NotFoundError(0, what + reasons, "the cluster")
 
 
 @verb(app, "queryMsgByKey")
@@ -69,11 +76,18 @@ def query_msg_by_key(
     session: Session,
     topic: Topic,
     key: Annotated[str, typer.Option("-k", "--msg-key", help="One of the message's keys.")],
-    limit: Annotated[int, typer.Option("-m", "--max-num", min=1)] = 64,
+    limit: Annotated[int, typer.Option("-m", "--max-num", min=1, help="At most 64 of each broker.")] = 64,
+    begin: Annotated[str | None, typer.Option("-b", "--begin-timestamp", help="Stored at this time or later.")] = None,
+    end: Annotated[str | None, typer.Option("-e", "--end-timestamp", help="Stored at this time or earlier.")] = None,
 ) -> None:
     """List the messages with a key, newest first."""
+    begin_ms = 0 if begin is None else parse_time(begin)
+    end_ms = MAX_TIMESTAMP_MS if end is None else parse_time(end)
     with session.admin() as admin:
-        _rows(session, admin.messages_by_key(topic, key, limit=limit))
+        result = admin.query_messages(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
+    if not result.messages:
+        raise _not_found(f"no message of topic {topic} has the key {key} in that time", result)
+    _rows(session, list(result.messages))
 
 
 @verb(app, "queryMsgByOffset")

@@ -14,6 +14,7 @@ from highwater._admin_models import (
     ClusterInfo,
     ConsumerConnections,
     ConsumerProgress,
+    QueryResult,
     SubscriptionGroup,
     TopicConfig,
     TopicStats,
@@ -279,6 +280,25 @@ class Admin(SyncClient[AsyncAdmin]):
     def message_by_unique_key(self, topic: str, message_id: str) -> ReceivedMessage | None:
         """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
         return self._run(self._twin.message_by_unique_key, topic, message_id)
+
+    def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        limit: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = MAX_TIMESTAMP_MS,
+        unique: bool = False,
+    ) -> QueryResult:
+        """Messages with this key or client id (UNIQ_KEY; with `unique` that only), stored between the two times.
+
+        Each broker of the topic is asked; it answers from its message index, which follows the log by moments, with 64
+        messages at most. Raises what a broker that can't be asked raises: "not found" is only said by those who looked.
+        """
+        return self._run(
+            self._twin.query_messages, topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms, unique=unique
+        )
 
     def replica_status(self, address: str) -> ReplicaStatus:
         """One replica's role, epoch and log, and its followers while it leads."""

@@ -12,7 +12,6 @@ from highwater import (
     Message,
     MessageQueue,
     NoRouteError,
-    NotSupportedError,
     Producer,
     TopicNotFoundError,
     is_system_topic,
@@ -149,12 +148,7 @@ def test_text_that_is_no_id_is_refused(admin: Admin) -> None:
         admin.message_by_id("hello")
 
 
-def test_a_message_is_found_by_its_key_and_by_the_clients_id(
-    request: pytest.FixtureRequest, cluster: Cluster, admin: Admin, producer: Producer, topic: str
-) -> None:
-    if cluster.brand == "highwater":
-        reason = "brokerd has no message index yet: QUERY_MESSAGE is not among its requests"
-        request.applymarker(pytest.mark.xfail(raises=NotSupportedError, strict=True, reason=reason))
+def test_a_message_is_found_by_its_key_and_by_the_clients_id(admin: Admin, producer: Producer, topic: str) -> None:
     send_many(producer, topic, 3)
     sent = producer.send(Message(topic, b"wanted", keys=["order-1"]))
     wait_until(lambda: bool(admin.messages_by_key(topic, "order-1")), "the index has the key")
@@ -163,6 +157,28 @@ def test_a_message_is_found_by_its_key_and_by_the_clients_id(
     found = admin.message_by_unique_key(topic, sent.message_id)
     assert found is not None
     assert found.body == b"wanted"
+    either = admin.query_messages(topic, sent.message_id)
+    assert [message.body for message in either.messages] == [b"wanted"]
+
+
+def test_messages_of_a_key_are_found_by_time_newest_first(admin: Admin, producer: Producer, topic: str) -> None:
+    queue = producer.publish_queues(topic)[0]
+    for number in range(3):
+        producer.send(Message(topic, b"m%d" % number, keys=["k", f"only-{number}"]), queue=queue)
+        time.sleep(0.005)  # so that their times differ
+    wait_until(lambda: len(admin.messages_by_key(topic, "k")) == 3, "the index has them all")
+    found = admin.messages_by_key(topic, "k")
+    assert [message.body for message in found] == [b"m2", b"m1", b"m0"]
+    assert [message.body for message in admin.messages_by_key(topic, "k", limit=1)] == [b"m2"]
+    minute_before_ms = found[2].store_timestamp_ms - 60_000  # Apache's broker is exact to the second only
+    assert len(admin.messages_by_key(topic, "k", begin_ms=minute_before_ms)) == 3
+    assert admin.messages_by_key(topic, "k", end_ms=minute_before_ms) == []
+
+
+def test_a_broker_that_finds_nothing_says_why(cluster: Cluster, admin: Admin, topic: str) -> None:
+    result = admin.query_messages(topic, "nobody")
+    assert result.messages == ()
+    assert ["can not find message" in remark for remark in result.remarks.values()] == [True]
 
 
 def test_a_group_is_made_changed_and_deleted(cluster: Cluster, admin: Admin, unique: str) -> None:

@@ -76,6 +76,20 @@ def test_a_message_is_sent_and_found_again(n: tuple[str, str], topic: str) -> No
     assert run("queryMsgByOffset", *n, "-t", topic, *place, "-o", "99").exit_code == 5
 
 
+def test_messages_are_found_by_key_and_by_unique_id(n: tuple[str, str], topic: str) -> None:
+    sent = as_json("sendMessage", *n, "-t", topic, "-p", "wanted", "-k", "order-1 other")
+    by_key = ("queryMsgByKey", *n, "-t", topic, "-k", "order-1")
+    wait_until(lambda: run(*by_key).exit_code == 0, "the index has the key")
+    (row,) = as_json(*by_key)
+    by_id = as_json("queryMsgByUniqueKey", *n, "-t", topic, "-i", sent["message_id"])
+    assert row["message_id"] == by_id["message_id"] == sent["message_id"]
+    assert run(*by_key, "-e", "2020-01-01T00:00:00").exit_code == 5
+    nothing = run("queryMsgByKey", *n, "-t", topic, "-k", "order-2")
+    assert nothing.exit_code == 5
+    assert "has the key order-2" in nothing.output
+    assert "can not find message" in nothing.output
+
+
 def test_messages_are_listed_in_a_span_of_time(n: tuple[str, str], topic: str, producer: Producer) -> None:
     queue = producer.publish_queues(topic)[0]
     for number in range(40):

@@ -67,7 +67,7 @@ def test_a_version_that_has_not_begun_is_changed_or_removed(olga: User, api: Cal
     made = client.call("POST", f"{plan.path}prices/", version(NEXT_HOUR)).json()
     path = f"{plan.path}prices/{made['id']}/"
     changed = client.call("PUT", path, {**RATES, "per_million_units": "50"})
-    assert (changed.status_code, Decimal(changed.json()["per_million_units"])) == (200, 50)
+    assert (changed.status_code, Decimal(changed.json()["per_million_units"])) == (200, Decimal(50))
     assert client.call("DELETE", path).status_code == 204
     assert Price.objects.get().valid_to is None
 

@@ -141,6 +141,7 @@ def test_a_topic_that_no_broker_took_stays_as_failed_with_its_cause_and_can_be_a
         topic_create(actor=world.alice, cluster=world.cluster, name="invoices")
     topic = Topic.objects.get()
     assert topic.state == TopicState.FAILED
+    assert topic.error is not None
     assert "does not answer" in topic.error["cause"]
     with patch.object(services, "topic_apply"):
         again = topic_create(actor=world.alice, cluster=world.cluster, name="invoices")

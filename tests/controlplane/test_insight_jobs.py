@@ -50,7 +50,7 @@ PATIENCE_S = 60.0
 @pytest.fixture(autouse=True)
 def _no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is enqueued goes nowhere: these tests run what they mean to run."""
-    monkeypatch.setattr(services.current_app, "send_task", lambda *args, **options: None)
+    monkeypatch.setattr("controlplane.insight.services.current_app.send_task", lambda *args, **options: None)
 
 
 @pytest.fixture
@@ -288,7 +288,9 @@ def test_no_job_is_scheduled_where_jobs_are_switched_off(world: World, settings:
 
 def test_the_same_job_is_enqueued_once_the_oldest_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(services.current_app, "send_task", lambda name, args, **options: sent.append(args[0]))
+    monkeypatch.setattr(
+        "controlplane.insight.services.current_app.send_task", lambda name, args, **options: sent.append(args[0])
+    )
     first, _, other = queued(), queued(), queued("ingest")
     sent.clear()
     assert jobs_dispatch() == 2

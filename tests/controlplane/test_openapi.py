@@ -67,7 +67,7 @@ def bearer(world: World) -> dict[str, str]:
 schema = schemathesis.openapi.from_wsgi("/api/v1/schema/?format=json", application)
 
 
-@schema.hook  # type: ignore[untyped-decorator]  # untyped upstream
+@schema.hook
 def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
     """Lead to something that exists, mostly."""
     return path_parameters and {name: KNOWN.get(name, value) for name, value in path_parameters.items()}

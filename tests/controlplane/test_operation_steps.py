@@ -12,8 +12,8 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks
 
-from controlplane.clusters import operations
 from controlplane.clusters.models import (
     ClusterState,
     Operation,
@@ -71,13 +71,13 @@ def test_a_step_that_does_not_exist_is_not_claimed(db: None) -> None:
 
 
 def test_completing_a_step_enqueues_the_next(
-    operation: Operation, django_capture_on_commit_callbacks: Callable[..., list[Callable[[], None]]]
+    operation: Operation, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     first, second = steps_of(operation)[:2]
     claim = step_claim(first.pk)
     assert claim is not None
     with (
-        patch.object(operations.current_app, "send_task") as send,
+        patch("controlplane.clusters.operations.current_app.send_task") as send,
         django_capture_on_commit_callbacks(execute=True),
     ):
         assert step_complete(claim)
@@ -214,10 +214,10 @@ def test_a_cluster_has_one_operation_at_a_time(operation: Operation) -> None:
 
 
 def test_a_broken_queue_does_not_break_the_request(
-    world: World, django_capture_on_commit_callbacks: Callable[..., list[Callable[[], None]]]
+    world: World, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     with (
-        patch.object(operations.current_app, "send_task", side_effect=OSError("Redis is away")),
+        patch("controlplane.clusters.operations.current_app.send_task", side_effect=OSError("Redis is away")),
         django_capture_on_commit_callbacks(execute=True),
     ):
         make_operation(world.acme, "fresh")

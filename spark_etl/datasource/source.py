@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from spark_etl.datasource.offsets import Offsets, QueueRange, limited, ranges
 from spark_etl.datasource.options import Options, parse_options
-from spark_etl.datasource.schema import MESSAGE, row_of
+from spark_etl.datasource.schema import MESSAGE, batches_of
 from spark_etl.datasource.topic_reader import TopicReader
 from spark_etl.errors import LostMessagesError
 
@@ -64,8 +65,8 @@ class TopicBatchReader(DataSourceReader):
         end = {key: max(offset, start[key]) for key, offset in end.items() if key in start}
         return ranges(options.topic, start, end, max_messages=options.max_messages_per_partition)
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        yield from _rows(self._options, partition)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from _batches(self._options, partition)
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -116,8 +117,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_messages=self._options.max_messages_per_partition,
         )
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        yield from _rows(self._options, partition)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from _batches(self._options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to do: the checkpoint is Spark's, and no consumer group's progress is touched."""
@@ -133,9 +134,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
 
-def _rows(options: Options, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
+def _batches(options: Options, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, QueueRange):
         return  # an empty topic: Spark asks once, for nothing
     with TopicReader(options) as reader:
-        for message in reader.read(partition):
-            yield row_of(message)
+        yield from batches_of(reader.read(partition))

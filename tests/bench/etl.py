@@ -5,9 +5,12 @@
     python -m tests.bench.etl --quick               seconds; shows that it works, measures nothing worth quoting
 
 For each number: `ingest` (messages as the data source gives them -> parsed, deduplicated, in the lake, in micro-batches as
-the job's) and `usage_billing` (the lake -> priced hourly usage in PostgreSQL). The heap is bounded (--heap-mib, 1024);
-memory is the JVM's highest resident size. A metering row is one line of a record: a topic sent to, delivered to a group, or
-stored. Reading from a broker is measured apart: messages a second of the data source over one queue.
+the job's; they are made before the clock runs) and `usage_billing` (the lake -> priced hourly usage in PostgreSQL). The heap is
+bounded (--heap-mib, 1024); memory is the highest resident size of the JVM, and of Spark's Python workers. A metering row is one
+line of a record: a topic sent to, delivered to a group, or stored; a record here has 200.
+
+Reading from a broker is measured apart, as making the messages there takes longer than reading them: messages a second of the
+data source over one queue, and the whole job `ingest` over --broker-rows (1 million).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,10 +35,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from highwater import Message, Producer
+from mqwire.names import RMQ_SYS_METERING
 from spark_etl.datasource import register
 from spark_etl.datasource.schema import MESSAGE
-from spark_etl.jobs import usage_billing
-from spark_etl.jobs.config import MeteredCluster, parse_config
+from spark_etl.jobs import ingest, usage_billing
+from spark_etl.jobs.config import JobConfig, MeteredCluster, parse_config
 from spark_etl.jobs.ingest import MESSAGES_PER_BATCH, Tally, add_batch
 from spark_etl.jobs.lake import Lake
 from spark_etl.jobs.session import build_session
@@ -57,17 +61,19 @@ READ_MESSAGES = 100_000
 
 @dataclass
 class Peak:
-    """The highest resident size of a process while the block runs."""
+    """The highest resident sizes of the JVM, and of Spark's Python workers together, while the block runs."""
 
-    pid: int
-    bytes: int = 0
+    jvm: int
+    jvm_bytes: int = 0
+    python_bytes: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         def watch() -> None:
-            while not self._stop.wait(0.2):
-                self.bytes = max(self.bytes, resident_bytes(self.pid))
+            while not self._stop.wait(0.5):
+                self.jvm_bytes = max(self.jvm_bytes, resident_bytes(self.jvm))
+                self.python_bytes = max(self.python_bytes, sum(map(proportional_bytes, descendants(self.jvm))))
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -76,6 +82,32 @@ class Peak:
         finally:
             self._stop.set()
             thread.join()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    parents: dict[int, list[int]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue  # it has just ended
+        parents.setdefault(parent, []).append(int(process.name))
+    found, waiting = [], [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def proportional_bytes(pid: int) -> int:
+    """Resident memory of a process, its share of what forks have in common (Pss); 0 when it has just ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def generated(spark: SparkSession, first: int, records: int) -> DataFrame:
@@ -132,44 +164,50 @@ def generated(spark: SparkSession, first: int, records: int) -> DataFrame:
     )
 
 
+def config_of(folder: Path, database: Any, job: str, cluster: MeteredCluster = CLUSTER, **given: Any) -> JobConfig:
+    """A job's configuration over the lake in the folder."""
+    values = {
+        "run_id": str(uuid.uuid4()),
+        "job": job,
+        "lake": str(folder / "lake"),
+        "checkpoints": str(folder / "checkpoints"),
+        "database": database.config,
+        "clusters": [
+            {
+                "cluster_id": cluster.cluster_id,
+                "tenant_id": cluster.tenant_id,
+                "cluster_name": cluster.cluster_name,
+                "namesrv_addr": cluster.namesrv_addr,
+            }
+        ],
+        **given,
+    }
+    return parse_config(values, job)
+
+
 def measure(report: Report, spark: SparkSession, folder: Path, database: Any, rows: int) -> None:
     """Both jobs over so many rows."""
     records = math.ceil(rows / ROWS_PER_RECORD)
     rows = records * ROWS_PER_RECORD
-    pid = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]  # a running session has one
-    url = str(folder / f"lake-{rows}")
-    lake, tally, peak = Lake(spark, url), Tally(), Peak(pid)
+    pid = jvm_of(spark)
+    lake, tally, peak = Lake(spark, str(folder / "lake")), Tally(), Peak(pid)
     now_ms = to_ms(BEGIN) + records * HOUR_MS
-    started = time.monotonic()
+    seconds = 0.0
+    made = str(folder / "messages")
     with peak.watched():
         for first in range(0, records, MESSAGES_PER_BATCH):
             batch = generated(spark, first, min(MESSAGES_PER_BATCH, records - first))
-            add_batch(batch, CLUSTER, lake, tally, now_ms=now_ms)
-    seconds = time.monotonic() - started
+            batch.write.mode("overwrite").parquet(made)
+            started = time.monotonic()
+            add_batch(spark.read.parquet(made), CLUSTER, lake, tally, now_ms=now_ms)
+            seconds += time.monotonic() - started
+            if (first // MESSAGES_PER_BATCH) % 10 == 9:
+                done = min(records, first + MESSAGES_PER_BATCH) * ROWS_PER_RECORD
+                print(f"    {done / 1e6:g} million: {done / seconds:,.0f} rows/s, {mib(peak)}", flush=True)
     assert (tally.rows_out, tally.rows_quarantined) == (records, 0), tally
     tell(report, f"ingest, {rows / 1e6:g} million rows", rows, seconds, peak)
-    config = parse_config(
-        {
-            "run_id": str(uuid.uuid4()),
-            "job": "usage_billing",
-            "lake": url,
-            "checkpoints": str(folder),
-            "database": database.config,
-            "range": {
-                "from": BEGIN.isoformat(),
-                "to": (BEGIN + timedelta(minutes=records) + timedelta(hours=1)).isoformat(),
-            },
-            "clusters": [
-                {
-                    "cluster_id": CLUSTER.cluster_id,
-                    "tenant_id": CLUSTER.tenant_id,
-                    "cluster_name": CLUSTER.cluster_name,
-                    "namesrv_addr": CLUSTER.namesrv_addr,
-                }
-            ],
-        },
-        "usage_billing",
-    )
+    end = BEGIN + timedelta(minutes=records) + timedelta(hours=1)
+    config = config_of(folder, database, "usage_billing", range={"from": BEGIN.isoformat(), "to": end.isoformat()})
     peak = Peak(pid)
     started = time.monotonic()
     with peak.watched():
@@ -177,8 +215,36 @@ def measure(report: Report, spark: SparkSession, folder: Path, database: Any, ro
     seconds = time.monotonic() - started
     assert result.rows_in == records, result
     tell(report, f"usage_billing, {rows / 1e6:g} million rows", rows, seconds, peak)
-    (total,) = database.rows("select sum(messages)::bigint as messages from billing_usage where direction = 'in'")
+    (total,) = database.rows(
+        "select sum(messages)::bigint as messages from billing_usage where direction = 'in' and cluster_id = %s",
+        CLUSTER.cluster_id,
+    )
     assert total["messages"] == rows // 2 * 7, "what is in the database is not what was generated"
+
+
+def measure_broker(report: Report, spark: SparkSession, folder: Path, database: Any, rows: int) -> None:
+    """The job ingest, from a broker's metering topic to the lake."""
+    records = math.ceil(rows / ROWS_PER_RECORD)
+    with DaemonCluster.start(folder / "broker") as running:
+        cluster = replace(CLUSTER, namesrv_addr=running.namesrv)
+        with Producer(running.namesrv, timeout_ms=60_000, compress_msg_body_over_howmuch=2**22) as producer:
+            for first in range(0, records, 1000):
+                bodies = generated(spark, first, min(1000, records - first)).select("body").collect()
+                for row in bodies:
+                    producer.send(Message(RMQ_SYS_METERING, bytes(row.body)))
+        peak = Peak(jvm_of(spark))
+        config = config_of(folder, database, "ingest", cluster)
+        started = time.monotonic()
+        with peak.watched():
+            result = ingest.run(spark, config, now=lambda: BEGIN + timedelta(hours=records))
+        seconds = time.monotonic() - started
+    assert (result.rows_out, result.error) == (records, ""), result
+    tell(report, f"ingest from a broker, {rows / 1e6:g} million rows", rows, seconds, peak)
+
+
+def jvm_of(spark: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]  # a running session has one
 
 
 def measure_reading(report: Report, spark: SparkSession, folder: Path, messages: int) -> None:
@@ -196,15 +262,21 @@ def measure_reading(report: Report, spark: SparkSession, folder: Path, messages:
     report.add("highwater", "data source, one queue, 1 KiB", [messages / seconds], unit="messages/s")
 
 
+def mib(peak: Peak) -> str:
+    return f"JVM {peak.jvm_bytes / 1024**2:,.0f} MiB, Python {peak.python_bytes / 1024**2:,.0f} MiB"
+
+
 def tell(report: Report, label: str, rows: int, seconds: float, peak: Peak) -> None:
     report.add("highwater", label, [rows / seconds], unit="rows/s")
-    report.add("highwater", f"{label}: memory", [peak.bytes / 1024**2], unit="MiB", higher_is_better=False)
-    print(f"  {label}: {rows / seconds:,.0f} rows/s in {seconds:.1f} s, {peak.bytes / 1024**2:,.0f} MiB", flush=True)
+    for name, size in (("JVM", peak.jvm_bytes), ("Python workers", peak.python_bytes)):
+        report.add("highwater", f"{label}: {name}", [size / 1024**2], unit="MiB", higher_is_better=False)
+    print(f"  {label}: {rows / seconds:,.0f} rows/s in {seconds:.1f} s, {mib(peak)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, action="append", help="metering rows; may be given several times")
+    parser.add_argument("--broker-rows", type=int, default=1_000_000, help="rows read from a broker; 0: none")
     parser.add_argument("--heap-mib", type=int, default=1024)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -225,14 +297,16 @@ def main() -> None:
             running.callback(spark.stop)
             register(spark)
             url = running.enter_context(server.running())
-            measure_reading(report, spark, folder, 2_000 if options.quick else READ_MESSAGES)
+            measure_reading(report, spark, folder / "reading", 2_000 if options.quick else READ_MESSAGES)
+            broker_rows = min(options.broker_rows, sizes[0]) if options.quick else options.broker_rows
+            if broker_rows:
+                with migrated_database(url) as database:
+                    measure_broker(report, spark, folder / "from-broker", database, broker_rows)
             for rows in sizes:
                 with migrated_database(url) as database:
                     database.subscribe(CLUSTER.tenant_id, [PRICE])
-                    measure(report, spark, folder, database, rows)
-                shutil.rmtree(
-                    folder / f"lake-{math.ceil(rows / ROWS_PER_RECORD) * ROWS_PER_RECORD}", ignore_errors=True
-                )
+                    measure(report, spark, folder / f"{rows}", database, rows)
+                shutil.rmtree(folder / f"{rows}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print("\n" + report.markdown())

@@ -14,10 +14,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from highwater import BrokerError, HighwaterError, Message, MessageQueue, Producer, SendStatus
 from mqwire.codes import RequestCode, ResponseCode
@@ -118,7 +118,7 @@ class Disturbance:
     def read_all(self) -> None:
         """A reader for each replica."""
         for number in range(len(self._group.replicas)):
-            self._start(lambda number=number: self._read(number))  # type: ignore[misc] # bound by its default
+            self._start(partial(self._read, number))
 
     def end(self) -> None:
         self._over.set()
@@ -127,7 +127,7 @@ class Disturbance:
         if self._failures:
             raise self._failures[0]
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Callable[[], None]) -> None:
         def run() -> None:
             try:
                 work()

@@ -190,7 +190,7 @@ def test_a_vote_that_no_replica_asks_for_is_refused_and_raises_nothing(
         call(guarded.address, vote(), credentials)
     assert refused.value.code == ResponseCode.NO_PERMISSION
     reply = call(guarded.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS), REPLICA)
-    assert json.loads(reply.body)["epoch"] < 77
+    assert json.loads(bytes(reply.body))["epoch"] < 77
 
 
 @pytest.mark.parametrize("code", [code for code in HighwaterRequestCode if 20009 <= code <= 20014])

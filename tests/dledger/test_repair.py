@@ -37,8 +37,9 @@ def test_a_rotten_log_is_fetched_again_from_where_it_is_rotten(tmp_path: Path) -
                 file.write(bytes([byte[0] ^ 0xFF]))
             group[rotten].start()
             wait_all_level(group)
-            assert group[rotten].process is not None
-            assert "the log is damaged from" in group[rotten].process.log_path.read_text()
+            process = group[rotten].process
+            assert process is not None
+            assert "the log is damaged from" in process.log_path.read_text()
             assert [bytes(message.body) for message in read_all(group[rotten], TOPIC)] == bodies
             wait_until(
                 lambda: (quorum := status(group[rotten]).quorum) is not None and quorum.not_electable_because is None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from highwater import Admin, HighwaterError, Message, Producer, ReplicaStatus, SendStatus
 from mqwire.bodies import ReplicaStatus as Status
@@ -133,7 +134,7 @@ def read_all(replica: BrokerDaemon, topic: str, *, queue: int = 0) -> list[Store
 
 
 @contextlib.contextmanager
-def producer(group: ReplicaGroup, **options: int) -> Iterator[Producer]:
+def producer(group: ReplicaGroup, **options: Any) -> Iterator[Producer]:
     """A producer of ours."""
     with Producer(group.namesrv, "replication-tests", **options) as made:
         yield made

@@ -47,7 +47,7 @@ class StockSenders:
         """Returns once every client has begun and finished a send from now on; tells how long after `since_s` that was."""
         began_s = time.monotonic()
         wait_until(
-            lambda: self._failures or all(self._first_from(name, began_s) for name in self._acknowledged),
+            lambda: bool(self._failures) or all(self._first_from(name, began_s) for name in self._acknowledged),
             timeout_s=WAIT_S,
             what=f"{sorted(self._acknowledged)} write",
         )

@@ -32,7 +32,7 @@ from tests.replication.replicas import (
 )
 
 TOPIC = "spread"
-SLOW_SENDS = {"poll_ms": 500, "timeout_ms": 15_000}
+SLOW_SENDS: dict[str, Any] = {"poll_ms": 500, "timeout_ms": 15_000}
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,10 +129,19 @@ def test_two_slaves_follow_one_master_and_then_the_one_of_them_that_was_promoted
         wait_level(group, 2)
         for number in range(3):
             wait_until(
-                lambda number=number: bodies(group, number) == [b"before", b"after"],
+                partial(shows, group, number, b"before", b"after"),
                 timeout_s=WAIT_S,
                 what=f"replica {number} shows both",
             )
+
+
+def shows(group: ReplicaGroup, number: int, *expected: bytes) -> bool:
+    return bodies(group, number) == [*expected]
+
+
+def lists(server: NameServerDaemon, name: str, addresses: dict[int, str]) -> bool:
+    groups = cluster_info(server.address).broker_addr_table
+    return name in groups and dict(groups[name].broker_addrs) == addresses
 
 
 def test_a_slave_registers_with_every_name_server(tmp_path: Path) -> None:
@@ -142,10 +152,7 @@ def test_a_slave_registers_with_every_name_server(tmp_path: Path) -> None:
             addresses = {number: group[number].address for number in (0, 1)}
             for server in servers:
                 wait_until(
-                    lambda server=server: (
-                        group.name in (groups := cluster_info(server.address).broker_addr_table)
-                        and dict(groups[group.name].broker_addrs) == addresses
-                    ),
+                    partial(lists, server, group.name, addresses),
                     timeout_s=WAIT_S,
                     what=f"{server.address} lists master and slave",
                 )

@@ -4,6 +4,8 @@ lost, promoted away, and comes back. One cluster serves the module, in order.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +20,7 @@ from tests.support.platform_stack import PlatformStack
 
 TENANT = "failing-over"
 TOPIC = "payments"
+LATE_TOPIC = "refunds"
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +98,15 @@ def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> Non
     heir = 1 - old
     with Sender(live, TOPIC) as sender:
         wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
-        live.lose_machine(old)
     acknowledged = list(sender.acknowledged)
+    # A topic of the last moment: the heir stands still, and never hears of it from its master.
+    os.kill(live.pid(heir), signal.SIGSTOP)
+    try:
+        answer = live.api.post(f"{live.path}topics/", json={"name": LATE_TOPIC})
+        assert answer.status_code == 201, answer.text
+        live.lose_machine(old)
+    finally:
+        os.kill(live.pid(heir), signal.SIGCONT)
     group = live.wait_group(lambda found: found["state"] == "no_master", "noticed")
     assert f"replica {old}, is dead since" in group["sentences"][0]
     assert f"Reads go on from replica {heir}" in group["sentences"][1]
@@ -120,6 +130,9 @@ def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> Non
     assert (failover["lossless"], failover["fence"], failover["messages_at_risk"]) == (True, "stopped", "0")
     assert failover["rejoined_at"] is not None
     assert failover["outage_ms"] > 0
+    (told,) = [line["detail"] for line in failover["timeline"] if line["name"] == "topics"]
+    assert told == f"The new master did not know, and was told of: {LATE_TOPIC}."
+    assert send_ok(live, LATE_TOPIC) == "SEND_OK"
     assert not set(acknowledged) - set(stored(live, TOPIC))
     assert send_ok(live, TOPIC) == "SEND_OK"
 

@@ -38,7 +38,14 @@ from tests.failover.promotions import lose, names, operation_of, run, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 
-STEP_NAMES = ["failover_preflight", "failover_fence", "failover_promote", "failover_verify", "failover_rejoin"]
+STEP_NAMES = [
+    "failover_preflight",
+    "failover_fence",
+    "failover_promote",
+    "failover_verify",
+    "failover_topics",
+    "failover_rejoin",
+]
 
 
 class Killed(BaseException):

@@ -15,7 +15,7 @@ from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
 from highwater import Credentials
 from mqwire.acl import SessionCredentials, sign_request
-from mqwire.bodies import ClusterInfo, ReplicaStatus
+from mqwire.bodies import ClusterInfo, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
@@ -126,6 +126,19 @@ def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | No
             address, control_credentials(cluster), RequestCode.VIEW_MESSAGE_BY_ID, header, _STATUS_TIMEOUT_S
         )
         return decode_record(reply.body) if reply.code == ResponseCode.SUCCESS else None
+    except (OSError, ProtocolError):
+        return None
+
+
+def topic_table(cluster: Cluster, address: str) -> dict[str, TopicConfig] | None:
+    """Return every topic that the broker keeps, by name; None when it does not answer."""
+    try:
+        reply = _request(
+            address, control_credentials(cluster), RequestCode.GET_ALL_TOPIC_CONFIG, None, _CHANGE_TIMEOUT_S
+        )
+        if reply.code != ResponseCode.SUCCESS:
+            return None
+        return dict(TopicConfigSerializeWrapper.from_json(reply.body).topic_config_table)
     except (OSError, ProtocolError):
         return None
 

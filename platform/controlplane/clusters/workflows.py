@@ -44,6 +44,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("failover_fence", "Fence the old master", 60),
         StepDefinition("failover_promote", "Promote the candidate", 60),
         StepDefinition("failover_verify", "Verify the first write", 60),
+        StepDefinition("failover_topics", "Tell the new master of every topic", 60),
         StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
     OperationType.GROUP_SWITCHOVER: (
@@ -52,6 +53,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("failover_fence", "Fence the old master", 60),
         StepDefinition("failover_promote", "Promote the candidate", 60),
         StepDefinition("failover_verify", "Verify the first write", 60),
+        StepDefinition("failover_topics", "Tell the new master of every topic", 60),
         StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
     OperationType.CLUSTER_MODE: (

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.timeline import timeline_add
@@ -21,6 +22,7 @@ from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name
 from controlplane.provisioning.rendering import Plan
+from controlplane.topics.services import topics_assert
 from mqwire.bodies import ReplicaStatus
 from mqwire.message import StoredMessage
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METERING
@@ -155,6 +157,18 @@ def _measure(
             election.refresh_from_db()
             outage = "" if election.outage_ms is None else f" No send was taken for {election.outage_ms / 1000:.2f} s."
             timeline_add(election, "first_write", f"It was {back.words}.{outage}", at=back.at)
+    _assert_topics(cluster, election, leader)
+
+
+def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> None:
+    """One that was made in the last moment may be known to nobody but the leader that died."""
+    try:
+        lacked = topics_assert(cluster, election.group_name, leader.address)
+    except ApplicationError as error:  # whoever asks for such a topic gets an error, and may change it in the console
+        _log.warning("the elected leader could not be told of its topics", error=error.message)
+        return
+    if lacked:
+        timeline_add(election, "topics", f"The leader did not know, and was told of: {', '.join(sorted(lacked))}.")
 
 
 def _stopped(

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
+from controlplane.common.errors import ApplicationError
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
@@ -21,6 +22,7 @@ from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
+from controlplane.topics.services import topics_assert
 from mqwire.bodies import ReplicaStatus
 
 # Sends are held for so long at most: the master takes them again by itself should nobody go on.
@@ -30,6 +32,7 @@ _DRAIN_POLL_S = 0.02
 _VERIFY_S = 4.0
 _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
+_TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
 _TRY_AGAIN = "Look at the group's replicas, and ask again."
 
@@ -203,6 +206,24 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
     outage = "" if failover.outage_ms is None else f" No send was taken for {failover.outage_ms / 1000:.2f} s."
     timeline_add(failover, "first_write", f"A message of ours was answered {probe.answer}.{outage}", at=now)
     return None
+
+
+def failover_topics(context: StepContext) -> None:
+    """Have the new master know every topic: one that was made in the last moment may be known to nobody who is alive.
+
+    Groups need no such thing: whoever consumes makes its own. What can't be told in time does not fail what is done.
+    """
+    failover = _failover(context)
+    address = _addresses(context.cluster, failover.group_name)[failover.candidate_id]
+    try:
+        lacked = topics_assert(context.cluster, failover.group_name, address)
+    except ApplicationError as error:
+        if (context.now - context.started_at).total_seconds() < _TOPICS_S:
+            raise StepNotReady(f"The new master could not be told of its topics: {error.message}") from error
+        timeline_add(failover, "topics", f"The new master could not be told of its topics: {error.message}")
+        return
+    if lacked:
+        timeline_add(failover, "topics", f"The new master did not know, and was told of: {', '.join(sorted(lacked))}.")
 
 
 def failover_rejoin(context: StepContext) -> None:
@@ -380,6 +401,7 @@ STEPS: dict[str, Step] = {
         failover_fence,
         failover_promote,
         failover_verify,
+        failover_topics,
         failover_rejoin,
     )
 }

@@ -17,6 +17,7 @@ TITLES = {
     "promoted": "Candidate promoted",
     "registered": "Known to the name servers",
     "first_write": "First write",
+    "topics": "Topics told to the new master",
     "rejoining": "Stopped replica started again",
     "rejoined": "Old master rejoined as slave",
     "given_back": "Given back to the old master",

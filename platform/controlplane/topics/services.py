@@ -13,10 +13,11 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import ApplicationError, Conflict, InvalidInput
+from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
 from controlplane.topics.names import topic_name_check
@@ -162,22 +163,62 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
             kept = _read_queues_of(admin, topic.name, address) if keep_read_queues or is_out else 0
             if is_out and not kept:
                 continue
-            admin.create_topic(
-                topic.name,
-                address=address,
-                read_queue_nums=max(read[position], kept, 1),
-                write_queue_nums=max(write[position], 1),
-                # A group that gets no queue any more can still be read empty.
-                perm=topic.perm if write[position] else topic.perm & _READ,
-                order=topic.message_type == MessageType.FIFO,
-                attributes={"message.type": topic.message_type},
-            )
+            _create_in_group(admin, topic, address, read[position], write[position], kept)
     if without_master:
         raise Conflict(
             f"The broker group {', '.join(without_master)} has no master at the moment.",
             code="group_without_master",
             hint="The other groups have the topic. Promote a replica, or wait for the master, and ask again.",
         )
+
+
+def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
+    """Have the group's master at `address` keep every active topic as its row says; return the names that it lacked, or had
+    otherwise. For a new master: what was made or changed in the last moment may be nowhere else by now.
+
+    Queues that may hold unread messages stay. Raises BrokerUnreachable, BrokerRefused; doing it again is harmless.
+    """
+    topics = list(Topic.objects.filter(cluster=cluster, state=TopicState.ACTIVE))
+    if not topics:
+        return []
+    table = replica_remoting.topic_table(cluster, address)
+    if table is None:
+        raise BrokerUnreachable(f"The broker {address} does not tell its topics.")
+    groups = list(cluster.broker_groups.order_by("name").values_list("name", flat=True))
+    position = groups.index(group)
+    wrong = []
+    for topic in topics:
+        present = table.get(topic.name)
+        read = queues_spread(topic.read_queue_nums, len(groups))[position]
+        write = queues_spread(topic.write_queue_nums, len(groups))[position]
+        if present is None:
+            is_wrong = bool(read or write)
+        else:
+            perm = topic.perm if write else topic.perm & _READ
+            is_wrong = (
+                present.read_queue_nums < read or present.write_queue_nums != max(write, 1) or present.perm != perm
+            )
+        if is_wrong:
+            wrong.append((topic, read, write, 0 if present is None else present.read_queue_nums))
+    if wrong:
+        with cluster_admin(cluster) as admin:
+            for topic, read, write, kept in wrong:
+                _create_in_group(admin, topic, address, read, write, kept)
+    return [topic.name for topic, *_ in wrong]
+
+
+def _create_in_group(admin: Admin, topic: Topic, address: str, read: int, write: int, kept: int) -> None:
+    """`read` and `write` are the group's share of the queues; `kept` are the read queues that it has to keep."""
+    admin.create_topic(
+        topic.name,
+        address=address,
+        read_queue_nums=max(read, kept, 1),
+        write_queue_nums=max(write, 1),
+        # A group that gets no queue any more can still be read empty.
+        perm=topic.perm if write else topic.perm & _READ,
+        order=topic.message_type == MessageType.FIFO,
+        attributes={"message.type": topic.message_type},
+    )
 
 
 def queues_spread(queue_nums: int, groups: int) -> list[int]:

@@ -1,5 +1,7 @@
 """The broker's runtime information, configuration and statistics."""
 
+from __future__ import annotations
+
 import datetime
 
 import pytest
@@ -8,15 +10,17 @@ from brokerd.processors import HANDLERS
 from brokerd.stats_history import StatsHistory
 from mqwire.bodies import BrokerStatsData, KVTable
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.headers_broker import ViewBrokerStatsDataRequestHeader
 from mqwire.properties import parse_properties
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
 
 
-def runtime_info(broker):
+def runtime_info(broker: BrokerUnderTest) -> dict[str, str]:
     return KVTable.from_json(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
 
-def update(broker, text):
+def update(broker: BrokerUnderTest, text: str) -> RemotingCommand:
     return broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
 
 
@@ -48,11 +52,11 @@ READ_BY_MQADMIN = [
 
 
 @pytest.mark.parametrize("name", READ_BY_MQADMIN)
-def test_the_runtime_information_has_what_mqadmin_reads(broker, name):
+def test_the_runtime_information_has_what_mqadmin_reads(broker: BrokerUnderTest, name: str) -> None:
     assert name in runtime_info(broker)
 
 
-def test_the_runtime_information_counts_messages_and_bytes(broker):
+def test_the_runtime_information_counts_messages_and_bytes(broker: BrokerUnderTest) -> None:
     broker.create_topic("orders")
     for _ in range(3):
         result = broker.store_message("orders")
@@ -62,11 +66,11 @@ def test_the_runtime_information_counts_messages_and_bytes(broker):
     assert info["storeState"] == "running"
 
 
-def test_rates_that_are_not_sampled_yet_leave_their_place_empty(broker):
+def test_rates_that_are_not_sampled_yet_leave_their_place_empty(broker: BrokerUnderTest) -> None:
     assert runtime_info(broker)["putTps"] == "  "
 
 
-def test_the_progress_of_delay_levels_is_told(broker, clock):
+def test_the_progress_of_delay_levels_is_told(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.store_message("orders", properties={"DELAY": "1"})
     clock.advance(1)
     broker.broker.schedule.deliver_due()
@@ -76,26 +80,28 @@ def test_the_progress_of_delay_levels_is_told(broker, clock):
 # --- configuration ---
 
 
-def test_the_configuration_is_answered_as_properties(broker):
+def test_the_configuration_is_answered_as_properties(broker: BrokerUnderTest) -> None:
     reply = broker.ask(RequestCode.GET_BROKER_CONFIG)
-    values = {entry.key: entry.value for entry in parse_properties(reply.body)}
+    values = {entry.key: entry.value for entry in parse_properties(bytes(reply.body))}
     assert (values["brokerName"], values["brokerRole"]) == ("broker-a", "ASYNC_MASTER")
     assert "counter" in reply.ext_fields["version"]
 
 
-def test_the_configuration_shows_no_secret(make_broker):
+def test_the_configuration_shows_no_secret(make_broker: MakeBroker) -> None:
     broker = make_broker(innerClientAuthenticationCredentials='{"accessKey":"a","secretKey":"hunter2"}')
     assert b"hunter2" not in broker.ask(RequestCode.GET_BROKER_CONFIG).body
 
 
-def test_a_hot_key_is_changed_at_once_and_for_the_next_start(broker):
+def test_a_hot_key_is_changed_at_once_and_for_the_next_start(broker: BrokerUnderTest) -> None:
     assert update(broker, "brokerPermission=4\n").code == ResponseCode.SUCCESS
     assert broker.broker.refuses_sends() is not None
     broker.restart()
     assert broker.config.broker_permission == 4
 
 
-def test_a_changed_permission_reaches_the_name_servers(broker, monkeypatch):
+def test_a_changed_permission_reaches_the_name_servers(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     monkeypatch.setattr(broker.broker, "register_soon", lambda: calls.append(1))
     before = broker.broker.topic_configs.data_version.counter
@@ -104,10 +110,11 @@ def test_a_changed_permission_reaches_the_name_servers(broker, monkeypatch):
     assert broker.broker.topic_configs.data_version.counter == before + 1
 
 
-def test_turning_auto_creation_on_opens_tbw102(make_broker):
+def test_turning_auto_creation_on_opens_tbw102(make_broker: MakeBroker) -> None:
     broker = make_broker(autoCreateTopicEnable="false")
     update(broker, "autoCreateTopicEnable=true\ndefaultTopicQueueNums=5")
-    assert broker.broker.topic_configs.create_on_send("orders", "TBW102", 16).write_queue_nums == 5
+    broker.broker.topic_configs.create_on_send("orders", "TBW102", 16)
+    assert broker.topic_config("orders").write_queue_nums == 5
 
 
 # The payloads of CVE-2023-33246 and CVE-2023-37582, and paths that must not move.
@@ -127,33 +134,33 @@ def test_turning_auto_creation_on_opens_tbw102(make_broker):
         "brokerPermission=4\naclEnable=false",
     ],
 )
-def test_no_other_key_can_be_changed(broker, text):
+def test_no_other_key_can_be_changed(broker: BrokerUnderTest, text: str) -> None:
     reply = update(broker, text)
     assert reply.code == ResponseCode.NO_PERMISSION
-    assert "brokerPermission" in reply.remark
+    assert "brokerPermission" in (reply.remark or "")
     assert broker.config.broker_permission == 6
     assert "aclEnable" not in (broker.folder / "broker.conf").read_text()
 
 
 @pytest.mark.parametrize("text", ["brokerPermission=9", "brokerPermission=", "longPollingEnable=perhaps"])
-def test_a_bad_value_is_refused_and_changes_nothing(broker, text):
+def test_a_bad_value_is_refused_and_changes_nothing(broker: BrokerUnderTest, text: str) -> None:
     assert update(broker, text).code == ResponseCode.INVALID_PARAMETER
     assert broker.config.broker_permission == 6
 
 
-def test_a_body_that_is_no_text_is_refused(broker):
+def test_a_body_that_is_no_text_is_refused(broker: BrokerUnderTest) -> None:
     assert broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"\xff\xfe").code == ResponseCode.INVALID_PARAMETER
 
 
 # --- statistics ---
 
 
-def view(broker, name, key):
+def view(broker: BrokerUnderTest, name: str, key: str) -> RemotingCommand:
     header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
     return broker.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
 
 
-def test_the_messages_of_the_last_minute_are_counted_by_topic(broker, clock):
+def test_the_messages_of_the_last_minute_are_counted_by_topic(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.create_topic("orders")
     for _ in range(12):
         broker.broker.stats.sample(clock.monotonic())
@@ -167,19 +174,21 @@ def test_the_messages_of_the_last_minute_are_counted_by_topic(broker, clock):
 
 
 @pytest.mark.parametrize("name", ["BROKER_PUT_NUMS", "BROKER_GET_NUMS"])
-def test_the_brokers_own_statistics_are_keyed_by_the_clusters_name(broker, clock, name):
+def test_the_brokers_own_statistics_are_keyed_by_the_clusters_name(
+    broker: BrokerUnderTest, clock: ManualClock, name: str
+) -> None:
     broker.broker.stats.sample(clock.monotonic())
     assert view(broker, name, "DefaultCluster").code == ResponseCode.SUCCESS
     assert view(broker, name, "OtherCluster").code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NONSENSE", "orders")])
-def test_an_unknown_statistic_answers_1(broker, clock, name, key):
+def test_an_unknown_statistic_answers_1(broker: BrokerUnderTest, clock: ManualClock, name: str, key: str) -> None:
     broker.broker.stats.sample(clock.monotonic())
     assert view(broker, name, key).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_the_totals_of_the_last_midnights_are_remembered():
+def test_the_totals_of_the_last_midnights_are_remembered() -> None:
     days = [datetime.date(2024, 5, 1)] * 2 + [datetime.date(2024, 5, 2)] + [datetime.date(2024, 5, 3)]
     history = StatsHistory(today=lambda: days.pop(0))
     for put in (10, 30, 70):
@@ -191,7 +200,7 @@ def test_the_totals_of_the_last_midnights_are_remembered():
 # --- all codes ---
 
 
-def test_every_served_code_has_one_handler_and_the_later_ones_none():
+def test_every_served_code_has_one_handler_and_the_later_ones_none() -> None:
     later = {
         RequestCode.END_TRANSACTION,
         RequestCode.POP_MESSAGE,
@@ -203,12 +212,12 @@ def test_every_served_code_has_one_handler_and_the_later_ones_none():
 
 
 @pytest.mark.parametrize("code", [37, 200050, 54, 9999, -1])
-def test_a_code_that_is_not_served_is_told_so(broker, code):
+def test_a_code_that_is_not_served_is_told_so(broker: BrokerUnderTest, code: int) -> None:
     assert broker.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"null", b"\xff\x00" * 50])
-def test_garbage_is_answered_with_a_reason_whatever_the_code(broker, body):
+def test_garbage_is_answered_with_a_reason_whatever_the_code(broker: BrokerUnderTest, body: bytes) -> None:
     fields = {"topic": "\x00", "queueId": "-7", "timestamp": "x", "offset": "-9"}
     unforeseen = []
     for code in HANDLERS:

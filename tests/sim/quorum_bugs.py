@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from brokerd.replica import in_sync
+from brokerd.replica import in_sync, voters
 from brokerd.replica import replica as replicas
 from brokerd.replica.elections import Elections, _ReplicaLog
 from brokerd.replica.epoch_map import Divergence, EpochMap
@@ -88,7 +88,7 @@ def _one_less_than_a_majority() -> Patched:
 
 
 def _observers_counted() -> Patched:
-    majority_offset = in_sync.majority_offset
+    majority_offset = voters.majority_offset
 
     def everyone(members: Members, held: Mapping[int, int]) -> int:
         offsets = sorted(held.values(), reverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -45,7 +46,7 @@ class QuorumMachine(Machine):
         super().kill()
         if running:
             for other in self.others:
-                self.loop.after(_RESET_S, lambda other=other: self._reset(other))
+                self.loop.after(_RESET_S, partial(self._reset, other))
 
     def _reset(self, other: QuorumMachine) -> None:
         process = other.process

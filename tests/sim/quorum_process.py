@@ -13,6 +13,7 @@ from brokerd.replica.elections import Elections, Outcome
 from brokerd.replica.quorum_messages import Request, VoteAnswer, VoteRequest
 from brokerd.replica.role_refused import RoleRefused
 from tests.sim.broker_process import FILE_BYTES, BrokerProcess
+from tests.sim.follower_loop import FollowerLoop
 from tests.sim.network import Answer
 from tests.sim.quorum_follower import QuorumFollower
 from tests.sim.quorum_history import QuorumHistory, Record
@@ -30,7 +31,7 @@ _SLACK_S = 0.5  # how much longer than the check of the quorum allows nobody may
 class QuorumProcess(BrokerProcess):
     """See the module. `now_s` is its machine's own clock."""
 
-    follower_type = QuorumFollower
+    follower_type: type[FollowerLoop] = QuorumFollower
     machine: QuorumMachine
     history: QuorumHistory
 

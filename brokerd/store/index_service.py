@@ -26,6 +26,7 @@ from brokerd.store.index_format import FIRST_ENTRY, IndexHeader, key_hash
 from brokerd.store.index_reader import BlockKeys, IndexReader
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, MIN_RECORD_BYTES
+from brokerd.store.results import RecoveryReport
 from brokerd.store.store_checkpoint import NO_RECORD_CRC
 from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
@@ -77,7 +78,7 @@ class IndexService:
 
     # -- opening
 
-    def load(self, end_offset: int, *, clean: bool) -> list[str]:
+    def load(self, recovered: RecoveryReport, clean: bool) -> list[str]:
         """Find the files and how far they go; returns what had to be made anew, in words.
 
         `clean`: the store was closed properly by whoever had it last, so an index that has no checkpoint of ours is whole.
@@ -100,8 +101,12 @@ class IndexService:
         if problem:
             self.clear(log.min_offset)
             return [f"{problem}: the message index is made anew"]
-        if self.indexed_until > end_offset:
-            self.cut(end_offset)
+        if self.indexed_until > recovered.end_offset:
+            self._go_back(recovered.end_offset)
+        if (
+            self.wants_flush and not recovered.damage
+        ):  # it was cut: entries come where those were that slots on disk name
+            self._flush(sync_log=False)
         self.indexed_until = max(self.indexed_until, log.min_offset)
         return []
 
@@ -228,9 +233,10 @@ class IndexService:
         name = self._files[-1].name if self._files else ""
         yield FlushedIndex(tuple(files), IndexCheckpoint(self.indexed_until, name, header, self._disk.boot_id()))
 
-    def sync_flushed(self, flushed: FlushedIndex) -> None:
+    def sync_flushed(self, flushed: FlushedIndex, *, sync_log: bool = True) -> None:
         """Sync the log, then these files, then the checkpoint. Blocks: for a worker thread. Raises OSError, StoreError."""
-        self._log.flush()
+        if sync_log:
+            self._log.flush()
         for file in flushed.files:
             file.sync()
         flushed.checkpoint.save(self._disk, self._checkpoint_path)
@@ -242,27 +248,33 @@ class IndexService:
 
     def flush_if_wanted(self) -> None:
         if self.wants_flush or (self._files and self.indexed_until != self._checkpointed_until):
-            self.flush()
+            self._flush(sync_log=True)
 
     def flush(self) -> None:
         """flush_steps() and sync_flushed() in one."""
+        self._flush(sync_log=True)
+
+    def _flush(self, *, sync_log: bool) -> None:
         for step in self.flush_steps():
             if step is not None:
-                self.sync_flushed(step)
+                self.sync_flushed(step, sync_log=sync_log)
                 self.flushed(step)
 
     # -- going back
 
     def cut(self, end_offset: int) -> None:
         """Forget the records from `end_offset` on, durably: the log is about to be cut there."""
+        self._go_back(end_offset)
+        if self._files or self._disk.exists(self._checkpoint_path):
+            self._flush(sync_log=False)  # in front of the cut it is synced, or sound
+
+    def _go_back(self, end_offset: int) -> None:
         while self._files and self._files[-1].header.begin_offset >= end_offset:
             self._delete(self._files[-1])
         if self._files and self._files[-1].header.end_offset >= end_offset:
             newest = self._files[-1]
             newest.cut(newest.header_at(newest.count_below(end_offset)))
         self.indexed_until = min(self.indexed_until, end_offset)
-        if self._files or self._disk.exists(self._checkpoint_path):
-            self.flush()
 
     def clear(self, begin_offset: int) -> None:
         """Forget everything, durably, and begin anew at `begin_offset`."""

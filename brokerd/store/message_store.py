@@ -126,7 +126,7 @@ class MessageStore:
         self._reader.damaged = bool(report.damage)
         self._damaged_from = report.damage[0].begin_offset if report.damage else None
         self._reader.record_crc_from = self._checkpoint.record_crc_from
-        report.anomalies.extend(self.index.load(report.end_offset, clean=clean))
+        report.anomalies.extend(self.index.load(report, clean))
         if report.damage:
             first = report.damage[0]
             self._status.latch(

@@ -13,7 +13,7 @@ from brokerd.store import MessageStore
 from brokerd.store.index_format import ENTRY, HEADER_BYTES, file_bytes, key_hash, unpack_header
 from mqwire.message import decode_record
 from tests.sim.memory_disk import Died, MemoryDisk
-from tests.sim.store_harness import ROOT, ManualClock, message, open_store
+from tests.sim.store_harness import ROOT, ManualClock, message, new_store, open_store
 
 INDEX = f"{ROOT}/index"
 FOREVER = 2**63 - 1
@@ -350,6 +350,38 @@ def test_a_log_that_starts_over_forgets_its_index() -> None:
     send(store, b"new", "a")
     index_all(store)
     assert found(store, "a") == [b"new"]
+
+
+def test_a_damaged_log_that_is_cut_keeps_the_index_of_what_is_left() -> None:
+    disk = MemoryDisk()
+    store = open_small(disk)
+    starts = [send(store, b"%d" % number + bytes(200), f"k{number}") for number in range(12)]
+    index_all(store)
+    store.close()
+    position = starts[6]
+    disk.flip_bit(f"{ROOT}/commitlog/{position - position % 4096:020d}", position % 4096 + 100)
+    disk.names.pop(f"{ROOT}/consumequeue/orders/0/{0:020d}", None)  # so that the log is read from its first record
+    store = new_store(disk, **SMALL)
+    assert store.open().damage
+    assert len(found(store, "k5")) == 1
+    store.cut_damaged()
+    assert [len(found(store, f"k{number}")) for number in range(12)] == [1] * 6 + [0] * 6
+    send(store, b"new", "new")
+    index_all(store)
+    assert found(store, "new") == [b"new"]
+
+
+def test_an_index_that_is_made_anew_passes_over_damage() -> None:
+    disk = MemoryDisk()
+    store = open_small(disk)
+    starts = [send(store, b"%d" % number, f"k{number}") for number in range(12)]
+    store.close()
+    disk.flip_bit(f"{ROOT}/commitlog/{0:020d}", starts[6] + 5)  # its magic
+    disk.names.pop(f"{ROOT}/consumequeue/orders/0/{0:020d}", None)
+    store = new_store(disk, **SMALL)
+    assert store.open().damage
+    index_all(store)
+    assert [len(found(store, f"k{number}")) for number in range(12)] == [1] * 6 + [0] + [1] * 5
 
 
 # -- crashes

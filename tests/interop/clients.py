@@ -26,6 +26,7 @@ from tests.interop.java_toolchain import driver_classes, java_command
 from tests.processes import ChildProcess, child_environment
 
 RECEIVE_TIMEOUT_MS = 60_000
+NOT_FOUND_CODES = (17, 22, 208)  # TOPIC_NOT_EXIST of a route that is not there yet, QUERY_NOT_FOUND, NO_MESSAGE
 # A consumer that got all it waits for lingers this long, to see whether something comes twice.
 LINGER_MS = 500
 
@@ -128,6 +129,19 @@ class DriverProcess:
         finally:
             if self.process.running:
                 handle.stop()
+
+    def query(self, operation: str, cluster: Cluster, topic: str, **what: str) -> list[dict[str, Any]]:
+        """What ``query_key`` (key) or ``view_message`` (msg_id) finds; none where the client says that there is none (Java only).
+
+        The index follows the log by moments: wait for what must come.
+        """
+        try:
+            found = self.order(operation, cluster, topic=topic, **what)
+        except ClientError as error:
+            if error.response_code in NOT_FOUND_CODES:
+                return []
+            raise
+        return found if isinstance(found, list) else [found]
 
     def stop(self) -> None:
         if self.process.running:

@@ -13,6 +13,7 @@ from tests.interop import content
 from tests.interop.clients import Cluster, DriverProcess
 from tests.interop.content import KIBIBYTE, Plan, assert_exactly_these, assert_same_message, index_of, plans
 from tests.interop.targets import Target
+from tests.processes import wait_until
 from tests.remoting import wait_for_commits
 
 # A group's first heartbeat creates its retry topic; clients may take up to 50 s to see it in a route.
@@ -270,6 +271,24 @@ def test_a_message_can_be_viewed_by_its_offset_id(java_client: DriverProcess, ta
         viewed = java_client.order("view_message", target.cluster, topic=topic, msg_id=outcome["offset_msg_id"])
         assert_same_message(plan, viewed)
         assert (viewed["queue_id"], viewed["queue_offset"]) == (outcome["queue_id"], outcome["queue_offset"])
+
+
+def test_messages_can_be_queried_by_key_and_viewed_by_their_unique_id(
+    java_client: DriverProcess, target: Target, topic: str
+) -> None:
+    messages = plans(topic, 40, sizes=[KIBIBYTE])
+    outcomes = send_all(java_client, target.cluster, topic, messages)
+    everyone = {"key": f"all-{topic}"}
+
+    def query(**what: str) -> list[dict[str, Any]]:
+        return java_client.query("query_key" if "key" in what else "view_message", target.cluster, topic, **what)
+
+    wait_until(lambda: len(query(**everyone)) == len(messages), timeout_s=60, what="the index has every message")
+    for plan, outcome in list(zip(messages, outcomes, strict=True))[::8]:
+        for found in (query(key=plan["keys"].split(" ")[0]), query(msg_id=outcome["msg_id"])):
+            assert_same_message(plan, found[0])
+            assert len(found) == 1
+    assert query(key="nobody's") == []
 
 
 def test_offsets_can_be_asked_for_and_searched_by_time(java_client: DriverProcess, target: Target, topic: str) -> None:

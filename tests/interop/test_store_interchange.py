@@ -17,6 +17,7 @@ from tests.daemons import BrokerDaemon, NameServerDaemon
 from tests.interop.apache import ApacheBroker
 from tests.interop.clients import Cluster, ConsumerHandle, DriverProcess
 from tests.interop.content import KIBIBYTE, MEBIBYTE, Plan, assert_exactly_these, assert_same_message, index_of, plans
+from tests.processes import wait_until
 from tests.remoting import create_topic, topic_route, wait_for_commits, wait_for_registration
 
 Brand = Literal["apache", "highwater"]
@@ -29,11 +30,15 @@ CONF = {
     # Small enough for several files of each kind; a record of 4 MiB must still fit.
     "mappedFileSizeCommitLog": str(8 * MEBIBYTE),
     "mappedFileSizeConsumeQueue": str(20 * 400),
+    # Index files of 5000 entries: each thousand messages has two or three thousand.
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "5000",
     "messageDelayLevel": f"1s {DELAY_S}s",
     "flushConsumerOffsetInterval": "200",
     # Apache then checks the CRC of every record that has one, whoever wrote it.
     "forceVerifyPropCRC": "true",
 }
+KEYS_LOOKED_UP_EACH = 167
 SIZES = [1, 100, KIBIBYTE, 6 * KIBIBYTE, 40 * KIBIBYTE]
 
 
@@ -46,6 +51,7 @@ class Exchange:
     sent: list[Plan] = field(default_factory=list)
     delayed: list[Plan] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
+    unique_ids: dict[str, str] = field(default_factory=dict)  # seed -> the id that the client gave
     name_server: NameServerDaemon | None = None
     broker: ApacheBroker | BrokerDaemon | None = None
 
@@ -92,6 +98,7 @@ class Exchange:
             outcomes = self.client.produce(self.cluster, TOPIC, made, mode=mode, group="exchange-producer")
             assert {outcome["status"] for outcome in outcomes} == {"SEND_OK"}, outcomes[:2]
             self.sent += made
+            self.unique_ids |= {outcome["seed"]: outcome["msg_id"] for outcome in outcomes}
         self.offsets = self.max_offsets()
 
     def send_delayed(self) -> None:
@@ -145,6 +152,7 @@ def test_each_broker_serves_what_the_other_stored(exchange: Exchange) -> None:
             exchange.create_topics()
             exchange.send()
             assert_exactly_these(exchange.sent, exchange.read(len(exchange.sent), READER))
+            assert_found_by_key(exchange)
         else:
             assert_served_and_resumed(exchange, ending_before)
         exchange.send_delayed()
@@ -158,12 +166,38 @@ def assert_served_and_resumed(exchange: Exchange, ending_before: Ending) -> None
     assert route is not None
     assert [queue.write_queue_nums for queue in route.queue_datas] == [QUEUES], "topics.json was read"
     assert exchange.max_offsets() == exchange.offsets
+    assert_found_by_key(exchange)
     with exchange.client.consumer(exchange.cluster, DELAYED_TOPIC) as delayed:
         assert_exactly_these(exchange.sent, exchange.read(len(exchange.sent)))
         before = len(exchange.sent)
         exchange.send()
         assert_resumed(exchange, before, ending_before)
         assert_delivered(exchange.delayed, delayed)
+
+
+def eventually_found(exchange: Exchange, operation: str, what: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def is_found() -> bool:
+        found[:] = exchange.client.query(operation, exchange.cluster, TOPIC, **arguments)
+        return bool(found)
+
+    wait_until(is_found, timeout_s=60, what=f"{what} is found")
+    return found
+
+
+def assert_found_by_key(exchange: Exchange) -> None:
+    """Some messages of each broker and way of sending before are found by each of their keys, and by their client's id."""
+    for plan in exchange.sent[::KEYS_LOOKED_UP_EACH]:
+        own, shared = plan["keys"].split(" ")
+        ways = {"own key": ("query_key", {"key": own})}
+        if plan["seed"] in exchange.unique_ids:
+            ways["id"] = ("view_message", {"msg_id": exchange.unique_ids[plan["seed"]]})
+        for way, (operation, what) in ways.items():
+            (found,) = eventually_found(exchange, operation, f"{plan['seed']} by its {way}", what)
+            assert_same_message(plan, found)
+        assert exchange.client.query("query_key", exchange.cluster, TOPIC, key=shared)
+    assert exchange.client.query("query_key", exchange.cluster, TOPIC, key="nobody's") == []
 
 
 def assert_delivered(expected: list[Plan], consumer: ConsumerHandle) -> None:

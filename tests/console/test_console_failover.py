@@ -19,6 +19,7 @@ from controlplane.provisioning.runner import operation_step_run
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
 from tests.controlplane.driver_twin import DriverTwin
+from tests.failover.promotions import operation_of
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 
@@ -62,7 +63,7 @@ def _promote(world: World, cluster: Cluster, driver: DriverTwin) -> Failover:
         driver=driver,
         confirm="broker-a",
     )
-    for step in failover.operation.steps.order_by("position"):
+    for step in operation_of(failover).steps.order_by("position"):
         operation_step_run(step.pk, driver)
     return failover
 
@@ -179,9 +180,9 @@ def test_a_failed_failover_shows_at_which_step(
 ) -> None:
     _lose_master(cluster, group, driver)
     failover = _promote(world, cluster, driver)
-    claim = failover.operation.steps.get(name="failover_rejoin")
+    claim = operation_of(failover).steps.get(name="failover_rejoin")
     OperationStep.objects.filter(pk=claim.pk).update(state=StepState.FAILED)
-    Operation.objects.filter(pk=failover.operation_id).update(
+    Operation.objects.filter(pk=operation_of(failover).pk).update(
         state=OperationState.FAILED, error={"cause": "The group went on to epoch 9.", "hint": "Ask again."}
     )
     page = world.client(world.victor).get(f"{PATH}failovers/{failover.pk}/").content.decode()
@@ -212,7 +213,7 @@ def test_the_pages_of_a_blocked_claim_and_the_history_look_right(
     view = cluster_sample(cluster, driver)[0]
     repeat = automatic_failover(cluster, view, driver)
     assert repeat is not None
-    for step in repeat.operation.steps.order_by("position"):
+    for step in operation_of(repeat).steps.order_by("position"):
         operation_step_run(step.pk, driver)
     page.goto(f"{live_server.url}{PATH}failovers/{repeat.pk}/")
     expect(page.locator("#timeline")).to_have_attribute("data-state", "completed")
@@ -242,6 +243,6 @@ def test_the_pages_of_roles_look_right(
     page.get_by_role("link", name="Promote a replica").click()
     look_at(page, "promote preflight unclean")
     failover = _promote(world, cluster, driver)
-    assert failover.operation.state != OperationState.FAILED
+    assert operation_of(failover).state != OperationState.FAILED
     page.goto(f"{live_server.url}{PATH}failovers/{failover.pk}/")
     look_at(page, "failover timeline")

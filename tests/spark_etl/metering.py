@@ -95,7 +95,7 @@ def record(
 
 def message_frame(spark: SparkSession, bodies: Iterable[bytes], *, begin: int = 0) -> DataFrame:
     """Messages of the metering topic, as the data source gives them."""
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         ("RMQ_SYS_METERING", BROKER, 0, offset, NOW, NOW, [], None, {}, body)
         for offset, body in enumerate(bodies, start=begin)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,7 @@ def test_a_job_that_is_killed_has_changed_nothing_and_the_next_run_completes(
     now = utc("2026-11-21 20:00")
     world.subscribe()
     world.add_to_lake(*RECORDS, now=now)
-    asked = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
+    asked: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
     with world.database.locked(table, mode):
         job = world.start("usage_billing", **asked)
         try:

@@ -38,6 +38,12 @@ from controlplane.common.logging import get_logger
 _log = get_logger("controlplane.operations")
 
 STEP_TASK = "provisioning.operation_step_run"
+_LEADERSHIP = (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER, OperationType.GROUP_TRANSFER)
+# Steps during which a group may lose its master, and a promotion should not wait for their end.
+_YIELDING: dict[str, tuple[str, ...]] = {
+    OperationType.CLUSTER_GROW: ("wait_for_registration", "wait_for_replication", "verify", "spread_topics"),
+    OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_tell_masters", "mode_pass", "mode_change"),
+}
 # A pending step that nobody took for this long lost its message (Redis was down or emptied).
 _LOST_AFTER = timedelta(seconds=10)
 
@@ -79,11 +85,7 @@ def operation_start(
                 requested_by=actor_label(actor),
             )
     except IntegrityError:
-        raise Conflict(
-            "Another operation on this cluster is in progress.",
-            code="operation_in_progress",
-            hint="Wait until it has finished, and ask again.",
-        ) from None
+        raise _in_progress(cluster) from None
     OperationStep.objects.bulk_create(
         OperationStep(operation=operation, position=position, name=definition.name)
         for position, definition in enumerate(
@@ -111,7 +113,10 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             )
             if won != 1:
                 raise Conflict("Only a failed operation can be retried.", code="operation_not_failed")
-            if Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at).exists():
+            later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
+            if operation.type not in _LEADERSHIP:  # who leads by now changes nothing of what is to be done
+                later = later.exclude(type__in=_LEADERSHIP)
+            if later.exists():
                 raise moved_on
             moved = Cluster.objects.filter(pk=operation.cluster_id, state=expected[0]).update(
                 state=expected[1], error=None, updated_at=timezone.now()
@@ -133,9 +138,68 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             )
             _enqueue_next(operation)
     except IntegrityError:
-        raise Conflict("Another operation on this cluster is in progress.", code="operation_in_progress") from None
+        raise _in_progress(operation.cluster) from None
     operation.refresh_from_db()
     return operation
+
+
+def operation_yields(operation: Operation) -> bool:
+    """Whether a promotion may end this operation: what it has begun stands, and it only waits, or asks what a retry asks again."""
+    step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+    return step is not None and step.name in _YIELDING.get(operation.type, ())
+
+
+def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
+    """End the operation in progress if it yields: it has failed then, and can be retried. Returns it, None when nothing was
+    ended. Call it inside the transaction of what comes instead.
+    """
+    running = Operation.objects.select_for_update().filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
+    if running is None or not operation_yields(running):
+        return None
+    now = timezone.now()
+    step = running.steps.exclude(state=StepState.COMPLETED).order_by("position")[0]
+    # Whoever works on it finds its claim gone.
+    OperationStep.objects.filter(pk=step.pk).update(
+        state=StepState.FAILED, claim=None, lease_until=None, finished_at=now, message=cause[:1024], updated_at=now
+    )
+    error = {"cause": cause, "hint": "Retry it when every group has a master again.", "step": step.name}
+    Operation.objects.filter(pk=running.pk).update(
+        state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
+    )
+    _log.warning("operation interrupted", operation=str(running.pk), step=step.name, cause=cause)
+    return running
+
+
+def _in_progress(cluster: Cluster) -> Conflict:
+    """What is in progress, how far it is, how long that may take, and what to do."""
+    running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
+    message, hint, extra = (
+        "Another operation on this cluster is in progress",
+        "Wait until it has ended, and ask again.",
+        {},
+    )
+    if running is not None:
+        extra = {"operation": running.path}
+        step = running.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+        message += f": {running.type}, which {running.requested_by} asked for"
+        if step is not None:
+            definition = step_definition(running.type, step.name)
+            message += f", is at “{definition.title}”" + (f" ({step.message})" if step.message else "")
+            hint = (
+                f"That step takes {_duration(definition.timeout_s)} at most, then the operation fails, and can be retried."
+                f" Follow it at {running.path}, and ask again when it has ended."
+            )
+    return Conflict(f"{message.rstrip('.')}.", code="operation_in_progress", hint=hint, extra=extra)
+
+
+def _duration(seconds: int) -> str:
+    return (
+        f"{seconds} seconds"
+        if seconds <= 120
+        else f"{seconds // 60} minutes"
+        if seconds <= 7200
+        else f"{seconds // 3600} hours"
+    )
 
 
 def step_claim(step_id: uuid.UUID) -> StepClaim | None:

@@ -195,11 +195,15 @@ def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> O
     if by not in list(Growth):
         raise InvalidInput.for_field("by", f"Use one of {', '.join(Growth)}.", "invalid_choice")
     if cluster.mode == ClusterMode.SINGLE:
-        raise InvalidInput.for_field("mode", "A single-master cluster has one broker group.", "invalid")
+        words = (
+            "A single-master cluster has one broker. Change its mode first, to async, sync or dledger: POST …/mode/."
+        )
+        raise InvalidInput.for_field("mode", words, "invalid")
     if by == Growth.REPLICA and not cluster.is_replicated:
-        raise InvalidInput.for_field("mode", f"Groups of the mode `{cluster.mode}` have no slaves.", "invalid")
+        words = f"Groups of the mode `{cluster.mode}` have no slaves. The modes async and sync add them: POST …/mode/."
+        raise InvalidInput.for_field("mode", words, "invalid")
     if by == Growth.REPLICA and cluster.elects_leaders:
-        words = "A group that elects its leader grows from 3 to 5 replicas: POST groups/{group}/resize/."
+        words = "A group that elects its leader grows from 3 to 5 replicas: POST …/groups/{group}/resize/."
         raise InvalidInput.for_field("by", words, "invalid")
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().get(pk=cluster.pk)

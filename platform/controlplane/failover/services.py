@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, SystemActor, actor_label
 from controlplane.clusters.models import BrokerGroup, Cluster, FailoverPolicy, Operation, OperationState, OperationType
-from controlplane.clusters.operations import operation_start
+from controlplane.clusters.operations import operation_interrupt, operation_start, operation_yields
 from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput
@@ -87,7 +87,11 @@ def failover_preflight(
         cause = "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
         return _impossible(view.name, kind, cause, now)
     if len(view.replicas) < 2:
-        return _impossible(view.name, kind, "The group has one replica: there is nobody to promote.", now)
+        cause = (
+            "The group has one replica: there is nobody to promote. While its broker runs, the modes async, sync and dledger"
+            " add others (POST …/mode/)."
+        )
+        return _impossible(view.name, kind, cause, now)
     ranked = candidates_ranked(view)
     candidate = view.replica(candidate_id) if candidate_id is not None else next(iter(ranked), None)
     master, former = view.master, view.former_master
@@ -175,7 +179,8 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
         return None
     if verdict.state != GroupState.NO_MASTER or verdict.cleanness is None or not verdict.cleanness.clean:
         return None
-    if Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).exists():
+    running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
+    if running is not None and not operation_yields(running):
         return None
     last = Failover.objects.filter(cluster=cluster, group_name=view.name).order_by("-created_at").first()
     if (
@@ -206,6 +211,10 @@ def _start(
     assert candidate is not None
     is_switchover = preflight.kind == FailoverKind.SWITCHOVER
     with transaction.atomic():
+        if not is_switchover and (old_master is None or not old_master.leads):
+            who = "Highwater itself" if isinstance(actor, SystemActor) else actor_label(actor)
+            cause = f"{group.name} had no master, and {who} asked for one."
+            operation_interrupt(cluster, f"Interrupted: {cause}")
         operation = operation_start(
             actor=actor,
             cluster=cluster,

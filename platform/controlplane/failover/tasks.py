@@ -3,6 +3,7 @@
 import uuid
 
 from celery import shared_task
+from django.db.models import Count
 
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
 from controlplane.failover import elections, sampling, services
@@ -12,7 +13,9 @@ from controlplane.provisioning.drivers import get_driver
 @shared_task(name="failover.clusters_sample")
 def clusters_sample_task() -> None:
     """Enqueue one look at each running cluster with more than one broker; one that still waits is dropped."""
-    running = Cluster.objects.filter(state=ClusterState.RUNNING).exclude(mode=ClusterMode.SINGLE)
+    running = Cluster.objects.filter(state=ClusterState.RUNNING).annotate(brokers=Count("broker_groups__replicas"))
+    # One that grows out of mode single has several before it has another mode.
+    running = running.exclude(mode=ClusterMode.SINGLE, brokers__lte=1)
     for cluster_id in running.values_list("pk", flat=True):
         cluster_sample_task.apply_async(args=(str(cluster_id),), expires=3)
 

@@ -1,0 +1,137 @@
+"""A master that dies while its cluster grows: a promotion does not wait for that, and it can be gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, OperationType, StepState
+from controlplane.clusters.operations import operation_retry, operation_start, step_claim, step_complete
+from controlplane.clusters.services import cluster_grow
+from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.failover.models import FailoverKind, ReplicaSample
+from controlplane.failover.sampling import cluster_sample
+from controlplane.failover.services import automatic_failover
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import SYSTEM, World
+from tests.failover.electing import all_running
+from tests.failover.promotions import lose, operation_of, run, start
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_group import ScriptedGroup
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    return make_replicated(world.acme, "pair", "sync")
+
+
+@pytest.fixture
+def group(cluster: Cluster, driver: DriverTwin) -> Iterator[ScriptedGroup]:
+    with ScriptedGroup.of(cluster).answering() as group:
+        all_running(cluster, driver)
+        cluster_sample(cluster, driver)
+        yield group
+
+
+def at(cluster: Cluster, name: str) -> Operation:
+    """The cluster grows by a group, and is at this step."""
+    operation = operation_start(actor=SYSTEM, cluster=cluster, operation_type=OperationType.CLUSTER_GROW)
+    step = operation.steps.get(name=name)
+    operation.steps.filter(position__lt=step.position).update(state=StepState.COMPLETED)
+    return operation
+
+
+@pytest.mark.parametrize("step", ["wait_for_registration", "wait_for_replication", "verify", "spread_topics"])
+def test_a_growth_that_only_waits_makes_way_for_a_promotion(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, step: str
+) -> None:
+    growth = at(cluster, step)
+    claim = step_claim(growth.steps.get(name=step).pk)
+    assert claim is not None
+    lose(group)
+    failover = start(cluster, driver)
+    growth.refresh_from_db()
+    assert growth.state == OperationState.FAILED
+    assert growth.error is not None
+    assert (growth.error["cause"], growth.error["step"]) == (
+        "Interrupted: broker-a had no master, and Highwater itself asked for one.",
+        step,
+    )
+    assert step_complete(claim) is False  # whoever worked on it finds it gone
+    assert run(failover, driver, group).state == OperationState.COMPLETED
+    assert group.promotions == [(2, 1)]
+
+
+def test_it_is_gone_on_with_afterwards(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:
+    growth = at(cluster, "wait_for_replication")
+    lose(group)
+    run(start(cluster, driver), driver, group)
+    assert operation_retry(actor=SYSTEM, operation=growth).state == OperationState.IN_PROGRESS
+
+
+def test_a_promotion_that_somebody_else_has_overtaken_is_not_repeated(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    lose(group)
+    first = operation_of(start(cluster, driver))
+    Operation.objects.filter(pk=first.pk).update(state=OperationState.FAILED)
+    run(start(cluster, driver), driver, group)
+    with pytest.raises(Conflict, match="moved on"):
+        operation_retry(actor=SYSTEM, operation=first)
+
+
+def test_what_starts_processes_is_waited_for_and_told(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    growth = at(cluster, "start_brokers")
+    OperationStep.objects.filter(operation=growth, name="start_brokers").update(message="The broker is starting.")
+    lose(group)
+    with pytest.raises(Conflict) as refused:
+        start(cluster, driver)
+    error = refused.value
+    assert error.message == (
+        "Another operation on this cluster is in progress: cluster.grow, which test asked for, is at"
+        " “Start the brokers” (The broker is starting.)."
+    )
+    assert "takes 60 seconds at most, then the operation fails, and can be retried" in error.hint
+    assert error.extra == {"operation": growth.path}
+
+
+def test_a_master_that_lives_is_no_reason_to_end_anything(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    growth = at(cluster, "wait_for_replication")
+    for kind in (FailoverKind.SWITCHOVER, FailoverKind.PROMOTE):
+        with pytest.raises(Conflict):
+            start(cluster, driver, kind, confirm="broker-a")
+    growth.refresh_from_db()
+    assert growth.state == OperationState.IN_PROGRESS
+
+
+def test_the_automatic_policy_does_not_wait_either(world: World, driver: DriverTwin) -> None:
+    cluster = make_replicated(world.acme, "auto", "sync", policy="automatic_when_lossless")
+    with ScriptedGroup.of(cluster).answering() as group:
+        all_running(cluster, driver)
+        cluster_sample(cluster, driver)
+        growth = at(cluster, "start_brokers")
+        lose(group)
+        cluster_sample(cluster, driver)
+        long_ago = timezone.now() - timedelta(seconds=8)
+        ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=0).update(
+            unreachable_since=long_ago
+        )
+        (view,) = cluster_sample(cluster, driver)
+        assert automatic_failover(cluster, view, driver) is None
+        growth.steps.filter(name="start_brokers").update(state=StepState.COMPLETED)
+        assert automatic_failover(cluster, view, driver) is not None
+        growth.refresh_from_db()
+        assert growth.state == OperationState.FAILED
+
+
+def test_a_cluster_of_one_broker_is_told_how_it_gets_more(world: World) -> None:
+    cluster = make_replicated(world.acme, "solo", "single", replicas=1)
+    with pytest.raises(InvalidInput, match="Change its mode first, to async, sync or dledger"):
+        cluster_grow(actor=SYSTEM, cluster=cluster)

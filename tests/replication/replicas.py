@@ -12,6 +12,7 @@ from mqwire.bodies import ReplicaStatus as Status
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.header import CustomHeader
+from mqwire.headers_pull import QueryMessageRequestHeader
 from mqwire.headers_replica import ReplicaDemoteRequestHeader, ReplicaPromoteRequestHeader
 from mqwire.message import StoredMessage, decode_records
 from tests.daemons import BrokerDaemon, ReplicaGroup
@@ -113,6 +114,19 @@ def send_raw(replica: BrokerDaemon, topic: str, body: bytes = b"x", *, queue: in
     request = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=body)
     with connect(replica.address) as stream:
         return exchange(stream, request).code
+
+
+def query_key(replica: BrokerDaemon, topic: str, key: str) -> list[bytes]:
+    """The bodies of the messages that the index of this very replica finds."""
+    header = QueryMessageRequestHeader(
+        topic=topic, key=key, max_num=64, begin_timestamp=0, end_timestamp=int(time.time() * 1000) + 3_600_000
+    )
+    with connect(replica.address) as stream:
+        reply = exchange(stream, RemotingCommand.request(RequestCode.QUERY_MESSAGE, header))
+    if reply.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SYSTEM_BUSY):  # busy: it cuts its log
+        return []
+    assert reply.code == ResponseCode.SUCCESS, reply.remark
+    return [record.body for record in decode_records(bytes(reply.body))]
 
 
 def read_all(replica: BrokerDaemon, topic: str, *, queue: int = 0) -> list[StoredMessage]:

@@ -25,6 +25,7 @@ from tests.replication.replicas import (
     demote,
     producer,
     promote,
+    query_key,
     read_all,
     registered,
     same_logs,
@@ -251,6 +252,34 @@ def test_a_former_master_cuts_what_the_new_one_never_had_and_keeps_it_aside(asyn
         kept = client.diverged_read(group[0].address, cut.name)
     assert cut.messages == 3
     assert [message.body for message in kept.messages] == lost
+
+
+def test_every_replica_has_an_index_of_its_own_that_is_cut_with_its_log(asynchronous: ReplicaGroup) -> None:
+    group = asynchronous
+
+    def send(number: int, body: bytes, keys: str) -> None:
+        assert send_raw(group[number], TOPIC, body, properties=f"KEYS\x01{keys}\x02") == ResponseCode.SUCCESS
+
+    def wait_indexed(number: int, key: str, *bodies: bytes) -> None:
+        what = f"replica {number} finds {key}"
+        wait_until(lambda: query_key(group[number], TOPIC, key) == list(bodies), timeout_s=WAIT_S, what=what)
+
+    send(0, b"both", "all first")
+    wait_indexed(0, "first", b"both")
+    wait_indexed(1, "first", b"both")
+    group[1].kill()
+    send(0, b"lost", "all second")
+    wait_indexed(0, "all", b"both", b"lost")
+    group[0].kill()
+    group[1].start()
+    promote(group, 1)
+    send(1, b"new", "all third")
+    group[0].start()
+    wait_level(group, 1)
+    for number in (0, 1):
+        wait_indexed(number, "all", b"both", b"new")
+        assert query_key(group[number], TOPIC, "second") == []
+        assert query_key(group[number], TOPIC, "third") == [b"new"]
 
 
 def test_a_slave_survives_its_masters_restart_and_an_empty_one_fetches_from_the_start(

@@ -101,7 +101,7 @@ class ModeOperator(ControlPlane):
         modes = CHANGEABLE if len(self._replicas) >= 3 else CHANGEABLE[:2]
         others = [mode for mode in modes if mode != self.row_mode]
         after = self.unfinished or wanted or self._loop.random.choice(others)
-        limit_s = self._loop.random.choice((4.0, 8.0, 30.0))
+        limit_s = self._loop.random.choice((2.0, 4.0, 8.0, 30.0))
         self.operation = Operation(self.row_mode, after, self._loop.now_s + limit_s)
         self._loop.note(f"operation: from {self.row_mode} to {after}")
         # From the moment that a leader is asked, not only once all is done: the least of all modes on the way.

@@ -1,0 +1,91 @@
+"""Bugs planted in what changes a group's mode, as in planted_bugs.py: the simulation must find each."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.mode_change import ModeChange
+from brokerd.replica.replica import Replica
+from brokerd.replica.voters import Members
+from tests.sim.mode_operator import ModeOperator
+from tests.sim.planted_bugs import PlantedBug
+
+Patched = AbstractContextManager[Any]
+
+
+def _old_rule_behind_the_record() -> Patched:
+    hold_back = InSyncSet.hold_back
+
+    def only_into_dledger(self: InSyncSet, begin: int, end: int, members: Members | None, now_s: float) -> None:
+        if members is not None:
+            hold_back(self, begin, end, members, now_s)
+
+    return patch.object(InSyncSet, "hold_back", only_into_dledger)
+
+
+def _in_force_from_the_append() -> Patched:
+    def at_once(self: ModeChange, now_s: float) -> bool:
+        changed = bool(self._pending)
+        while self._pending:
+            self._replica.adopt_mode(self._pending.pop(0), now_s)
+            self.hold_back(now_s)
+        return changed
+
+    return patch.object(ModeChange, "adopt", at_once)
+
+
+def _no_majority_asked() -> Patched:
+    hold_back = InSyncSet.hold_back
+
+    def whoever_holds_it(self: InSyncSet, begin: int, end: int, members: Members | None, now_s: float) -> None:
+        hold_back(self, begin, end, None, now_s)
+
+    return patch.object(InSyncSet, "hold_back", whoever_holds_it)
+
+
+def _cut_change_remembered() -> Patched:
+    return patch.object(ModeChange, "truncate", lambda self, end_offset: None)
+
+
+def _mode_forgotten_at_a_restart() -> Patched:
+    save = Replica._save
+
+    def without_policy(self: Replica, **changes: object) -> None:
+        changes.pop("policy", None)
+        save(self, **changes)
+
+    return patch.object(Replica, "_save", without_policy)
+
+
+def _forgotten_at_a_restart_if_unconfirmed() -> Patched:
+    return patch.object(ModeChange, "load", lambda self: None)
+
+
+def _decree_counts_on_the_row() -> Patched:
+    """An operation that failed in the middle may have left a leader who acknowledges with fewer."""
+    change_mode = ModeOperator.change_mode
+
+    def as_before(self: ModeOperator, wanted: str | None = None) -> None:
+        needed = self._needed
+        change_mode(self, wanted)
+        self._needed = needed
+
+    return patch.object(ModeOperator, "change_mode", as_before)
+
+
+def _bug(name: str, patched: Any, replicas: int | None = None) -> PlantedBug:
+    return PlantedBug(name, "changing", "sync", patched, replicas)
+
+
+CHANGING_BUGS = (
+    _bug("the old mode confirms what lies behind the change", _old_rule_behind_the_record),
+    _bug("a change is in force from its append", _in_force_from_the_append),
+    _bug("a change into DLedger asks no majority", _no_majority_asked),
+    _bug("a change that was cut is adopted all the same", _cut_change_remembered),
+    _bug("a restarted replica forgets the mode", _mode_forgotten_at_a_restart),
+    _bug("a restarted replica forgets an unconfirmed change", _forgotten_at_a_restart_if_unconfirmed),
+    _bug("a decree counts on the mode in the row while a change hangs", _decree_counts_on_the_row),
+)

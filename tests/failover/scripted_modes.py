@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -30,6 +30,7 @@ class ScriptedModes:
     asked: list[str] = field(default_factory=list)
     configured: dict[str, dict[str, str]] = field(default_factory=dict)
     claims: bool = False  # its only replica was restarted, and waits for others
+    before_call: Callable[[str], None] = lambda call: None
 
     @classmethod
     def of(cls, cluster: Cluster, mode: str) -> ScriptedModes:
@@ -48,6 +49,7 @@ class ScriptedModes:
             self.group.answering(),
             patch.object(replica_remoting, "replica_statuses", self._statuses),
             patch.object(replica_remoting, "replica_mode", self._change),
+            patch.object(replica_remoting, "replica_members", self._members),
             patch.object(replica_remoting, "replica_promote", self._promote),
             patch.object(mode_steps, "cluster_admin", admin),
             patch.object(mode_steps, "daemons_start", lambda context, daemons: self._start(driver, daemons)),
@@ -62,6 +64,7 @@ class ScriptedModes:
 
     def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
         """As the SDK's Admin."""
+        self.before_call(f"configure {address}")
         self.asked.append(f"configure {address}")
         self.configured[address] |= properties
 
@@ -87,10 +90,15 @@ class ScriptedModes:
         return told
 
     def _change(self, cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
+        self.before_call(f"mode {mode}")
         self.asked.append(f"{mode} {in_sync_replicas}")
         assert self.group.leader is not None
         self.modes[self.group.leader] = mode
         return self.group._answer(self.group[self.group.leader])
+
+    def _members(self, cluster: Cluster, address: str, *, group: str, change: str, replica_id: int | None) -> Answer:
+        self.before_call(f"{change} {replica_id}")
+        return self.group._members(cluster, address, group=group, change=change, replica_id=replica_id)
 
     def _promote(
         self, cluster: Cluster, address: str, *, group: str, replica_id: int, expected_epoch: int, new_epoch: int

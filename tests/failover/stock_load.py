@@ -47,7 +47,9 @@ class StockLoad:
     def wait_more(self) -> None:
         """Return when some more sends have been acknowledged from now on."""
         begun = len(self.acknowledged)
-        wait_for(lambda: len(self.acknowledged) - begun, lambda found: found >= _MORE or self._broken, "sends go on")
+        wait_for(
+            lambda: len(self.acknowledged) - begun, lambda found: found >= _MORE or bool(self._broken), "sends go on"
+        )
 
     def assert_delivered(self, consumer: ConsumerHandle) -> None:
         """Behind the block: every acknowledged message came to the consumer, none of them twice."""

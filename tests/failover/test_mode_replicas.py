@@ -5,6 +5,7 @@ are scripted, the rows real.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import pytest
 from django.conf import settings
@@ -18,6 +19,11 @@ from tests.controlplane.world import Json, World
 from tests.failover.electing import run_all, run_step
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_modes import ScriptedModes
+
+
+class Killed(BaseException):
+    """The worker is gone: nothing after this line runs."""
+
 
 SOLO = "/api/v1/tenants/acme/clusters/solo/"
 TRIO = "/api/v1/tenants/acme/clusters/trio/"
@@ -197,3 +203,54 @@ def test_a_master_that_restarts_when_the_last_slave_has_gone_is_told_to_lead(
     trio.claims, trio.group.leader = True, None
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert trio.asked == ["promote 0", "single 1"]
+
+
+@dataclass
+class KillsAtEachCall:
+    """Whoever asks for something the first time is killed just before it is done."""
+
+    killed: list[str] = field(default_factory=list)
+
+    def __call__(self, call: str) -> None:
+        if call not in self.killed:
+            self.killed.append(call)
+            raise Killed
+
+
+def until_completed(modes: ScriptedModes, operation: Operation, driver: DriverTwin) -> None:
+    for _ in range(40):
+        try:
+            run_all(operation, driver)
+        except Killed:
+            operation.steps.filter(state="running").update(state="pending", claim=None)
+        modes.group.catch_up()
+        if Operation.objects.get(pk=operation.pk).state != OperationState.IN_PROGRESS:
+            break
+
+
+def test_a_worker_killed_at_any_request_leaves_nothing_that_the_next_one_does_not_finish(
+    world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = KillsAtEachCall()
+    solo.before_call = kills
+    called = driver._called
+    changing = ("start ", "remove ", "folder_remove ")
+
+    def call(name: str) -> None:
+        if name.startswith(changing):
+            kills(name)
+        called(name)
+
+    monkeypatch.setattr(driver, "_called", call)
+    for mode, members in (("dledger", [0, 1, 2]), ("single", [0])):
+        operation = begin(api, world, SOLO, mode)
+        until_completed(solo, operation, driver)
+        operation.refresh_from_db()
+        assert (operation.state, ids(solo)) == (OperationState.COMPLETED, members), operation.error
+    kinds = [call.split()[0] for call in kills.killed]
+    assert {"start", "configure", "mode", "remove", "forget", "folder_remove"} == set(kinds)
+    assert [ask for ask in solo.asked if not ask.startswith("configure")] == [
+        *("async 1", "sync 2", "dledger 1"),
+        *("sync 2", "async 1", "single 1"),
+    ]
+    assert set(started(driver)) == {"1", "2"}

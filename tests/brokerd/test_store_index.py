@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from tests.sim.store_harness import ROOT, ManualClock, message, new_store, open_
 INDEX = f"{ROOT}/index"
 FOREVER = 2**63 - 1
 # Few slots and short files, so that chains are long and messages cross from one file to the next.
-SMALL = {"max_hash_slot_num": 3, "max_index_num": 8}
+SMALL: dict[str, Any] = {"max_hash_slot_num": 3, "max_index_num": 8}
 # Two pairs of keys whose hashes are equal.
 COLLIDING = ["AaAa", "BBBB", "AaBB", "other", "BBAa"]
 

@@ -91,7 +91,7 @@ class Backfill:
         worker = threading.Thread(target=execute)
         worker.start()
         try:
-            wait_until(lambda: until() or not worker.is_alive(), timeout_s=JOB_S_MAX, what=f"{job} at work")
+            wait_until(lambda: bool(until()) or not worker.is_alive(), timeout_s=JOB_S_MAX, what=f"{job} at work")
             os.kill(job_process(run_id), signal.SIGKILL)
         finally:
             worker.join(JOB_S_MAX)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from brokerd.metering_records import message_of
 from brokerd.store import MessageStore, OsDisk, StoreConfig, SystemClock
 from mqwire.message import pack_host
-from mqwire.metering import ConnectionCounts, InRow, LagRow, MeteringRecord, OutRow, StorageRow
+from mqwire.metering import ConnectionCounts, InRow, LagRow, MessageKind, MeteringRecord, OutRow, StorageRow
 from tests.daemons import BROKER_DEFAULTS
 
 MINUTE = timedelta(minutes=1)
@@ -80,14 +80,14 @@ class MeteredDays:
         start_ms = int((self.begin + number * MINUTE).timestamp()) * 1000
         turn = (number * 7919 + self.seed * 104_729) % 997
 
-        def sent(topic: str, key: str, kind: str, messages: int) -> InRow:
+        def sent(topic: str, key: str, kind: MessageKind, messages: int) -> InRow:
             return InRow(
                 topic=topic, credential=key, kind=kind, messages=messages, bytes=messages * 5000, units=messages * 2
-            )  # type: ignore[arg-type]  # one of the four kinds
+            )
 
         def delivered(group: str, messages: int) -> OutRow:
-            counts = {"messages": messages, "bytes": messages * 5000, "units": messages * 2}
-            return OutRow(topic="orders", group=group, credential="key-2", **counts)
+            size, units = messages * 5000, messages * 2
+            return OutRow(topic="orders", group=group, credential="key-2", messages=messages, bytes=size, units=units)
 
         return MeteringRecord(
             version=1,
@@ -157,7 +157,7 @@ class MeteredDays:
                 _add(sums[key], out.messages, out.bytes, out.units)
             for stored in record.storage:
                 _add(sums[Key(hour, "storage", stored.topic, "", "", "")], 0, stored.bytes, 0)
-        return {key: _priced(key, *counts, rates) for key, counts in sums.items()}
+        return {key: _priced(key, counts, rates) for key, counts in sums.items()}
 
 
 def _add(sums: list[int], messages: int, size: int, units: int) -> None:
@@ -166,7 +166,8 @@ def _add(sums: list[int], messages: int, size: int, units: int) -> None:
     sums[2] += units
 
 
-def _priced(key: Key, messages: int, size: int, units: int, rates: Rates) -> Figures:
+def _priced(key: Key, counts: list[int], rates: Rates) -> Figures:
+    messages, size, units = counts
     if key.direction == "storage":
         byte_hours = int((Decimal(size) / 60).quantize(Decimal(1), ROUND_HALF_UP))  # a sample stands for a minute
         hours = 24 * monthrange(key.hour.year, key.hour.month)[1]

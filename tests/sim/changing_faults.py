@@ -9,11 +9,12 @@ from tests.sim.quorum_faults import QuorumFaults
 
 if TYPE_CHECKING:
     from tests.sim.changing_world import ChangingWorld
-    from tests.sim.quorum_machine import QuorumMachine
 
 
 class ChangingFaults(QuorumFaults):
     """With ASYNC_FLUSH no power cuts, as in groups that elect. Disks are not replaced."""
+
+    _world: ChangingWorld
 
     def __init__(self, world: ChangingWorld) -> None:
         self._world = world
@@ -54,9 +55,9 @@ class ChangingFaults(QuorumFaults):
         world.decrees.unclean = random.choice((0.0, 0.0, 0.3))
 
     def _stop(self) -> None:
-        machine: QuorumMachine = self._leader() if self._loop.random.random() < 0.7 else self._machine()
+        machine = self._leader() if self._loop.random.random() < 0.7 else self._machine()
         if machine.process is not None:
-            self._world.operator.stop(machine)
+            self._world.operator.stop(machine)  # type: ignore[arg-type] # its machines are of this kind
             self._later(0.7, machine.start)
 
     def _change_members(self) -> None:

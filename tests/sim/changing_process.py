@@ -29,7 +29,7 @@ class ChangingProcess(QuorumProcess):
     """Elections come and go with the mode."""
 
     follower_type = ChangingFollower
-    history: ChangingHistory
+    history: ChangingHistory  # type: ignore[assignment] # what the inherited steps use of it, it has
 
     def start(self) -> None:
         self._older: list[tuple[int, ReplicaSettings, Members]] = []

@@ -41,9 +41,10 @@ class ChangingWorld(QuorumWorld):
         count = replicas or random.choice((2, 3, 3, 3, 5))
         self.mode = random.choice(("single", *(CHANGEABLE if count > 2 else CHANGEABLE[:2])))
         sync_replicas = random.choice((2, count))
-        self.history = ChangingHistory()  # type: ignore[assignment] # what the inherited steps use of it, it has
-        self.history.lacking = self._lacking
-        self.history.on_vote = self._voted
+        history = ChangingHistory()
+        history.lacking = self._lacking
+        history.on_vote = self._voted
+        self.history = history  # type: ignore[assignment] # what the inherited steps use of it, it has
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
         self.voters_die = random.choice((0.0, 0.05, 0.3))
         self.network = Network(self.loop)
@@ -120,8 +121,10 @@ class ChangingWorld(QuorumWorld):
         loop, operator = self.loop, self.decrees
         for machine in self.machines:
             loop.after(loop.random.random() * 0.3, machine.start)
-        for client in [*self.senders, *self.readers]:
-            client.run()
+        for sender in self.senders:
+            sender.run()
+        for reader in self.readers:
+            reader.run()
         loop.run_until(FOUND_S, lambda: bool(self._leaders()))
         self._grow()
         operator.start(operator.watch(), immortal=True)

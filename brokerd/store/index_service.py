@@ -30,6 +30,7 @@ from brokerd.store.results import RecoveryReport
 from brokerd.store.store_checkpoint import NO_RECORD_CRC
 from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
+_WINDOW_BYTES_MIN = 64 * 1024
 _WINDOW_BYTES = 512 * 1024
 _NAME_FORMAT = "%Y%m%d%H%M%S"
 _NAME_DIGITS = 17
@@ -56,6 +57,7 @@ class IndexService:
         self._files: list[IndexFile] = []  # the oldest first
         self._unsynced: list[IndexFile] = []  # full ones, written but not synced
         self._reader = IndexReader()
+        self._window_bytes = _WINDOW_BYTES_MIN
         self._checkpointed_until = -1
         self._next_name = 0
 
@@ -157,13 +159,16 @@ class IndexService:
         if offset >= end:
             return 0
         room = log.file_bytes - offset % log.file_bytes
-        buffer = log.read(offset, min(_WINDOW_BYTES, end - offset, room))
+        buffer = log.read(offset, min(self._window_bytes, end - offset, room))
         found = self._reader.read(buffer, offset, room, records_max)
         if found.stopped and not found.records and found.next_offset == offset:
             found = self._read_one(buffer, offset, end, room)
         self._put(found)
         self.indexed_until = found.next_offset
-        return found.next_offset - offset
+        taken = found.next_offset - offset
+        # As many records mostly take as many bytes; what is read beyond them is read again the next time.
+        self._window_bytes = min(max(taken + taken // 8, _WINDOW_BYTES_MIN), _WINDOW_BYTES)
+        return taken
 
     def _read_one(self, buffer: bytes, offset: int, end: int, room: int) -> BlockKeys:
         """A record that is longer than the window, or what lies behind a damaged place."""

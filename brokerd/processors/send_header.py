@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from sys import intern
 from typing import Final, NamedTuple
 
@@ -52,6 +53,10 @@ _V2_NAMES: Final = {letter: letter for letter in _V1_NAMES}
 # What differs from one send of a producer to its next.
 _VARYING: Final = ("e", "g", "i")
 _ORIGINS_MAX: Final = 1024
+# What an origin is made of, without maxReconsumeTimes, which a producer does not send.
+_CONSTANT: Final = "abcdfhjm"
+_V2_CONSTANTS: Final = itemgetter(*_CONSTANT)
+_V1_CONSTANTS: Final = itemgetter(*(_V1_NAMES[letter] for letter in _CONSTANT))
 
 _new_tuple: Final = tuple.__new__
 
@@ -59,13 +64,14 @@ _new_tuple: Final = tuple.__new__
 class SendHeaderReader:
     """Reads send headers; keeps the layouts and origins that it has met."""
 
-    __slots__ = ("_layouts", "_layouts_v1", "_origins")
+    __slots__ = ("_layouts", "_layouts_v1", "_origins", "_origins_of_fields")
 
     def __init__(self) -> None:
         # A signature (access control) differs each time too.
         self._layouts = FieldLayouts(frozenset((*_VARYING, "Signature")))
         self._layouts_v1 = FieldLayouts(frozenset((*(_V1_NAMES[letter] for letter in _VARYING), "Signature")))
         self._origins: dict[FieldLayout, tuple[SendOrigin, int, int, int]] = {}
+        self._origins_of_fields: dict[tuple[str, ...], SendOrigin] = {}
 
     def read(self, request: RemotingCommand) -> SendHeader:
         """The header of a SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE request.
@@ -74,7 +80,7 @@ class SendHeaderReader:
         """
         raw = request.raw_ext_fields
         if raw is None:
-            return _from_fields(request.ext_fields, _names_for(request))
+            return self._read_fields(request)
         layout, parts = (self._layouts_v1 if request.code == RequestCode.SEND_MESSAGE else self._layouts).match(raw)
         known = self._origins.get(layout)
         if known is None:
@@ -88,6 +94,27 @@ class SendHeaderReader:
             )
         except ValueError as error:
             raise RemoteProtocolError(f"a number in the send header cannot be read: {error}") from error
+
+    def _read_fields(self, request: RemotingCommand) -> SendHeader:
+        """From fields that came as JSON, taken apart already."""
+        fields = request.ext_fields
+        names = _names_for(request)
+        try:
+            constants = (_V1_CONSTANTS if names is _V1_NAMES else _V2_CONSTANTS)(fields)
+            origin = self._origins_of_fields.get(constants)
+            if origin is not None and names["l"] not in fields:
+                return _new_tuple(
+                    SendHeader,
+                    (origin, int(fields[names["e"]]), int(fields[names["g"]]), fields[names["i"]].encode()),
+                )
+        except (KeyError, ValueError):
+            return _from_fields(fields, names)  # fields that may be missing, and what is wrong with the others
+        header = _from_fields(fields, names)
+        if header.origin.max_reconsume_times is None:
+            if len(self._origins_of_fields) >= _ORIGINS_MAX:
+                self._origins_of_fields.clear()
+            self._origins_of_fields[constants] = header.origin
+        return header
 
     def _remember(self, request: RemotingCommand, layout: FieldLayout) -> tuple[SendOrigin, int, int, int] | None:
         names = _names_for(request)

@@ -97,3 +97,47 @@ def test_a_number_that_is_none_is_refused_even_in_a_known_layout(serialize_type:
 def test_a_send_without_properties_is_read(serialize_type: int) -> None:
     fields = {name: value for name, value in V2.items() if name != "i"}
     assert SendHeaderReader().read(received(RequestCode.SEND_MESSAGE_V2, fields, serialize_type)).properties == b""
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+def test_any_field_may_differ_from_the_send_before(code: int, serialize_type: int) -> None:
+    usual = {letter: value for letter, value in V2.items() if letter != "l"}
+    others = {
+        "a": "g2",
+        "b": "t2",
+        "c": "",
+        "d": "8",
+        "e": "-1",
+        "f": "0",
+        "g": "1",
+        "h": "0",
+        "i": "",
+        "j": "0",
+        "m": "true",
+    }
+    sends = [usual]
+    for letter, value in others.items():
+        without = {other: value for other, value in usual.items() if other != letter}
+        sends += [{**usual, letter: value}, usual, {**usual, "l": "3"}] + [without] * (letter not in "abe")
+    reader = SendHeaderReader()
+    for send in sends * 2:
+        fields = (
+            {V1_NAMES[letter]: value for letter, value in send.items()} if code == RequestCode.SEND_MESSAGE else send
+        )
+        assert reader.read(received(code, fields, serialize_type)) == SendHeader(
+            SendOrigin(
+                send["a"],
+                send["b"],
+                send.get("c", ""),
+                int(send.get("d", 0)),
+                int(send.get("f", 0)),
+                int(send.get("h", 0)),
+                int(send.get("j", 0)),
+                int(send["l"]) if "l" in send else None,
+                send.get("m") == "true",
+            ),
+            int(send["e"]),
+            int(send.get("g", 0)),
+            send.get("i", "").encode(),
+        )

@@ -2,7 +2,8 @@
 
 The leader writes a record of type "mode". It is confirmed under the policy that is in force, and each replica adopts the new
 one when it knows that: the leader first, for it is the first to know, and before it confirms anything behind the record. Into
-DLedger a majority of the new voters must hold the record too, so that whoever adopts it finds a majority that can.
+DLedger a majority of the new voters must hold the record too, and enough of them must act by it before the leader does, so
+that a majority can elect.
 
 The steps are single <-> async <-> sync <-> DLedger: between the last two a record that was acknowledged is on a majority
 before anyone elects. A group of one gets slaves before it changes to async, and is rid of them before it changes back.
@@ -99,12 +100,24 @@ class ModeChange:
     def adopt(self, now_s: float) -> bool:
         """Take what is confirmed by now; tells whether the mode is another one. Call it whenever confirmOffset may have moved."""
         changed = False
-        while self._pending and self._pending[0].end_offset <= self._replica.confirm_offset:
+        while self._may_adopt():
             self._replica.adopt_mode(self._pending[0], now_s)
             del self._pending[0]
             self.hold_back(now_s)
             changed = True
         return changed
+
+    def _may_adopt(self) -> bool:
+        pending, replica = self.pending, self._replica
+        if pending is None or pending.end_offset > replica.confirm_offset:
+            return False
+        in_sync, members = replica.in_sync, pending.members
+        if in_sync is None or members is None or replica.elections is not None:
+            return True
+        # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
+        # those it had not told would wait for a decree, which it refuses; it needs their votes, which they do not give.
+        electing = {key for key, follower in in_sync.followers.items() if follower.mode == DLEDGER}
+        return len((electing | {replica.settings.replica_id}).intersection(members.voters)) >= members.majority
 
     def _checked(self, policy: Policy) -> Members | None:
         replica = self._replica

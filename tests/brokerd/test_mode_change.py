@@ -134,11 +134,31 @@ def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> No
     change(group[0], ELECTING)
     assert group[0].replica.modes.adopt(group[0].now_s) is False
     assert modes(group) == ["sync"] * 3
+    for _ in range(3):
+        group[1].pull()
+        group[2].pull()
+    assert group[1].replica.modes.adopt(group[1].now_s) is True
+    assert modes(group) == ["sync", DLEDGER, "sync"]
+
+
+def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> None:
+    """Else it may die as the only one that elects: nobody votes for it then, and it takes no decree."""
+    group = by_decree()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    for _ in range(3):
+        group[1].pull()
+        group[2].pull()
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    group[1].replica.modes.adopt(group[1].now_s)
+    end = group[0].append(b"behind the change")
+    group[0].flush()
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT
     group[1].pull()
-    group[1].pull()
-    group[2].pull()
-    group[2].pull()
     assert group[0].replica.modes.adopt(group[0].now_s) is True
+    group[1].pull()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
 
 
 def test_a_leader_alone_does_not_become_one_that_needs_a_majority() -> None:

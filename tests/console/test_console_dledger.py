@@ -160,7 +160,7 @@ def test_a_second_change_at_the_same_time_is_refused_on_the_page(world: World, g
     client.post(f"{GROUP}prefer/?replica=1")
     response = client.post(f"{GROUP}transfer/?replica=2")
     assert response.status_code == 422
-    assert "Another operation on this cluster is in progress." in response.content.decode()
+    assert "Another operation on this cluster is in progress: group.prefer" in response.content.decode()
 
 
 def test_an_election_is_in_the_history_with_how_it_was_measured(
@@ -178,7 +178,7 @@ def test_an_election_is_in_the_history_with_how_it_was_measured(
 
 def test_the_mode_is_chosen_previewed_and_changed(world: World, group: ScriptedQuorum) -> None:
     client = world.client(world.alice)
-    assert "Change the mode" in client.get(f"{PATH}settings/").content.decode()
+    assert "Change mode or replicas" in client.get(f"{PATH}settings/").content.decode()
     chosen = client.get(f"{PATH}settings/mode/").content.decode()
     assert ('value="async"' in chosen, 'value="sync"' in chosen, 'value="dledger"' in chosen) == (True, True, False)
     preview = client.get(f"{PATH}settings/mode/?mode=async").content.decode()
@@ -188,7 +188,7 @@ def test_the_mode_is_chosen_previewed_and_changed(world: World, group: ScriptedQ
     operation = Operation.objects.get(type="cluster.mode")
     assert (response.headers["Location"], operation.metadata) == (
         f"/t/acme/operations/{operation.pk}/",
-        {"from": "dledger", "to": "async"},
+        {"from": "dledger", "to": "async", "replicas": 3, "adding": {}, "removing": {}},
     )
     assert client.get(response.headers["Location"]).status_code == 200
     for other, status in ((world.bob, 403), (world.charlie, 404)):

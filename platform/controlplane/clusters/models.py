@@ -279,6 +279,10 @@ class OperationType(models.TextChoices):
     GROUP_SHRINK = "group.shrink"
 
 
+# They change who leads a group, and nothing else.
+LEADERSHIP = (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER, OperationType.GROUP_TRANSFER)
+
+
 class OperationState(models.TextChoices):
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"

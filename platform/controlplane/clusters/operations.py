@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, actor_label
 from controlplane.clusters.models import (
+    LEADERSHIP,
     Cluster,
     ClusterState,
     Operation,
@@ -38,7 +39,6 @@ from controlplane.common.logging import get_logger
 _log = get_logger("controlplane.operations")
 
 STEP_TASK = "provisioning.operation_step_run"
-_LEADERSHIP = (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER, OperationType.GROUP_TRANSFER)
 # Steps during which a group may lose its master, and a promotion should not wait for their end.
 _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_GROW: ("wait_for_registration", "wait_for_replication", "verify", "spread_topics"),
@@ -114,8 +114,8 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             if won != 1:
                 raise Conflict("Only a failed operation can be retried.", code="operation_not_failed")
             later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
-            if operation.type not in _LEADERSHIP:  # who leads by now changes nothing of what is to be done
-                later = later.exclude(type__in=_LEADERSHIP)
+            if operation.type not in LEADERSHIP:  # who leads by now changes nothing of what is to be done
+                later = later.exclude(type__in=LEADERSHIP)
             if later.exists():
                 raise moved_on
             moved = Cluster.objects.filter(pk=operation.cluster_id, state=expected[0]).update(
@@ -239,8 +239,7 @@ def step_at_once(step_id: uuid.UUID) -> uuid.UUID | None:
     waits in the queue behind other work.
     """
     step = OperationStep.objects.select_related("operation").filter(pk=step_id).first()
-    at_once = (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER, OperationType.GROUP_TRANSFER)
-    if step is None or step.operation.type not in at_once:
+    if step is None or step.operation.type not in LEADERSHIP:
         return None
     following = OperationStep.objects.filter(operation=step.operation_id, position=step.position + 1).first()
     return None if following is None else following.pk

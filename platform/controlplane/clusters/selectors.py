@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import (
+    LEADERSHIP,
     BrokerGroup,
     Cluster,
     ClusterState,
@@ -80,8 +81,9 @@ def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
 
 
 def operation_latest(cluster: Cluster) -> Operation | None:
-    """Return the cluster's newest operation."""
-    return operation_list(cluster.tenant, cluster).order_by("-created_at").first()
+    """Return the cluster's newest operation, changes of who leads left out: they have timelines, and change no cluster."""
+    operations = operation_list(cluster.tenant, cluster).exclude(type__in=LEADERSHIP)
+    return operations.order_by("-created_at").first()
 
 
 @dataclass(frozen=True, slots=True)

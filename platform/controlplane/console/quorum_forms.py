@@ -46,18 +46,37 @@ class ResizeForm(forms.Form):
 
 
 class ModeForm(forms.Form):
-    """The mode in which the cluster is to be: one that it is not in."""
+    """The mode in which the cluster is to be, and with how many replicas of each group."""
 
     mode = forms.ChoiceField(label="New mode", widget=forms.RadioSelect)
+    replicas = forms.TypedChoiceField(
+        label="Replicas of each group",
+        coerce=int,
+        empty_value=None,
+        required=False,
+        help_text="The master included. Whoever is too many is stopped, and its copy of the messages deleted.",
+        choices=[("", "As many as now, as far as the mode allows"), *[(count, str(count)) for count in (1, 2, 3, 5)]],
+    )
 
-    def __init__(self, *args: object, present: str, **kwargs: object) -> None:
+    def __init__(self, *args: object, present: str, groups: int, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
-        choices = [(mode, choice) for mode, choice in _MODES if mode != present]
+        alone = ClusterMode.SINGLE if groups == 1 else ClusterMode.MULTI
+        offered = [(alone, _ALONE), *_REPLICATED]
+        choices = [
+            (mode, Choice(f"{choice.heading} (now)" if mode == present else choice.heading, choice.detail))
+            for mode, choice in offered
+            if mode != present or mode in (ClusterMode.ASYNC, ClusterMode.SYNC)
+        ]
         self.fields["mode"] = forms.ChoiceField(label="New mode", widget=forms.RadioSelect, choices=choices)
+        self.order_fields(["mode", "replicas"])
 
 
-_MODES = [
+_ALONE = Choice("No replication", "One broker holds each message. Cheapest; while it is down its messages wait for it.")
+_REPLICATED = [
     (ClusterMode.ASYNC, Choice("Asynchronous replication", "Sends don’t wait for a slave. An operator promotes.")),
     (ClusterMode.SYNC, Choice("Synchronous replication", "SEND_OK means that a slave holds the message, too.")),
-    (ClusterMode.DLEDGER, Choice("DLedger", "A majority holds each message, and the replicas elect their leader.")),
+    (
+        ClusterMode.DLEDGER,
+        Choice("DLedger", "A majority of three or five holds each message, and the replicas elect their leader."),
+    ),
 ]

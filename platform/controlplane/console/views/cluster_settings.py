@@ -83,6 +83,7 @@ def _settings(
         "grow_form": grow_form or GrowForm(growths=growths),
         "growths": growths,
         "group_count": cluster.broker_groups.count(),
+        "replica_count": max((group.replicas.count() for group in cluster.broker_groups.all()), default=0),
         "topic_count": cluster.topics.count(),
         "curl_policy": curl("PATCH", cluster.path, {"failover_policy": cluster.failover_policy}),
         "curl_grow": curl("POST", f"{cluster.path}grow/", {"by": growths[0].value if growths else "group"}),

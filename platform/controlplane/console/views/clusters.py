@@ -43,6 +43,9 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 from controlplane.topics.models import TopicState
 
+# What changes a running cluster as a whole, and is told on its page while it goes on or has failed.
+_SHOWN_WHILE_RUNNING = (OperationType.CLUSTER_GROW, OperationType.CLUSTER_MODE)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
@@ -149,7 +152,7 @@ def _overview(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> 
     operation = operation_latest(cluster)
     settled = operation is None or (
         operation.state == OperationState.COMPLETED
-        or (cluster.state == ClusterState.RUNNING and operation.type != OperationType.CLUSTER_GROW)
+        or (cluster.state == ClusterState.RUNNING and operation.type not in _SHOWN_WHILE_RUNNING)
     )
     values = Values(
         namesrv_addr=cluster.namesrv_addr,
@@ -194,10 +197,11 @@ def _daemons(cluster: Cluster) -> list[DaemonRow]:
         for server in cluster.name_servers.all()
     ]
     for group in cluster.broker_groups.all():
+        alone = not cluster.is_replicated and len(group.replicas.all()) == 1
         rows += [
             DaemonRow(
                 f"Broker {group.name}",
-                f"replica {replica.broker_id}" if cluster.is_replicated else "master",
+                "master" if alone else f"replica {replica.broker_id}",
                 "" if replica.port is None else replica.address,
                 replica.health,
                 replica.health_message,

@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from controlplane.billing.apis import csv_response
-from controlplane.billing.invoices import invoice_drafts, invoice_get, invoice_list, line_usage
+from controlplane.billing.invoices import corrections, invoice_drafts, invoice_get, invoice_list, line_usage
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.pages import tenant_render
@@ -32,7 +32,7 @@ def invoice_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 def invoice_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
     """Show an invoice, fit to be printed."""
     found = invoice_get(tenant, invoice)
-    context = {"invoice": found, "curl": curl("GET", found.path)}
+    context = {"invoice": found, "corrections": corrections(found), "curl": curl("GET", found.path)}
     return tenant_render(request, tenant, "console/invoice.html", context, section="invoices")
 
 

@@ -1,4 +1,4 @@
-"""The page that changes a cluster's mode in place: choose, see what each step changes and stops, then do it."""
+"""The page that changes a cluster's mode and replicas in place: choose, see what each step changes and stops, then do it."""
 
 from django.http import HttpResponse
 from django.shortcuts import redirect
@@ -22,20 +22,20 @@ from controlplane.tenants.models import Tenant
 def cluster_mode(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
     """`?mode=` shows the preview; a POST there starts the work, then shows its progress."""
     found, driver = cluster_get(tenant, cluster), get_driver()
-    form = ModeForm(request.GET or None, present=found.mode)
+    form = ModeForm(request.GET or None, present=found.mode, groups=found.broker_groups.count())
     confirm = ConfirmForm(request.POST if request.method == "POST" else None)
     preview = None
     if form.is_valid():
-        mode = str(form.cleaned_data["mode"])
+        wanted = {"mode": str(form.cleaned_data["mode"]), "replicas": form.cleaned_data["replicas"]}
         if confirm.is_valid():
             try:
-                operation = mode_change_start(actor=request.user, cluster=found, mode=mode, driver=driver)
+                operation = mode_change_start(actor=request.user, cluster=found, driver=driver, **wanted)
             except ApplicationError as error:
                 form_take_error(confirm, error)
             else:
                 return redirect("console:operation", tenant.slug, operation.pk)
-        preview = mode_preview(cluster=found, mode=mode, driver=driver)
-    body = {} if preview is None else {"mode": preview.mode_after}
+        preview = mode_preview(cluster=found, driver=driver, **wanted)
+    body = {} if preview is None else {"mode": preview.mode_after, "replicas": preview.replicas_after}
     context = {
         **cluster_context(request, found),
         "form": form,

@@ -102,6 +102,7 @@ ROWS = [
     Row(TOPIC, "PATCH", 503, 503, body={"description": "What was sold"}),
     Row(TOPIC, "DELETE", 503, 403),
     Row(f"{TOPIC}messages/", "GET", 503, 503),
+    Row(f"{TOPIC}messages/search/", "GET", 400, 400),  # it asks for a key
     Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),
     Row("operations/<uuid:operation_id>/", "GET", 200, 200),
     Row("operations/<uuid:operation_id>/retry/", "POST", 409, 403),  # it has not failed

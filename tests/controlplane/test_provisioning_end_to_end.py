@@ -135,6 +135,31 @@ def test_a_test_message_of_the_api_is_stored(cluster: LiveCluster) -> None:
     )
 
 
+def test_a_message_is_found_by_its_key_and_by_both_of_its_ids(cluster: LiveCluster) -> None:
+    addresses = cluster.get()["namesrv_addr"]
+    with Producer(namesrv=addresses, group="end-to-end", credentials=cluster.credentials) as producer:
+        sent = producer.send(Message("invoices", b"wanted", keys=["find-me", "other"]))
+        producer.send(Message("invoices", b"not wanted", keys=["find-me-not"]))
+
+    def search(query: str) -> dict[str, Any]:
+        found: dict[str, Any] = cluster.get(f"topics/invoices/messages/search/?{query}")
+        return found
+
+    _wait(lambda: search("key=find-me"), lambda found: bool(found["results"]), "the index has the key")
+    for key in ("find-me", "other", sent.message_id, sent.offset_message_id):
+        found = search(f"key={key}")
+        assert [message["body"]["text"] for message in found["results"]] == ["wanted"], key
+        assert found["reasons"] == []
+    early = search("key=find-me&until=2020-01-01T00:00:00Z")
+    assert early["results"] == []
+    assert any("between the beginning and 2020-01-01 00:00:00 UTC" in reason for reason in early["reasons"])
+    foreign = search(
+        "key=7F0000010000000100000000000000FF"
+    )  # an id of a broker that is not this topic's: it is not asked
+    assert foreign["results"] == []
+    assert "compared whole" in foreign["reasons"][-1]
+
+
 def test_a_topic_is_changed_and_deleted_on_the_broker(cluster: LiveCluster) -> None:
     topics = f"{cluster.path}topics/"
     assert cluster.api.post(topics, json={"name": "short-lived", "message_type": "FIFO"}).status_code == 201

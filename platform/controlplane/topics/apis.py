@@ -11,11 +11,14 @@ from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import ByName, CursorPagination
 from controlplane.topics.gateway import TestMessage, message_send, messages_browse
 from controlplane.topics.models import Topic
+from controlplane.topics.search import Sought, messages_search
 from controlplane.topics.selectors import TopicLive, topic_get, topic_list, topics_live
 from controlplane.topics.serializers import (
     BrowseQuerySerializer,
+    FoundMessagesSerializer,
     MessageSerializer,
     MessagesSerializer,
+    SearchQuerySerializer,
     SentMessageSerializer,
     TestMessageSerializer,
     TopicCreateSerializer,
@@ -121,6 +124,27 @@ class MessageListApi(ClusterApi):
         )
         sent = message_send(actor=self.actor, topic=found, message=message)
         return Response(SentMessageSerializer(sent).data, status=201)
+
+
+class MessageSearchApi(ClusterApi):
+    """Messages of a topic by key or id."""
+
+    permissions: ClassVar = {"GET": "message.browse"}
+
+    @extend_schema(
+        operation_id="message_search", parameters=[SearchQuerySerializer], responses={200: FoundMessagesSerializer}
+    )
+    def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Return the newest messages with a key, or the one with a message id: the client's or the broker's.
+
+        The brokers' index follows the log by moments. Reading moves no consumer's offset.
+        """
+        query = SearchQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(query.validated_data)
+        sought = Sought(values.pop("key"), values.pop("since"), values.pop("until"))
+        found = messages_search(actor=self.actor, topic=topic_get(self.cluster, topic), sought=sought, **values)
+        return Response({"results": MessageSerializer(found.messages, many=True).data, "reasons": found.reasons})
 
 
 def _wants_live(request: Request) -> bool:

@@ -205,7 +205,7 @@ def message_get(
         messages = admin.pull(MessageQueue(topic.name, broker_name, queue_id), queue_offset, 1)
     if not messages or messages[0].queue_offset != queue_offset:
         raise nothing
-    return _browsed(messages[0], body_limit_bytes)
+    return browsed_message(messages[0], body_limit_bytes)
 
 
 def body_shown(body: bytes, limit_bytes: int) -> ShownBody:
@@ -237,11 +237,12 @@ class _Read:
 
     @classmethod
     def of(cls, message: ReceivedMessage, body_limit_bytes: int) -> "_Read":
-        shown = _browsed(message, body_limit_bytes)
+        shown = browsed_message(message, body_limit_bytes)
         return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)
 
 
-def _browsed(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedMessage:
+def browsed_message(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedMessage:
+    """Return the message as it is shown, its body cut after `body_limit_bytes`."""
     return BrowsedMessage(
         message_id=message.message_id,
         offset_message_id=message.offset_message_id,

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from controlplane.clusters.serializers import ErrorSerializer
 from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, BROWSE_LIMIT_MAX
 from controlplane.topics.models import MessageType, TopicState
+from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
 from controlplane.topics.services import QUEUES_MAX
 
@@ -126,6 +127,23 @@ class MessagesSerializer(Shape):
 
     results = MessageSerializer(many=True)
     complete = serializers.BooleanField()
+
+
+class SearchQuerySerializer(Shape):
+    """What to look for: a key or a message id, whole; and between which times it was stored."""
+
+    key = serializers.CharField(max_length=KEY_MAX_LENGTH)
+    since = serializers.DateTimeField(required=False, default=None, allow_null=True)
+    until = serializers.DateTimeField(required=False, default=None, allow_null=True)
+    limit = serializers.IntegerField(min_value=1, max_value=SEARCH_LIMIT_MAX, default=20)
+    body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
+
+
+class FoundMessagesSerializer(Shape):
+    """What was found, newest first. `reasons` says in sentences why nothing was; it is empty when something was."""
+
+    results = MessageSerializer(many=True)
+    reasons = serializers.ListField(child=serializers.CharField())
 
 
 class TestMessageSerializer(Shape):

@@ -26,4 +26,5 @@ urlpatterns = [
     path(_TOPICS, apis.TopicListApi.as_view(), name="topic-list"),
     path(f"{_TOPICS}<topic:topic>/", apis.TopicDetailApi.as_view(), name="topic-detail"),
     path(f"{_TOPICS}<topic:topic>/messages/", apis.MessageListApi.as_view(), name="message-list"),
+    path(f"{_TOPICS}<topic:topic>/messages/search/", apis.MessageSearchApi.as_view(), name="message-search"),
 ]

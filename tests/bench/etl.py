@@ -85,14 +85,17 @@ class Peak:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
+    """The Python processes that a process has started, and theirs."""
     parents: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            name, rest = (process / "stat").read_text().rsplit(")", 1)
+            parent = int(rest.split()[1])
         except OSError:
             continue  # it has just ended
-        parents.setdefault(parent, []).append(int(process.name))
+        # A child of the JVM that is about to become another program still has all of its memory.
+        if "(python" in name:
+            parents.setdefault(parent, []).append(int(process.name))
     found, waiting = [], [pid]
     while waiting:
         children = parents.get(waiting.pop(), [])

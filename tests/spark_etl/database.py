@@ -106,6 +106,6 @@ def migrated_database(server_url: str) -> Iterator[Database]:
         yield Database(parts._replace(path=f"/{name}").geturl())
     finally:
         connections[ALIAS].close()
-        del connections.databases[ALIAS]
+        del connections[ALIAS], connections.databases[ALIAS]
         with psycopg.connect(server_url, autocommit=True) as connection:
             connection.execute(f"drop database {name} with (force)")

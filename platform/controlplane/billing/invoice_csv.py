@@ -22,6 +22,9 @@ HEADER = (
     "exact_amount",
     "amount",
     "currency",
+    # Of an adjustment, the invoice and the month that it corrects; its figures are differences.
+    "corrects_invoice",
+    "corrects_month",
 )
 
 
@@ -47,9 +50,11 @@ def invoice_csv(invoice: InvoiceView) -> str:
                 line.exact_amount,
                 line.amount,
                 invoice.currency,
+                line.corrects.number_text if line.corrects else "",
+                line.corrected_month or "",
             ]
         )
-    writer.writerow([*head, *[""] * 10, invoice.total, invoice.currency])
+    writer.writerow([*head, *[""] * 10, invoice.total, invoice.currency, "", ""])
     return out.getvalue()
 
 

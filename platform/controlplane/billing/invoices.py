@@ -1,24 +1,32 @@
 """Invoices: a draft is computed for as long as its month can change, then it is issued: numbered without gaps, and frozen.
 
-A line stands for what one price made of one topic of one cluster in one direction. It is the exact sum of its usage rows,
-rounded half up to the cent; the total is the sum of the lines.
+Its lines are those of the month's usage (lines.py), and what it corrects of earlier invoices (adjustments.py); the total is the
+sum of the lines.
 """
 
-import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Max, QuerySet, Sum
+from django.db import connection, transaction
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from controlplane.billing.models import Direction, Invoice, InvoiceLine, InvoiceSeries, InvoiceState, Price, Usage
-from controlplane.billing.money import to_cents, total_of
+from controlplane.billing.adjustments import adjustment_lines, lines_about, tenants_with_changes
+from controlplane.billing.lines import (
+    LineView,
+    cluster_names,
+    counted_quantities,
+    line_of,
+    line_order,
+    prices_of,
+    stored_line,
+)
+from controlplane.billing.models import ChangedMonth, Invoice, InvoiceLine, InvoiceSeries, InvoiceState, Usage
+from controlplane.billing.money import total_of
 from controlplane.billing.periods import Month
-from controlplane.billing.selectors import UsageFilter, usage_rows, usage_sum
-from controlplane.clusters.models import Cluster
+from controlplane.billing.selectors import usage_rows, usage_sum
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import NotFound
 from controlplane.common.logging import get_logger
@@ -28,42 +36,8 @@ from controlplane.tenants.models import Tenant
 
 _log = get_logger("controlplane.billing")
 
-_ORDER = {Direction.IN: 0, Direction.OUT: 1, Direction.STORAGE: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class LineView:
-    """A line of a draft or of an issued invoice."""
-
-    position: int
-    cluster_id: uuid.UUID
-    cluster_name: str
-    direction: str
-    topic: str
-    price: Price
-    messages: int
-    bytes: int
-    billed_units: Decimal
-    exact_amount: Decimal
-    amount: Decimal
-
-    @property
-    def rate(self) -> Decimal:
-        """What the price charges for this direction: a million units, or a GiB-month."""
-        match self.direction:
-            case Direction.IN:
-                return self.price.per_million_units
-            case Direction.OUT:
-                return self.price.per_million_units_out
-            case _:
-                return self.price.per_gib_month_stored
-
-    @property
-    def usage_filter(self) -> UsageFilter:
-        """Which usage rows it stands for, within the invoice's month."""
-        return UsageFilter(
-            cluster_id=self.cluster_id, direction=self.direction, topic=self.topic, price_id=self.price.pk
-        )
+# Usage is not written while an invoice is; so long it waits for those who are writing.
+_LOCK_TIMEOUT = "30s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +54,17 @@ class InvoiceView:
     issued_at: datetime | None
     counted_until: datetime | None
     unpriced_rows: int = 0
+    issued: Invoice | None = None
+
+    @property
+    def usage_lines(self) -> list[LineView]:
+        """The lines of the month's own usage."""
+        return [line for line in self.lines if line.corrects is None]
+
+    @property
+    def adjustments(self) -> list[LineView]:
+        """The lines that correct earlier invoices."""
+        return [line for line in self.lines if line.corrects is not None]
 
     @property
     def state(self) -> str:
@@ -109,15 +94,29 @@ class InvoiceView:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A line and the invoice or draft that it stands on."""
+
+    invoice: str
+    path: str
+    state: str
+    month: Month
+    line: LineView
+
+
+@dataclass(frozen=True, slots=True)
 class LineUsage:
-    """The usage rows behind a line. `difference` is what they sum to beyond what was invoiced; 0 unless they were counted
-    again after the invoice was issued.
+    """The usage rows behind a line. `places` are all lines about the same topic of the same month, the first one first:
+    together they are what was, or with the draft will be, invoiced for these rows. `difference` is what the rows sum to
+    beyond that: less than a cent.
     """
 
     line: LineView
+    month: Month
     rows: QuerySet[Usage]
     count: int
     sum: Decimal
+    places: list[Place]
     difference: Decimal
 
 
@@ -150,11 +149,12 @@ def invoice_get(tenant: Tenant, name: str) -> InvoiceView:
 
 def invoice_drafts(tenant: Tenant, now: datetime | None = None) -> list[InvoiceView]:
     """Return the drafts: of the present month, and of the last ones that are not issued yet, newest first."""
-    month = Month.of(now or timezone.now())
+    moment = now or timezone.now()
+    month = Month.of(moment)
     drafts: list[InvoiceView] = []
     # A month waits two days for late records, then for the jobs to run; three back is long ago.
     for _ in range(4):
-        drafts += [draft for draft in _drafts(tenant, month) if not _is_issued(tenant, month, draft.currency)]
+        drafts += [draft for draft in _drafts(tenant, month, moment) if not _is_issued(tenant, month, draft.currency)]
         month = month.previous
     return drafts
 
@@ -162,10 +162,48 @@ def invoice_drafts(tenant: Tenant, now: datetime | None = None) -> list[InvoiceV
 def line_usage(invoice: InvoiceView, position: int) -> LineUsage:
     """Return the rows behind a line; raises NotFound."""
     line = invoice.line(position)
-    rows = usage_rows(invoice.tenant, invoice.month, line.usage_filter)
+    month = line.corrected_month or invoice.month
+    rows = usage_rows(invoice.tenant, month, line.usage_filter)
     summed = usage_sum(rows)
     amount = summed["amount"] or Decimal(0)
-    return LineUsage(line, rows, summed["count"], amount, amount - line.exact_amount)
+    places = _places(invoice, line)
+    return LineUsage(
+        line, month, rows, summed["count"], amount, places, amount - sum(place.line.exact_amount for place in places)
+    )
+
+
+def corrections(invoice: InvoiceView) -> list[Place]:
+    """Return the adjustments of an issued invoice: those on later invoices, then those on the draft."""
+    if invoice.issued is None:
+        return []
+    lines = InvoiceLine.objects.filter(corrects=invoice.issued).order_by("invoice__number", "position")
+    stored = [_place(line) for line in lines.select_related("invoice__tenant", "corrects", "price__plan")]
+    return stored + _drafted(invoice.tenant, invoice.issued)
+
+
+def _places(invoice: InvoiceView, line: LineView) -> list[Place]:
+    origin = line.corrects or invoice.issued
+    if origin is None:
+        return [Place(invoice.name, invoice.path, invoice.state, invoice.month, line)]
+    drafted = [place for place in _drafted(invoice.tenant, origin) if place.line.key == line.key]
+    return [_place(one) for one in lines_about(origin, line.key)] + drafted
+
+
+def _place(line: InvoiceLine) -> Place:
+    own = line.invoice
+    return Place(own.number_text, own.path, InvoiceState.ISSUED, Month.of_date(own.month), stored_line(line))
+
+
+def _drafted(tenant: Tenant, corrected: Invoice) -> list[Place]:
+    """The adjustments of an invoice that stand on a draft."""
+    if not ChangedMonth.objects.filter(tenant=tenant, month=corrected.month).exists():
+        return []
+    return [
+        Place(draft.name, draft.path, draft.state, draft.month, line)
+        for draft in invoice_drafts(tenant)
+        for line in draft.adjustments
+        if line.corrects is not None and line.corrects.pk == corrected.pk
+    ]
 
 
 def invoices_issue(now: datetime | None = None) -> list[Invoice]:
@@ -174,9 +212,10 @@ def invoices_issue(now: datetime | None = None) -> list[Invoice]:
     issued = []
     for month in _closed_months(moment):
         tenants = Usage.objects.filter(hour__gte=month.start, hour__lt=month.end).values_list("tenant_id", flat=True)
-        for tenant in Tenant.objects.filter(pk__in=tenants.distinct()).order_by("created_at"):
-            for draft in _drafts(tenant, month):
-                invoice = _issue(draft, moment)
+        concerned = Q(pk__in=tenants.distinct()) | Q(pk__in=tenants_with_changes())
+        for tenant in Tenant.objects.filter(concerned).order_by("created_at"):
+            for draft in _drafts(tenant, month, moment):
+                invoice = _issue(tenant, month, draft.currency, moment)
                 if invoice is not None:
                     issued.append(invoice)
     return issued
@@ -199,14 +238,22 @@ def _closed_months(now: datetime) -> list[Month]:
     return months
 
 
-def _issue(draft: InvoiceView, now: datetime) -> Invoice | None:
-    """Number and store a draft; None when that was done before."""
+def _issue(tenant: Tenant, month: Month, currency: str, now: datetime) -> Invoice | None:
+    """Number and store a draft as it is now; None when that was done before."""
     with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
         # Whoever holds this row issues; the others wait. A number that is taken is used, or nobody saw it.
         last = Invoice.objects.aggregate(last=Max("number"))["last"] or 0
         InvoiceSeries.objects.get_or_create(pk=1, defaults={"next_number": last + 1})
         series = InvoiceSeries.objects.select_for_update().get(pk=1)
-        if _is_issued(draft.tenant, draft.month, draft.currency):
+        if _is_issued(tenant, month, currency):
+            return None
+        # What a job writes from here on finds the invoice, and is noted as a change of its month.
+        with connection.cursor() as cursor:
+            cursor.execute("lock table billing_usage in share mode")
+        draft = next((one for one in _drafts(tenant, month, now) if one.currency == currency), None)
+        if draft is None:
             return None
         invoice = Invoice.objects.create(
             tenant=draft.tenant,
@@ -232,6 +279,7 @@ def _issue(draft: InvoiceView, now: datetime) -> Invoice | None:
                 billed_units=line.billed_units,
                 exact_amount=line.exact_amount,
                 amount=line.amount,
+                corrects=line.corrects,
             )
             for line in draft.lines
         )
@@ -251,52 +299,26 @@ def _is_issued(tenant: Tenant, month: Month, currency: str) -> bool:
     return Invoice.objects.filter(tenant=tenant, month=month.first_day, currency=currency).exists()
 
 
-def _drafts(tenant: Tenant, month: Month) -> list[InvoiceView]:
-    """The month's invoices as its usage makes them now, one for each currency."""
-    usage = Usage.objects.filter(tenant=tenant, hour__gte=month.start, hour__lt=month.end)
-    groups = list(
-        usage.exclude(price=None)
-        .values("cluster_id", "direction", "topic", "price_id")
-        .annotate(
-            messages=Sum("messages"), bytes=Sum("bytes"), billed_units=Sum("billed_units"), exact_amount=Sum("amount")
-        )
-    )
-    if not groups:
+def _drafts(tenant: Tenant, month: Month, now: datetime) -> list[InvoiceView]:
+    """The month's invoices as usage makes them now, one for each currency, with what they correct of earlier ones."""
+    counted_now = counted_quantities(tenant, month)
+    adjustments = adjustment_lines(tenant, month, now)
+    if not counted_now and not adjustments:
         return []
-    unpriced = usage.filter(price=None).count()
-    names = dict(Cluster.objects.filter(tenant=tenant).values_list("pk", "name"))
-    prices = {
-        price.pk: price
-        for price in Price.objects.filter(pk__in={group["price_id"] for group in groups}).select_related("plan")
-    }
-    groups.sort(
-        key=lambda group: (
-            names.get(group["cluster_id"], ""),
-            str(group["cluster_id"]),
-            _ORDER[Direction(group["direction"])],
-            group["topic"],
-            prices[group["price_id"]].valid_from,
-        )
-    )
+    unpriced = Usage.objects.filter(tenant=tenant, hour__gte=month.start, hour__lt=month.end, price=None).count()
+    names, prices = cluster_names(tenant), prices_of(counted_now)
+    keys = sorted(counted_now, key=lambda key: line_order(names, prices, key))
     until = counted(Job.USAGE_BILLING).until
     drafts = []
-    for currency in sorted({price.currency for price in prices.values()}):
-        own = [group for group in groups if prices[group["price_id"]].currency == currency]
+    for currency in sorted({*(price.currency for price in prices.values()), *adjustments}):
+        own = [
+            line_of(key, counted_now[key], prices[key.price_id], names.get(key.cluster_id, ""))
+            for key in keys
+            if prices[key.price_id].currency == currency
+        ]
         lines = [
-            LineView(
-                position=position,
-                cluster_id=group["cluster_id"],
-                cluster_name=names.get(group["cluster_id"], ""),
-                direction=group["direction"],
-                topic=group["topic"],
-                price=prices[group["price_id"]],
-                messages=int(group["messages"]),
-                bytes=int(group["bytes"]),
-                billed_units=group["billed_units"],
-                exact_amount=group["exact_amount"],
-                amount=to_cents(group["exact_amount"]),
-            )
-            for position, group in enumerate(own, start=1)
+            replace(line, position=position)
+            for position, line in enumerate([*own, *adjustments.get(currency, [])], start=1)
         ]
         drafts.append(
             InvoiceView(
@@ -316,30 +338,16 @@ def _drafts(tenant: Tenant, month: Month) -> list[InvoiceView]:
 
 
 def _issued_view(invoice: Invoice) -> InvoiceView:
-    lines = invoice.lines.select_related("price__plan").order_by("position")
+    lines = invoice.lines.select_related("price__plan", "corrects__tenant").order_by("position")
     return InvoiceView(
         tenant=invoice.tenant,
         tenant_name=invoice.tenant_name,
         month=Month.of_date(invoice.month),
         currency=invoice.currency,
         number=invoice.number_text,
-        lines=[
-            LineView(
-                position=line.position,
-                cluster_id=line.cluster_id,
-                cluster_name=line.cluster_name,
-                direction=line.direction,
-                topic=line.topic,
-                price=line.price,
-                messages=int(line.messages),
-                bytes=int(line.bytes),
-                billed_units=line.billed_units,
-                exact_amount=line.exact_amount,
-                amount=line.amount,
-            )
-            for line in lines
-        ],
+        lines=[stored_line(line) for line in lines],
         total=invoice.total,
         issued_at=invoice.issued_at,
         counted_until=invoice.counted_until,
+        issued=invoice,
     )

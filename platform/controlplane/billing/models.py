@@ -245,7 +245,10 @@ class Invoice(BaseModel):
 
 
 class InvoiceLine(models.Model):
-    """One line. What it was made of is found in `billing_usage` by its cluster, direction, topic, price and month."""
+    """One line. What it was made of is found in `billing_usage` by its cluster, direction, topic, price and month.
+
+    An adjustment `corrects` an earlier invoice: its figures are differences, below 0 for a credit, of that invoice's month.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines")
@@ -260,15 +263,41 @@ class InvoiceLine(models.Model):
     billed_units = models.DecimalField(max_digits=30, decimal_places=4)
     exact_amount = models.DecimalField(max_digits=38, decimal_places=10, help_text="the sum of the usage rows")
     amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="rounded half up to the cent")
+    corrects = models.ForeignKey(
+        Invoice,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="corrections",
+        help_text="the issued invoice whose month was counted again; null: usage of this invoice's own month",
+    )
 
     class Meta:
         ordering: ClassVar = ["position"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["invoice", "position"], name="invoice_line_position"),
             models.UniqueConstraint(
-                fields=["invoice", "cluster", "direction", "topic", "price"], name="invoice_line_once"
+                fields=["invoice", "cluster", "direction", "topic", "price"],
+                condition=Q(corrects=None),
+                name="invoice_line_once",
+            ),
+            models.UniqueConstraint(
+                fields=["invoice", "corrects", "cluster", "direction", "topic", "price"], name="invoice_adjustment_once"
             ),
         ]
 
     def __str__(self) -> str:
         return f"{self.invoice} line {self.position}"
+
+
+class ChangedMonth(models.Model):
+    """A month whose usage changed after an invoice for it was issued. Triggers of the database write it (migration 0003)."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="changed_months")
+    month = models.DateField(help_text="the UTC month's first day")
+    changed_at = models.DateTimeField(help_text="when its usage last changed")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["tenant", "month"], name="changed_month_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant} {self.month:%Y-%m}"

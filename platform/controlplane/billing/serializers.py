@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.billing.invoices import InvoiceView, corrections
 from controlplane.billing.models import Direction, InvoiceState
 from controlplane.billing.money import to_cents
 from controlplane.billing.plan_services import KINDS
@@ -220,8 +221,22 @@ class InvoiceListSerializer(Shape):
     previous = serializers.CharField(allow_null=True)
 
 
+class CorrectedSerializer(Shape):
+    """The issued invoice that an adjustment corrects, and its month."""
+
+    number = serializers.CharField(source="number_text")
+    path = serializers.CharField()
+    month = serializers.SerializerMethodField()
+
+    def get_month(self, invoice: Any) -> str:
+        """Return the month as 2026-11."""
+        return f"{invoice.month:%Y-%m}"
+
+
 class InvoiceLineSerializer(Shape):
-    """A line: the exact sum of its usage rows, and that rounded half up to the cent."""
+    """A line: the exact sum of its usage rows, and that rounded half up to the cent. Of an adjustment, which `corrects` an
+    earlier invoice, all figures are differences: below 0 for a credit.
+    """
 
     position = serializers.IntegerField()
     cluster_id = serializers.UUIDField()
@@ -235,6 +250,17 @@ class InvoiceLineSerializer(Shape):
     billed_units = Exact()
     exact_amount = Exact()
     amount = Exact()
+    corrects = CorrectedSerializer(allow_null=True)
+
+
+class CorrectionSerializer(Shape):
+    """Where a difference of this invoice's month was, or will be, invoiced."""
+
+    invoice = serializers.CharField()
+    path = serializers.CharField()
+    state = serializers.ChoiceField(choices=InvoiceState.choices)
+    position = serializers.IntegerField(source="line.position")
+    amount = Exact(source="line.amount")
 
 
 class InvoiceSerializer(InvoiceHeadSerializer):
@@ -244,6 +270,12 @@ class InvoiceSerializer(InvoiceHeadSerializer):
     due_at = serializers.DateTimeField(help_text="when a draft is issued at the earliest")
     unpriced_rows = serializers.IntegerField(help_text="usage rows without a price, which are not invoiced")
     lines = InvoiceLineSerializer(many=True)
+    corrected_by = serializers.SerializerMethodField(help_text="adjustments on later invoices, or on the draft")
+
+    @extend_schema_field(CorrectionSerializer(many=True))
+    def get_corrected_by(self, invoice: InvoiceView) -> Any:
+        """Return them, oldest first."""
+        return CorrectionSerializer(corrections(invoice), many=True).data
 
 
 class PriceSerializer(Shape):

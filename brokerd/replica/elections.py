@@ -5,12 +5,14 @@ The order is the point: stop acknowledging, make the vote durable, append the ep
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from brokerd.replica.adoption import next_members
 from brokerd.replica.epoch_record import VOTERS
 from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.quorum import Quorum
@@ -23,12 +25,15 @@ from brokerd.store import MessageStore, StoreError
 if TYPE_CHECKING:
     from brokerd.replica.replica import Replica
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Outcome:
     """What is left to do: all that had to be durable is."""
 
     role_changed: bool = False  # it began or ceased to lead
+    log_grew: bool = False  # a record was appended: flush it, hand it out
     leader_changed: bool = False  # it follows another one, or nobody
     why: str | None = None  # it ceased to lead
     failure: str | None = None  # it promises nothing any more, until a restart
@@ -126,7 +131,9 @@ class Elections:
     def tick(self, now_s: float, now_ms: int) -> Outcome:
         """Time passed; each 50 ms or so."""
         self._now_s = now_s
-        return self._do(self._quorum.tick(now_s), now_ms)
+        outcome = self._do(self._quorum.tick(now_s), now_ms)
+        self._adopt_disks(outcome, now_ms)
+        return outcome
 
     def step(self, message: Message, now_s: float, now_ms: int) -> Outcome:
         """A request or an answer of quorum_messages.py arrived; its signature was checked."""
@@ -163,7 +170,8 @@ class Elections:
 
     def pulled(self, pull: ReplicaPull, now_s: float) -> None:
         """A follower of this leader pulled."""
-        self._quorum.pulled(pull.replica_id, pull.end_offset, now_s, joined=pull.joined, full=pull.disk_full)
+        counts = pull.joined and self._replica.members.knows(pull.replica_id, pull.incarnation)
+        self._quorum.pulled(pull.replica_id, pull.end_offset, now_s, joined=counts, full=pull.disk_full)
 
     def resign(self, why: str, now_s: float) -> Outcome:
         """Stop leading, and name who should be next: before a stop."""
@@ -186,7 +194,13 @@ class Elections:
             raise RoleRefused(
                 f"replica {replica_id} has not caught up; it can become a voter when haStatus calls it in sync"
             )
-        self._change(self._replica.members.with_voter(replica_id), now_s, now_ms)
+        members = self._replica.members
+        incarnation = "" if follower is None else follower.incarnation
+        if members.counts(replica_id) and not members.knows(replica_id, incarnation):
+            raise RoleRefused(
+                f"the disk of replica {replica_id} is a new one: it counts again a moment after it caught up"
+            )
+        self._change(members.with_voter(replica_id, incarnation), now_s, now_ms)
 
     def remove_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
         """Make a voter an observer; it need not be alive."""
@@ -220,6 +234,33 @@ class Elections:
 
     # --- doing
 
+    def _adopt_disks(self, outcome: Outcome, now_ms: int) -> None:
+        replica = self._replica
+        in_sync, quorum = replica.in_sync, self._quorum
+        if (
+            in_sync is None
+            or self.change_pending
+            or quorum.transferring_to is not None
+            or replica.modes.pending is not None
+        ):
+            return
+        members = next_members(
+            replica.members,
+            replica.settings.replica_id,
+            replica.saved.incarnation,
+            in_sync.followers,
+            now_s=self._now_s,
+            recent_s=quorum.times.recent,
+        )
+        if members is None:
+            return
+        try:
+            self._change(members, self._now_s, now_ms)
+        except RoleRefused as refused:  # a full disk, say: it is tried again, and nobody waits for it
+            logger.info("new disks cannot be adopted yet: %s", refused)
+        else:
+            outcome.log_grew = True
+
     def _do(self, ready: Ready, now_ms: int) -> Outcome:
         replica = self._replica
         outcome = Outcome(why=ready.stopped)
@@ -240,7 +281,7 @@ class Elections:
                 return self._halt(outcome, error)
         if ready.lead:
             try:
-                replica.lead_elected(self._now_s, now_ms)
+                replica.lead_elected(self._quorum.granted, self._now_s, now_ms)
             except OSError as error:
                 return self._halt(outcome, error)
             except StoreError as error:
@@ -295,6 +336,15 @@ class _ReplicaLog:
     def unfit(self) -> str | None:
         refusal = self._store.refusal
         return None if refusal is None else str(refusal)
+
+    @property
+    def incarnation(self) -> str:
+        return self._replica.saved.incarnation
+
+    @property
+    def disk_is_new(self) -> bool:
+        replica = self._replica
+        return replica.disk_is_new and replica.members.counts(replica.settings.replica_id)
 
     @property
     def in_doubt(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from brokerd.replica.epoch_record import Policy
+from brokerd.replica.voters import Members
 from brokerd.store import Disk, StoreFormatError
 from brokerd.store.commit_log import NO_ROOM
 from brokerd.store.store_checkpoint import replace_file
@@ -50,8 +51,21 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     held_in_memory: bool = False  # whether such records counted in the last run
     # (offset of the record that says so, voters, preferred leader): a cache as the epoch map is.
     members: tuple[tuple[int, tuple[int, ...], int | None], ...] = ()
+    # Which disk this is, drawn once: of a quorum-led group (adoption.py). And of the entries of `members`, in their order.
+    incarnation: str = ""
+    incarnations: tuple[tuple[tuple[int, str], ...], ...] = ()
     # Of a group whose mode was changed while it ran: comes before the configuration.
     policy: Policy | None = None
+
+    @property
+    def member_history(self) -> list[tuple[int, Members]]:
+        """`members` and `incarnations` as one."""
+        # Files of older versions have none.
+        incarnations = [*self.incarnations, *[()] * (len(self.members) - len(self.incarnations))]
+        return [
+            (offset, Members(voters, preferred, disks))
+            for (offset, voters, preferred), disks in zip(self.members, incarnations, strict=True)
+        ]
 
 
 class EpochStorage(Protocol):

@@ -6,7 +6,7 @@ policy (mode_change.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -48,6 +48,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     # this epoch too: another log may have messages of the epoch before in its place.
     start_offset: int | None = None
     preferred: int | None = None
+    incarnations: dict[int, str] | msgspec.UnsetType = msgspec.UNSET  # of the voters' disks, see voters.py
     in_sync_replicas: int | msgspec.UnsetType = msgspec.UNSET  # of a "mode" record, as the next
     min_in_sync_replicas: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -66,7 +67,9 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def members(self) -> Members | None:
         """Who counts from here on; None where an operator's decree decides that."""
-        return Members(tuple(sorted(self.voters)), self.preferred) if self.mode == DLEDGER else None
+        if self.mode != DLEDGER:
+            return None
+        return Members(tuple(sorted(self.voters)), self.preferred, tuple(sorted((self.incarnations or {}).items())))
 
 
 def epoch_message(record: EpochRecord, store_host: bytes) -> MessageToStore:
@@ -99,14 +102,12 @@ def read_epoch_map(store: MessageStore, remembered: tuple[tuple[int, int], ...])
     return EpochMap([*older, *found])
 
 
-def read_members(
-    store: MessageStore, configured: Members, remembered: tuple[tuple[int, tuple[int, ...], int | None], ...]
-) -> MemberHistory:
+def read_members(store: MessageStore, configured: Members, remembered: Sequence[tuple[int, Members]]) -> MemberHistory:
     """Who counts by an opened store's log; in front of its first record that says so, what the epoch file remembers."""
     found = [(message.physical_offset, record.members) for message, record in _epoch_records(store)]
     named = [(offset, members) for offset, members in found if members is not None]
     first = named[0][0] if named else store.end_offset
-    older = [(offset, Members(voters, preferred)) for offset, voters, preferred in remembered if offset < first]
+    older = [entry for entry in remembered if entry[0] < first]
     return MemberHistory(configured, [*older, *named])
 
 

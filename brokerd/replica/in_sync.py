@@ -48,6 +48,7 @@ class FollowerState:
     leader_held_s: float = float("-inf")
     joined: bool = True  # whether a quorum counts it
     mode: str = ""  # by which it acts, as it says
+    incarnation: str = ""  # which disk it has; one that took another's place does not count before the group adopts it
 
 
 class InSyncSet:
@@ -135,6 +136,7 @@ class InSyncSet:
         now_s: float,
         joined: bool = True,
         mode: str = "",
+        incarnation: str = "",
     ) -> bool:
         """A pull told what a follower holds; tells whether confirm_offset moved.
 
@@ -147,7 +149,7 @@ class InSyncSet:
             follower = FollowerState(replica_id, end_offset, durable_offset, now_s)
             self._followers[replica_id] = follower
         follower.joined = joined
-        follower.mode = mode
+        follower.mode, follower.incarnation = mode, incarnation
         follower.end_offset = end_offset
         follower.durable_offset = min(durable_offset, end_offset)
         follower.last_pull_s = now_s
@@ -235,7 +237,7 @@ class InSyncSet:
         if self._held_back is not None:
             begin_offset, end_offset, members = self._held_back
             confirmed = min(confirmed, end_offset)
-            if members is not None and majority_offset(members, self._held()) < end_offset:
+            if members is not None and majority_offset(members, self._held(members)) < end_offset:
                 confirmed = min(confirmed, begin_offset)
         if confirmed <= self._confirm_offset:
             return False
@@ -244,11 +246,14 @@ class InSyncSet:
 
     def _held_by_majority(self) -> int:
         """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch behind them only."""
-        confirmed = majority_offset(self._members, self._held())
+        confirmed = majority_offset(self._members, self._held(self._members))
         return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset
 
-    def _held(self) -> dict[int, int]:
-        counted = [follower for follower in self._followers.values() if follower.joined]
-        held = {follower.replica_id: self.held_by(follower) for follower in counted}
+    def _held(self, members: Members) -> dict[int, int]:
+        held = {
+            follower.replica_id: self.held_by(follower)
+            for follower in self._followers.values()
+            if follower.joined and members.knows(follower.replica_id, follower.incarnation)
+        }
         held[self._own_id] = self._own_held
         return held

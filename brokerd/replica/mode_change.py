@@ -158,7 +158,9 @@ class ModeChange:
             )
         if known != level:
             raise RoleRefused(f"replicas {sorted(known - level)} are not in sync: every voter must be level first")
-        return Members(tuple(sorted({replica.settings.replica_id, *known})))
+        disks = {key: follower.incarnation for key, follower in in_sync.followers.items() if key in known}
+        disks[replica.settings.replica_id] = replica.saved.incarnation
+        return Members(tuple(sorted({replica.settings.replica_id, *known}))).having(disks)
 
     def _check_that_nobody_elects(self) -> None:
         """Old voters that have not adopted the way back from DLedger may still elect one of theirs, and follow it.

@@ -29,6 +29,7 @@ class ReplicaPull:
     max_wait_ms: int
     # Whether it held all that was confirmed once, since its disk is the one that it is: else a quorum does not count it.
     joined: bool = True
+    incarnation: str = ""  # which disk this is (adoption.py); "" from a version that does not say
     disk_full: bool = False
     mode: str = ""  # by which it acts; "" from a version that does not say
 

@@ -41,6 +41,7 @@ from brokerd.replica.quorum_messages import (
     VoteRequest,
 )
 from brokerd.replica.quorum_state import NEVER, Log, QuorumTimes, Ready, State, Vote
+from brokerd.replica.tally import Tally
 
 
 class Quorum:
@@ -76,8 +77,7 @@ class Quorum:
         self.state = State.UNATTACHED if vote.leader_address is None else State.FOLLOWER
         self._heard_s = NEVER
         self._deadline_s = now_s + self._draw(self.times.start)
-        self._granted: set[int] = set()
-        self._doubtful: set[int] = set()  # of those who granted: their logs may lack what they held
+        self._tally = Tally()
         self._alone_from_s = now_s  # since when no leader was heard of
         self._pullers: dict[int, Puller] = {}
         self._led_from_s = NEVER
@@ -94,6 +94,11 @@ class Quorum:
     @property
     def is_voter(self) -> bool:
         return self._id in self._log.members.voters
+
+    @property
+    def granted(self) -> Mapping[int, str]:
+        """Who voted for it in its last round, and by which disk."""
+        return self._tally.granted
 
     @property
     def transferring_to(self) -> int | None:
@@ -117,6 +122,8 @@ class Quorum:
             return self._halted
         if self._log.unfit is not None:
             return self._log.unfit
+        if self._log.disk_is_new:
+            return "its disk took the place of another one, and the group has not adopted it yet"
         if not self._log.joined and self._log.last_epoch:
             return "it has not caught up with the group yet"
         return None
@@ -251,8 +258,8 @@ class Quorum:
 
     def _ask(self, now_s: float, ready: Ready, epoch: int, *, pre: bool) -> None:
         log = self._log
-        self._granted = {self._id}
-        self._doubtful = {self._id} if log.in_doubt and not ready.trust else set()
+        self._tally = Tally()
+        self._tally.add(self._id, log.incarnation, in_doubt=log.in_doubt and not ready.trust)
         self._deadline_s = now_s + self._draw(self.times.vote_round)
         request = VoteRequest(
             group=self._group,
@@ -276,22 +283,11 @@ class Quorum:
         asked = {State.PRE_CANDIDATE: self.epoch + 1, State.CANDIDATE: self.epoch}.get(self.state)
         if answer.asked_epoch != asked or answer.pre is not (self.state is State.PRE_CANDIDATE):
             return  # of a round that is over
-        self._granted.add(answer.voter)
-        if answer.in_doubt:
-            self._doubtful.add(answer.voter)
+        self._tally.add(answer.voter, answer.incarnation, in_doubt=answer.in_doubt)
         self._count(now_s, ready)
 
     def _count(self, now_s: float, ready: Ready) -> None:
-        members = self._log.members
-        count = len(members.voters)
-        # Founding: nobody has led this log. All must agree then, lest some empty disks found the group anew without it.
-        needed = members.majority if self._log.last_epoch else count
-        granted = self._granted.intersection(members.voters)
-        if len(granted) < needed:
-            return
-        # A majority held what was acknowledged. Enough of those who vote must still have all that they held, that one of
-        # them is of that majority; or nobody is left to ask.
-        if len(granted - self._doubtful) < count - members.majority + 1 and len(granted) < count:
+        if not self._tally.wins(self._log.members, founding=not self._log.last_epoch):
             return
         if self.state is State.PRE_CANDIDATE:
             self._campaign(now_s, ready)
@@ -314,6 +310,7 @@ class Quorum:
             pre=request.pre,
             granted=reason is None,
             epoch=self.epoch,
+            incarnation=self._log.incarnation,
             in_doubt=self._log.in_doubt,
             leader=self.leader,
             leader_address=self.leader_address,
@@ -410,7 +407,7 @@ class Quorum:
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s, self._offered_s = now_s, NEVER
         # Who voted was there a moment ago; what each holds is known with its first pull only.
-        self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in self._granted}
+        self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in self._tally.granted}
         self._announced_s = {}
         self._target = None
         ready.lead = True

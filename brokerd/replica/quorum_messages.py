@@ -31,7 +31,8 @@ class VoteAnswer:
     pre: bool
     granted: bool
     epoch: int
-    in_doubt: bool = False  # its log may lack what it once held: see Quorum._count
+    incarnation: str = ""  # which disk answers; "" from a version that does not say
+    in_doubt: bool = False  # its log may lack what it once held: see Tally.wins
     leader: int | None = None
     leader_address: str | None = None
     reason: str = ""

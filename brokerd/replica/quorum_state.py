@@ -99,6 +99,14 @@ class Log(Protocol):
         """Why it must neither vote nor lead (a disk error, a damaged log); None when it may."""
 
     @property
+    def incarnation(self) -> str:
+        """Which disk this is."""
+
+    @property
+    def disk_is_new(self) -> bool:
+        """Whether that took the place of another one, and the group has not adopted it."""
+
+    @property
     def in_doubt(self) -> bool:
         """Whether its log may lack records at its end that it had, and that counted, before a power cut."""
 

@@ -139,6 +139,12 @@ class Replica:
         return self._members.may_decide(self._settings.replica_id, self.confirm_offset)
 
     @property
+    def disk_is_new(self) -> bool:
+        """Whether its disk took the place of another that the group knows, and was not adopted yet (adoption.py)."""
+        own_id, incarnation = self._settings.replica_id, self._state.incarnation
+        return not self.members.knows(own_id, incarnation) or own_id in self.members.replacing
+
+    @property
     def saved(self) -> EpochState:
         """What the epoch file says."""
         return self._state
@@ -184,7 +190,7 @@ class Replica:
         state = self._storage.load()
         self._state = state or EpochState(role=Role.LEADER if self._settings.starts_as_leader else Role.FOLLOWER)
         self._epochs = read_epoch_map(self._store, self._state.epoch_map)
-        self._members = read_members(self._store, self._settings.members, self._state.members)
+        self._members = read_members(self._store, self._settings.members, self._state.member_history)
         if self._state.policy is not None:
             self._settings = self._settings.with_policy(self._state.policy)
         if self._epochs.last_epoch > self._state.epoch:
@@ -195,12 +201,17 @@ class Replica:
         if self._settings.mode is AckMode.QUORUM:
             if self._state.role is Role.LEADER:
                 self._save(role=Role.FOLLOWER, leader_address=None)
+            self._name_own_disk()
             self._doubt_own_end()
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             return
         if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
             self._lead(self._state.epoch + 1, now_s, now_ms)
+
+    def _name_own_disk(self) -> None:
+        if not self._state.incarnation:
+            self._save(incarnation=f"{self._random.getrandbits(64):016x}")
 
     def _doubt_own_end(self) -> None:
         """After a power cut: what it held in memory only, and may have acknowledged, is gone."""
@@ -360,9 +371,13 @@ class Replica:
         """Of an election: durable on return; raises OSError. `joined` says that it has a voice from now on."""
         self._save(role=Role.FOLLOWER, joined=joined or self._state.joined, **asdict(vote))
 
-    def lead_elected(self, now_s: float, now_ms: int) -> None:
-        """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written."""
-        self._lead(self.epoch, now_s, now_ms)
+    def lead_elected(self, granted: Mapping[int, str], now_s: float, now_ms: int) -> None:
+        """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written.
+
+        `granted`: who voted, and by which disk. Where the group knows none of a voter's yet, that one is it.
+        """
+        disks = {voter: one for voter, one in granted.items() if self.members.counts(voter)}
+        self._lead(self.epoch, now_s, now_ms, self.members.having(disks))
 
     def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
         """As the leader, write who counts, in force at once; returns where the record ends. Raises StoreError."""
@@ -378,6 +393,7 @@ class Replica:
             timestamp_ms=now_ms,
             start_offset=self._store.end_offset if kind == EPOCH else None,
             preferred=members.preferred,
+            incarnations=dict(members.incarnations) if elected else msgspec.UNSET,
             in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
             min_in_sync_replicas=msgspec.UNSET if policy is None else policy.min_in_sync_replicas,
         )
@@ -386,11 +402,11 @@ class Replica:
             self._members.note(result.physical_offset, members)
         return result.physical_offset + result.size_bytes
 
-    def _lead(self, epoch: int, now_s: float, now_ms: int) -> None:
+    def _lead(self, epoch: int, now_s: float, now_ms: int, members: Members | None = None) -> None:
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
         self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, in_doubt=False)
         start_offset = self._store.end_offset
-        record_end = self.append_record(EPOCH, epoch, self.members, now_ms)
+        record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
         confirmed = min(self._leader_confirm_offset, start_offset)
@@ -422,6 +438,7 @@ class Replica:
             )
         self.elections = None
         if elected:
+            self._name_own_disk()
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             if led:
@@ -439,6 +456,7 @@ class Replica:
             confirm_offset=self.confirm_offset,
             epoch_map=tuple((entry.epoch, entry.start_offset) for entry in self._epochs.entries),
             members=tuple((offset, one.voters, one.preferred) for offset, one in self._members.entries),
+            incarnations=tuple(one.incarnations for _, one in self._members.entries),
         )
         self._storage.save(state)
         self._state = state
@@ -494,6 +512,7 @@ class Replica:
                 now_s=now_s,
                 joined=request.joined,
                 mode=request.mode,
+                incarnation=request.incarnation,
             )
         return decision
 
@@ -513,6 +532,7 @@ class Replica:
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             joined=self._state.joined,
+            incarnation=self._state.incarnation,
             disk_full=self._store.lacks_room(),
             mode=self._settings.mode_name,
         )
@@ -563,7 +583,7 @@ class Replica:
         )
 
     def start_over(
-        self, min_offset: int, epoch: int, empty: Callable[[], object], voters: tuple[int, ...] = ()
+        self, min_offset: int, epoch: int, empty: Callable[[], object], members: Members | None = None
     ) -> None:
         """Retention has deleted what this follower lacks: go on at the leader's first byte, in front of which is `epoch`.
 
@@ -573,8 +593,8 @@ class Replica:
             raise RoleRefused("a leader's log is never emptied")
         # The byte in front of the log stands for all of its epoch that is not here any more.
         self._epochs = EpochMap([(epoch, min_offset - 1)] if epoch and min_offset else [])
-        if voters:  # as the leader has them: the record that says so may be deleted too
-            self._members = MemberHistory(self._settings.members, [(max(0, min_offset - 1), Members(voters))])
+        if members is not None and members.voters:  # as the leader has them: the record that says so may be deleted too
+            self._members = MemberHistory(self._settings.members, [(max(0, min_offset - 1), members)])
         self.modes.truncate(0)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
         self._save()

@@ -8,7 +8,7 @@ set before it back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _KEPT = 16  # older sets than the last few are never needed: what is committed is not cut
 
@@ -19,21 +19,51 @@ class Members:
 
     voters: tuple[int, ...]
     preferred: int | None = None
+    # Of each replica that is known by it: the incarnation of its disk. One that is no voter is to be one again: its disk
+    # took the place of another, which counts no more, and it will count once it is a voter (adoption.py).
+    incarnations: tuple[tuple[int, str], ...] = ()
 
     @property
     def majority(self) -> int:
         """How many voters decide."""
         return len(self.voters) // 2 + 1
 
-    def with_voter(self, replica_id: int) -> Members:
-        return Members(tuple(sorted({*self.voters, replica_id})), self.preferred)
+    @property
+    def replacing(self) -> dict[int, str]:
+        """Replicas whose new disks wait to count: id -> incarnation."""
+        return {replica_id: one for replica_id, one in self.incarnations if replica_id not in self.voters}
+
+    def counts(self, replica_id: int) -> bool:
+        return replica_id in self.voters
+
+    def knows(self, replica_id: int, incarnation: str) -> bool:
+        """Whether this is the disk that the group means; any is, where it has not seen one yet."""
+        return dict(self.incarnations).get(replica_id, incarnation) == incarnation
+
+    def with_voter(self, replica_id: int, incarnation: str = "") -> Members:
+        voters = tuple(sorted({*self.voters, replica_id}))
+        return replace(self.without(replica_id), voters=voters, preferred=self.preferred).having(
+            {replica_id: incarnation}
+        )
 
     def without(self, replica_id: int) -> Members:
-        preferred = None if self.preferred == replica_id else self.preferred
-        return Members(tuple(voter for voter in self.voters if voter != replica_id), preferred)
+        return Members(
+            tuple(voter for voter in self.voters if voter != replica_id),
+            None if self.preferred == replica_id else self.preferred,
+            tuple(entry for entry in self.incarnations if entry[0] != replica_id),
+        )
+
+    def with_new_disk(self, replica_id: int, incarnation: str) -> Members:
+        """The replica counts no more, and is to be a voter again by its new disk."""
+        return replace(self.without(replica_id), preferred=self.preferred).having({replica_id: incarnation})
+
+    def having(self, seen: Mapping[int, str]) -> Members:
+        """With the disks of replicas of which none is known yet."""
+        known = {replica_id: one for replica_id, one in seen.items() if one} | dict(self.incarnations)
+        return replace(self, incarnations=tuple(sorted(known.items())))
 
     def preferring(self, replica_id: int | None) -> Members:
-        return Members(self.voters, replica_id)
+        return replace(self, preferred=replica_id)
 
 
 def majority_offset(members: Members, held: Mapping[int, int]) -> int:

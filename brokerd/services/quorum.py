@@ -64,6 +64,8 @@ class QuorumService:
                 " acknowledged messages that were in memory only may be gone",
                 replica.settings.group,
             )
+        if outcome.log_grew:
+            broker.log_grew()
         if outcome.role_changed:
             broker.role_changed()
         elif outcome.leader_changed:

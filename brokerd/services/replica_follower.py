@@ -16,6 +16,7 @@ import trio
 from brokerd.replica.epoch_map import Divergence
 from brokerd.replica.pull_protocol import Halt
 from brokerd.replica.replica import RoleRefused
+from brokerd.replica.voters import Members
 from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
 from brokerd.services.replica_claim import LeaderClaim
 from brokerd.services.replica_lookup import own_address_at, registered_members
@@ -207,6 +208,7 @@ class FollowerService:
                     max_wait_millis=pull.max_wait_ms,
                     address=replica.settings.address,
                     joined=pull.joined,
+                    incarnation=pull.incarnation,
                     disk_full=pull.disk_full,
                     mode=pull.mode,
                 ),
@@ -330,7 +332,7 @@ class FollowerService:
                 min_offset,
                 header.diverged_epoch or 0,
                 lambda: broker.store.start_over(min_offset, queues),
-                tuple(int(part) for part in header.voters.split(";") if part.isascii() and part.isdigit()),
+                _members_in(header),
             )
         broker.log_was_cut()
 
@@ -368,6 +370,12 @@ class FollowerService:
                 if found is not None:
                     return found
         return None
+
+
+def _members_in(header: ReplicaPullResponseHeader) -> Members:
+    """Who counts, as the leader has it."""
+    voters = tuple(int(part) for part in header.voters.split(";") if part.isascii() and part.isdigit())
+    return Members(voters, None, tuple(sorted(parse_replicas(header.incarnations).items())))
 
 
 def _cut_damaged(store: MessageStore) -> None:

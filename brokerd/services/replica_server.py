@@ -15,6 +15,7 @@ import trio
 
 from brokerd.replica.in_sync import AckMode
 from brokerd.replica.pull_protocol import Diverged, Fenced, ReplicaPull, SendBytes, TooOld
+from brokerd.replica.voters import Members
 from brokerd.store import StoreError
 from mqwire.codes import ResponseCode
 from mqwire.command import encode_frame_prefix
@@ -71,6 +72,7 @@ class ReplicaServer:
                 max_bytes=header.max_bytes,
                 max_wait_ms=header.max_wait_millis,
                 joined=header.joined,
+                incarnation=header.incarnation,
                 disk_full=header.disk_full,
                 mode=header.mode,
             ),
@@ -201,13 +203,15 @@ class ReplicaServer:
             )
             reply = request.reply(header=header)
         elif isinstance(decision, TooOld):
+            members = replica.members if replica.elections is not None else Members(())
             header = ReplicaPullResponseHeader(
                 answer="too_old",
                 epoch=replica.epoch,
                 min_offset=decision.min_offset,
                 diverged_epoch=decision.epoch,
                 # The records that say so may be among those that retention has deleted.
-                voters=";".join(map(str, replica.members.voters)) if replica.elections is not None else "",
+                voters=";".join(map(str, members.voters)),
+                incarnations=_replicas_text(dict(members.incarnations)),
             )
             body = msgspec.json.encode(self._broker.store.queues_without_messages())
             reply = request.reply(header=header, body=body)

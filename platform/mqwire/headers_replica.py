@@ -20,6 +20,7 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
     max_wait_millis: Int32
     address: str  # where this replica serves, for the leader's role map and read redirection
     joined: bool = True  # False: its disk is new or was damaged, and an electing group does not count it yet
+    incarnation: str = ""  # of its disk: an electing group counts the one that it knows
     disk_full: bool = False  # nobody should hand it the leadership
     mode: str = ""  # async, sync or dledger: by which it acts
 
@@ -38,6 +39,7 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     in_sync: bool = False
     metadata_version: str = ""  # changes whenever topics, groups or offsets do
     voters: str = ""  # with too_old, of a quorum-led group: their ids with ; between them
+    incarnations: str = ""  # with it, those of their disks: "0=…;1=…"
     replicas: str = ""  # the group as the leader knows it, itself included: "0=10.0.0.1:10911;1=10.0.0.2:10911"
 
 
@@ -120,6 +122,7 @@ class ReplicaVoteResponseHeader(CustomHeader, frozen=True, kw_only=True):
     granted: bool
     epoch: Int64
     reason: str = ""
+    incarnation: str = ""  # of the voter's disk
     in_doubt: bool = False  # its log may lack what it once held, for a power cut
     leader: Int64 | None = None
     leader_address: str | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -19,7 +20,7 @@ from brokerd.replica.quorum_messages import BeginEpoch, Campaign, EndEpoch, Mess
 from brokerd.replica.quorum_state import QuorumTimes, State
 from brokerd.replica.replica import Replica, ReplicaSettings
 from brokerd.replica.voters import Members
-from brokerd.store import MessageStore
+from brokerd.store import DiskFullError, MessageStore
 from mqwire.message import pack_host
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, ManualClock, message, new_store, open_store
@@ -47,6 +48,7 @@ class Node:
         self.disk = MemoryDisk()
         self.clock = ManualClock()
         self.boots = 0
+        self.disks = 0  # that it had before
         self.up = True
         self.settings = ReplicaSettings(
             group="group-a",
@@ -66,7 +68,9 @@ class Node:
         self.store: MessageStore = new_store(self.disk, self.clock)
         report = self.store.open()
         assert bool(report.damage) is damaged, report
-        self.replica = Replica(self.settings, self.store, EpochFile(self.disk, ROOT), Random(self.id))
+        self.replica = Replica(
+            self.settings, self.store, EpochFile(self.disk, ROOT), Random(self.id + 100 * self.disks)
+        )
         self.replica.start(self.now_s, FIRST_MS)
         self.store.confirm_offset = self.replica.confirm_offset
 
@@ -120,6 +124,7 @@ class Node:
 
     def replace_disk(self) -> None:
         self.disk = MemoryDisk()
+        self.disks += 1
         self.open()
 
     def fail_log_writes(self, *, once: bool) -> None:
@@ -302,6 +307,24 @@ class QuorumGroup:
         self.deliver()
         assert self.nodes[replica_id].replica.leads, f"replica {replica_id} was not elected"
         self.nodes[replica_id].flush()
+
+    def live(self, seconds: float, *, flush: bool = True) -> None:
+        """Time passes: each tenth of a second everyone pulls, looks at its clock, and reads its letters."""
+        for _ in range(round(seconds * 10)):
+            self.wait(0.1)
+            for node in self.nodes.values():
+                if not node.up:
+                    continue
+                if not node.replica.leads:
+                    with suppress(DiskFullError):  # as a follower's loop: it tries again
+                        node.pull(flush=flush)
+                node.tick()
+            self.deliver()
+            for leader in self.leaders:
+                if flush:
+                    self.nodes[leader].flush()
+                else:
+                    self.nodes[leader].held_changed()
 
     def level(self) -> None:
         """Everyone who can pulls until all hold, and know to be confirmed, what the leader has."""

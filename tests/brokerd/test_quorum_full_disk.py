@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
@@ -30,51 +29,36 @@ def empty(node: Node) -> None:
     node.clock.time_ms += 2000
 
 
-def go_on(group: QuorumGroup, seconds: float = 3.0) -> None:
-    """Everyone pulls, ticks and answers, each tenth of a second."""
-    for _ in range(int(seconds * 10)):
-        group.wait(0.1)
-        for node in group.nodes.values():
-            if node.up and not node.replica.leads:
-                with suppress(DiskFullError):  # as a follower's loop: it tries again
-                    node.pull()
-            if node.up:
-                node.tick()
-        group.deliver()
-        for leader in group.leaders:
-            group[leader].flush()
-
-
 def test_a_leader_whose_disk_is_full_hands_over_to_a_voter_with_room() -> None:
     group = QuorumGroup.led()
     group[0].append(b"one")
     fill(group[0], group[1])
     with pytest.raises(DiskFullError):
         group[0].append(b"two")
-    go_on(group)
+    group.live(3.0)
     assert group.leaders == [2]
     end = group[2].append(b"two")
-    go_on(group, 0.5)
+    group.live(0.5)
     assert group[2].replica.verdict(end) is SendVerdict.SEND_OK
 
 
 def test_it_hands_over_without_waiting_for_a_send_that_it_must_refuse() -> None:
     group = QuorumGroup.led()
     fill(group[0])
-    go_on(group)
+    group.live(3.0)
     assert group.leaders != [0]
 
 
 def test_where_all_are_full_the_leader_stays_and_refuses_sends() -> None:
     group = QuorumGroup.led()
     fill(*group.nodes.values())
-    go_on(group, 20.0)
+    group.live(20.0)
     assert (group.leaders, group[0].replica.epoch) == ([0], 1)
     with pytest.raises(DiskFullError, match="disk is full"):
         group[0].append(b"no")
     empty(group[0])
     empty(group[1])
-    go_on(group, 0.5)
+    group.live(0.5)
     group[0].append(b"room again")
 
 
@@ -83,7 +67,7 @@ def test_where_all_are_full_one_leads_all_the_same_when_the_leader_dies() -> Non
     group = QuorumGroup.led()
     fill(*group.nodes.values())
     group[0].up = False
-    go_on(group, 12.0)
+    group.live(12.0)
     assert len(group.leaders) == 1
 
 
@@ -94,7 +78,7 @@ def test_who_has_room_is_elected_though_a_full_one_waits_less() -> None:
     group[1].now_s += LONG_S
     group[1].tick()
     assert not group.letters
-    go_on(group, 8.0)
+    group.live(8.0)
     assert group.leaders == [2]
 
 
@@ -110,22 +94,22 @@ def test_neither_an_operator_nor_its_preference_moves_the_role_to_a_full_disk() 
     group = QuorumGroup.led()
     group[0].elections.prefer(2, group[0].now_s, FIRST_MS)
     fill(group[2])
-    go_on(group, 10.0)
+    group.live(10.0)
     assert group.leaders == [0]
     with pytest.raises(RoleRefused, match="disk of replica 2 is full"):
         group[0].elections.transfer(2, group[0].now_s)
     empty(group[2])
-    go_on(group, 10.0)
+    group.live(10.0)
     assert group.leaders == [2]
 
 
 def test_a_leader_takes_no_sends_that_a_majority_could_not_store() -> None:
     group = QuorumGroup.led()
     fill(group[1], group[2])
-    go_on(group, 0.5)
+    group.live(0.5)
     assert "full" in (group[0].replica.refuses_sends(group[0].now_s) or "")
     empty(group[1])
-    go_on(group, 0.5)
+    group.live(0.5)
     assert group[0].replica.refuses_sends(group[0].now_s) is None
 
 
@@ -134,14 +118,14 @@ def test_one_full_follower_stops_nobody_and_catches_up_when_it_has_room() -> Non
     group[2].disk.fail = full_for_the_log(group[2])
     for number in range(20):
         group[0].append(b"%d" % number + b"." * 400)
-        go_on(group, 0.2)
+        group.live(0.2)
     end = group[0].store.end_offset
     assert group[0].replica.confirm_offset == end
     assert group[2].store.lacks_room()
     assert group[2].store.end_offset < end
     assert group[0].replica.refuses_sends(group[0].now_s) is None
     group[2].disk.fail = lambda number, name: None
-    go_on(group, 1.0)
+    group.live(1.0)
     assert group[2].log == group[0].log
     assert not group[2].store.lacks_room()
 
@@ -160,7 +144,7 @@ def test_what_did_not_fit_a_moment_ago_counts_as_full_though_a_share_of_the_disk
         group[0].append(*[b"." * 400 for _ in range(20)])
     group[0].clock.time_ms += 5000
     assert group[0].store.lacks_room()
-    go_on(group)
+    group.live(3.0)
     assert group.leaders != [0]
     assert group.leaders
 

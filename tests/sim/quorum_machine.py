@@ -29,7 +29,7 @@ class QuorumMachine(Machine):
         self.pull_bytes = random.choice((1, 400, 3000))
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False
-        self.blank = False  # its disk was replaced, and it has not caught up since
+        self.blank = False  # its disk was replaced, and the group has not adopted the new one since
 
     def monotonic_s(self) -> float:
         """The clock of timeouts."""

@@ -69,6 +69,10 @@ class QuorumProcess(BrokerProcess):
         """Tell the broker of its role, and the others what is to be said."""
         if outcome.why is not None:
             self.loop.note(f"{self.name} stops leading: {outcome.why}")
+        if outcome.log_grew:
+            self.history.counts["disks adopted, step"] += 1
+            self.flush_soon()
+            self.held_changed()
         if outcome.role_changed:
             self.role_changed()
         elif outcome.leader_changed:
@@ -167,7 +171,7 @@ class QuorumProcess(BrokerProcess):
         history.told(self.name, replica.epoch)
         machine.members = replica.members
         machine.joined = replica.saved.joined
-        machine.blank &= not machine.joined
+        machine.blank &= not machine.joined or replica.disk_is_new
         if self.store.end_offset < self._matched:
             machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
         if replica.leads and self._led != replica.epoch:

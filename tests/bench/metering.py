@@ -3,8 +3,10 @@
     PYTHONPATH=.:platform python -m tests.bench.metering [--pairs 40] [--live] [--quick]
 
 The broker's own dispatcher gets frames as a connection gives them, so many sends in a wake-up; nothing goes over a socket and
-nothing waits for the disk. With --live, two running brokers are loaded over sockets instead, and their processes' time is read.
-Processor time, and pairs in turn, because other processes on a small machine would drown the rest.
+nothing waits for the disk. With --live, two running brokers are loaded over sockets instead, for two minutes: their processes'
+time is read, and how many messages a second they took, which means something on a quiet machine only. Processor time, and pairs
+in turn, because other processes on a small machine would drown the rest. Each difference is the median of the pairs' and where
+that lies with 95 % confidence: where 0 lies between the two, none was seen.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import gc
 import shutil
 import tempfile
 import time
+from math import sqrt
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +24,7 @@ from brokerd.broker import Broker, open_store
 from brokerd.clock import SystemClock
 from brokerd.config import load_config
 from mqwire.bodies import TopicConfig
-from mqwire.codes import PullSysFlag, RequestCode
+from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.headers_pull import PullMessageRequestHeader
@@ -36,7 +39,8 @@ SIZE_BYTES = 1024
 SENDS_PER_ROUND = 4096
 PULLS_PER_ROUND = 400
 PULLED = 32
-LIVE_S = 1.0
+LIVE_S = 0.5
+IDLE_S = 10.0
 
 
 class Client:
@@ -120,14 +124,23 @@ def process_s(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-def live_sends(broker: BrokerDaemon, frames: list[bytes], in_flight: int) -> float:
-    """Microseconds of the broker's processor time per message."""
+def live_sends(broker: BrokerDaemon, frames: list[bytes], in_flight: int) -> tuple[float, float]:
+    """(microseconds of the broker's processor time per message, messages a second)."""
     began = process_s(broker.pid)
     result = run_sends(broker.address, frames, in_flight=in_flight, seconds=LIVE_S, warm_up_s=0.0)
-    return (process_s(broker.pid) - began) / result.messages * 1e6
+    assert set(result.codes) == {ResponseCode.SUCCESS}, result.codes
+    return (process_s(broker.pid) - began) / result.messages * 1e6, result.messages_per_s
 
 
-def live(folder: Path, pairs: int) -> None:
+def idle_ms(brokers: list[BrokerDaemon], seconds: float) -> list[float]:
+    """Milliseconds of each broker's processor time per second while nobody asks them for anything."""
+    time.sleep(seconds / 2)  # the last load's flushes come to their end
+    began = [process_s(broker.pid) for broker in brokers]
+    time.sleep(seconds)
+    return [(process_s(broker.pid) - before) / seconds * 1e3 for broker, before in zip(brokers, began, strict=True)]
+
+
+def live(folder: Path, pairs: int, idle_s: float) -> None:
     """Two brokers, under load in turn."""
     frames = send_frames(TOPIC, size_bytes=SIZE_BYTES, queues=QUEUES, count=RING_FRAMES)
     with (
@@ -137,12 +150,17 @@ def live(folder: Path, pairs: int) -> None:
         for cluster in (off, on):
             create_topic(cluster.broker.address, TOPIC, queues=QUEUES)
         for in_flight in (1, 16, 64):
-            measured = []
+            costs: list[tuple[float, float]] = []
+            rates: list[tuple[float, float]] = []
             for number in range(pairs + 1):
                 order = (off, on) if number % 2 else (on, off)
-                costs = {id(each): live_sends(each.broker, frames, in_flight) for each in order}
-                measured.append((costs[id(off)], costs[id(on)]))
-            compare(f"live send, {in_flight} in flight", "us", measured[1:])
+                found = {id(each): live_sends(each.broker, frames, in_flight) for each in order}
+                costs.append((found[id(off)][0], found[id(on)][0]))
+                rates.append((found[id(off)][1], found[id(on)][1]))
+            compare(f"live send, {in_flight} in flight", "us", costs[1:])
+            compare("  messages a second", "  ", rates[1:])
+        without, with_metering = idle_ms([off.broker, on.broker], idle_s)
+        print(f"at rest {without:.2f} ms/s of processor time without, {with_metering:.2f} with", flush=True)
 
 
 def wake_ups(sends_each: int) -> list[bytes]:
@@ -152,13 +170,19 @@ def wake_ups(sends_each: int) -> list[bytes]:
 
 def compare(name: str, unit: str, pairs: list[tuple[float, float]]) -> None:
     without, with_metering = (median(values) for values in zip(*pairs, strict=True))
-    ratio = median(on / off for off, on in pairs) - 1
-    print(f"{name:28} {without:7.2f} {unit} without, {with_metering:7.2f} with: {ratio:+.2%}", flush=True)
+    ratios = sorted(on / off - 1 for off, on in pairs)
+    # The 95 % interval of a median, by ranks: it asks nothing of how the values are spread.
+    rank = max(0, round(len(ratios) / 2 - 0.98 * sqrt(len(ratios))))
+    low, high = ratios[rank], ratios[-1 - rank]
+    print(
+        f"{name:28} {without:8.2f} {unit} without, {with_metering:8.2f} with: {median(ratios):+.2%} ({low:+.2%} .. {high:+.2%})",
+        flush=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--pairs", type=int, default=40, help="per figure; a pair takes a second with --live")
     parser.add_argument("--live", action="store_true", help="running brokers, over sockets")
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     arguments = parser.parse_args()
@@ -166,7 +190,7 @@ def main() -> None:
     root = Path(tempfile.mkdtemp(prefix="metering-"))
     try:
         if arguments.live:
-            live(root, pairs)
+            live(root, pairs, 1.0 if arguments.quick else IDLE_S)
             return
         off, on = System(root / "off", 0), System(root / "on", 60_000)
         for sends_each in (1, 4, 16, 64):

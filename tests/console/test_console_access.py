@@ -83,6 +83,7 @@ def _addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/queues/",
             "clusters/orders/topics/payments/send/",
             "clusters/orders/topics/payments/messages/",
+            "clusters/orders/topics/payments/messages/search/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/",
         )
     ]

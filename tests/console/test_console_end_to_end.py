@@ -95,12 +95,30 @@ def _send_and_browse(page: Page) -> None:
     expect(page.locator("#queues")).to_contain_text("1 message,")
     look_at(page, "end to end topic")
 
-    row.get_by_role("link", name=re.compile("^Open")).click()
+    _find_it(page, body)
+
+    page.locator("#messages").get_by_role("link", name=re.compile("^Open")).click()
     expect(page.get_by_role("heading", name="Message in queue")).to_be_visible()
     expect(page.locator("#message-body")).to_have_text(body)
     properties = page.get_by_role("table", name="Properties")
     expect(properties.get_by_role("row", name="colour blue")).to_be_visible()
     look_at(page, "end to end message")
+
+
+def _find_it(page: Page, body: str) -> None:
+    search = page.locator("#search")
+    search.get_by_role("button", name="Find messages").click()
+    expect(search.get_by_text("Give a key or a message id.")).to_be_visible()
+    search.get_by_label("Key or message id").fill("customer-8")
+    search.get_by_role("button", name="Find messages").click()
+    expect(search.get_by_role("status")).to_contain_text("No message of payments has the key or id customer-8.")
+    look_at(page, "end to end nothing found")
+    search.get_by_label("Key or message id").fill("customer-7")
+    search.get_by_label("Stored from (UTC)").fill("2026-01-01 00:00")
+    search.get_by_role("button", name="Find messages").click()
+    expect(search.locator("#found")).to_have_attribute("data-count", "1")
+    expect(search.get_by_role("row").nth(1)).to_contain_text(body)
+    look_at(page, "end to end found")
 
 
 def _see_how_to_connect(page: Page) -> None:

@@ -8,11 +8,13 @@ from django.utils.text import slugify
 
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
+from controlplane.console.billing_forms import UtcMoment
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 from controlplane.tenants.services import SLUG_RULE
 from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import MessageType
+from controlplane.topics.search import KEY_MAX_LENGTH, Sought
 from controlplane.topics.services import QUEUES_MAX, TopicOptions
 
 _CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
@@ -383,6 +385,21 @@ class MessageForm(forms.Form):
             keys=tuple(str(data["keys"]).split()),
             properties=data["properties"],
         )
+
+
+class SearchForm(forms.Form):
+    """A message to be found."""
+
+    key = forms.CharField(
+        label="Key or message id", required=False, max_length=KEY_MAX_LENGTH, widget=forms.TextInput(attrs=_CODE_INPUT)
+    )
+    since = UtcMoment(label="Stored from (UTC)", help_text="", required=False)
+    until = UtcMoment(label="Stored until (UTC)", help_text="", required=False)
+
+    def sought(self) -> Sought:
+        """Return what to look for; call it on a valid form."""
+        data = self.cleaned_data
+        return Sought(str(data["key"]), data["since"], data["until"])
 
 
 class TokenForm(forms.Form):

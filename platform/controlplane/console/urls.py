@@ -31,6 +31,7 @@ _topic: list[URLPattern | URLResolver] = [
     path("queues/", topics.topic_queues, name="topic-queues"),
     path("send/", messages.message_send_page, name="message-send"),
     path("messages/", messages.message_list, name="message-list"),
+    path("messages/search/", messages.message_search, name="message-search"),
     path("messages/<str:broker>/<int:queue_id>/<int:queue_offset>/", messages.message_page, name="message"),
 ]
 

@@ -83,9 +83,7 @@ def _by_offset_id(admin: Admin, topic: str, text: str) -> list[ReceivedMessage]:
     except RemoteProtocolError:
         return []
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    if address not in {
-        address for broker in admin.topic_route(topic).brokers.values() for address in broker.broker_addrs.values()
-    }:
+    if all(address not in replicas.values() for replicas in admin.topic_route(topic).brokers.values()):
         return []
     try:
         message = admin.message_by_id(text, topic)

@@ -8,13 +8,21 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
-from controlplane.console.forms import MessageForm
+from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
-from controlplane.console.views.topic_parts import newest_context, send_context, topic_render
+from controlplane.console.views.topic_parts import (
+    PREVIEW_BYTES,
+    SEARCH_LIMIT,
+    newest_context,
+    search_context,
+    send_context,
+    topic_render,
+)
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.topics.gateway import message_get, message_send
+from controlplane.topics.search import messages_search
 from controlplane.topics.selectors import topic_get
 
 
@@ -49,12 +57,37 @@ def message_send_page(request: ConsoleRequest, tenant: Tenant, cluster: str, top
         else:
             form = MessageForm()
     if not request.htmx:
-        return topic_render(request, found, form, **more)
+        return topic_render(request, found, form, more)
     context = {"tenant": tenant, "cluster": found.cluster, "topic": found, **send_context(found, form), **more}
     response = render(request, "console/parts/send.html", context, status=status_of(form))
     if more:
         response.headers["HX-Trigger"] = "message-sent"
     return response
+
+
+@require_safe
+@tenant_page("message.browse")
+def message_search(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Find messages by key or id. With htmx the answer replaces the form; without, it is the topic's page."""
+    found_topic = topic_get(cluster_get(tenant, cluster), topic)
+    form = SearchForm(request.GET)
+    found = None
+    if form.is_valid():
+        try:
+            found = messages_search(
+                actor=request.user,
+                topic=found_topic,
+                sought=form.sought(),
+                limit=SEARCH_LIMIT,
+                body_limit_bytes=PREVIEW_BYTES,
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+    context = search_context(found_topic, form, found)
+    if not request.htmx:
+        return topic_render(request, found_topic, MessageForm(), context, status=status_of(form))
+    context |= {"tenant": tenant, "cluster": found_topic.cluster, "topic": found_topic}
+    return render(request, "console/parts/search.html", context, status=status_of(form))
 
 
 @require_safe

@@ -1,6 +1,8 @@
 """The topic's page, which the pages of its messages render, too."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -8,15 +10,17 @@ from django.urls import reverse
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
 from controlplane.console.curl import curl
-from controlplane.console.forms import MessageForm
+from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.rules import actor_can
 from controlplane.topics.gateway import messages_newest
 from controlplane.topics.models import Topic
+from controlplane.topics.search import FoundMessages
 from controlplane.topics.selectors import topics_live
 
 NEWEST_LIMIT = 20
+SEARCH_LIMIT = 50
 PREVIEW_BYTES = 200
 
 
@@ -37,6 +41,18 @@ def queues_context(topic: Topic) -> dict[str, object]:
     }
 
 
+def search_context(topic: Topic, form: SearchForm, found: FoundMessages | None = None) -> dict[str, object]:
+    """Return what the search for a message needs: its form, and what was found once something was looked for."""
+    key = str(form.cleaned_data.get("key", "")) if form.is_bound and form.is_valid() else ""
+    return {
+        "search_form": form,
+        "search_limit": SEARCH_LIMIT,
+        "found": found,
+        "sought": key,
+        "search_curl": curl("GET", f"{topic.path}messages/search/?{urlencode({'key': key or 'k-1'})}"),
+    }
+
+
 def newest_context(request: ConsoleRequest, topic: Topic) -> dict[str, object]:
     """Return the newest messages, or why they can't be read now."""
     context: dict[str, object] = {
@@ -54,8 +70,15 @@ def newest_context(request: ConsoleRequest, topic: Topic) -> dict[str, object]:
     return context
 
 
-def topic_render(request: ConsoleRequest, topic: Topic, form: MessageForm, **more: object) -> HttpResponse:
-    """Render a topic's page; `more` is what a message that was just sent without scripts adds."""
+def topic_render(
+    request: ConsoleRequest,
+    topic: Topic,
+    form: MessageForm,
+    more: Mapping[str, object] | None = None,
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    """Render a topic's page; `more` is what a message that was just sent, or looked for, without scripts adds."""
     tenant = topic.cluster.tenant
     can_browse = actor_can(request.user, "message.browse", tenant)
     context = {
@@ -67,7 +90,9 @@ def topic_render(request: ConsoleRequest, topic: Topic, form: MessageForm, **mor
         "can_delete_topic": actor_can(request.user, "topic.delete", tenant),
         **queues_context(topic),
         **send_context(topic, form),
+        **(search_context(topic, SearchForm()) if can_browse else {}),
         **(newest_context(request, topic) if can_browse else {}),
-        **more,
+        **(more or {}),
     }
-    return tenant_render(request, tenant, "console/topic.html", context, section="clusters", status=status_of(form))
+    status = max(status_of(form), status)
+    return tenant_render(request, tenant, "console/topic.html", context, section="clusters", status=status)

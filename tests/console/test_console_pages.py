@@ -34,6 +34,39 @@ def test_every_page_of_a_tenant_answers(world: World) -> None:
         assert client.get(world.path(path)).status_code == 200, path
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "Give a key or a message id."),
+        ("key=two+words", "A key holds no blanks: look for one at a time."),
+        ("key=k&since=2026-02-01&until=2026-01-01", "This is before the beginning."),
+        ("key=k&until=yesterday", "Use a date and time such as 2026-12-01 00:00."),
+        (f"key={'k' * 256}", "at most 255 characters"),
+    ],
+)
+@pytest.mark.parametrize("htmx", [False, True])
+def test_a_search_that_can_find_nothing_says_so_beside_the_field(
+    world: World, query: str, words: str, htmx: bool
+) -> None:
+    make_topic(world.cluster, "payments")
+    headers = {"HX-Request": "true"} if htmx else {}
+    answer = world.client(world.alice).get(
+        world.cluster_path(f"topics/payments/messages/search/?{query}"), headers=headers
+    )
+    assert answer.status_code == 422
+    page = answer.content.decode()
+    assert words in page
+    assert page.count('class="field__error"') == 1
+    assert ("<html" in page) is not htmx
+
+
+def test_a_search_without_an_answer_from_the_cluster_says_so_above_the_form(world: World) -> None:
+    make_topic(world.cluster, "payments")
+    answer = world.client(world.bob).get(world.cluster_path("topics/payments/messages/search/?key=k"))
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.content.decode()
+
+
 @pytest.mark.parametrize("state", list(ClusterState))
 def test_a_cluster_in_any_state_has_a_page(world: World, state: ClusterState) -> None:
     make_cluster(world.tenant, "staging", state)

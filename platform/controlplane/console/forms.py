@@ -391,7 +391,10 @@ class SearchForm(forms.Form):
     """A message to be found."""
 
     key = forms.CharField(
-        label="Key or message id", required=False, max_length=KEY_MAX_LENGTH, widget=forms.TextInput(attrs=_CODE_INPUT)
+        label="Key or message id",
+        max_length=KEY_MAX_LENGTH,
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+        error_messages={"required": "Give a key or a message id."},
     )
     since = UtcMoment(label="Stored from (UTC)", help_text="", required=False)
     until = UtcMoment(label="Stored until (UTC)", help_text="", required=False)

@@ -63,7 +63,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("render_configuration", "Write the configuration of the new replicas"),
         StepDefinition("mode_start_added", "Start the new replicas", 60),
         StepDefinition("mode_catch_up", "Wait until every replica is level", 4 * 3600),
-        StepDefinition("mode_tell_masters", "Tell the masters, as they run", 60),
+        StepDefinition("mode_tell_masters", "Tell the running masters", 60),
         StepDefinition("mode_pass", "Pass through the modes between", 300),
         StepDefinition("mode_remove", "Stop replicas and free their room", 120),
         StepDefinition("mode_change", "Change the mode", 300),

@@ -190,37 +190,40 @@ def _steps(
         policy = " A policy that promotes by itself is given up: the groups decide."
     else:
         policy = " There is nobody to promote any more." if wanted in ALONE else ""
-    words = f"The cluster's page and each broker.conf tell it. No broker restarts.{policy}"
+    words = f"The cluster’s page and each broker.conf tell it. No broker restarts.{policy}"
     return [*steps, PlannedStep("Note the new mode", words)]
 
 
 def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
     names = _replicas_of(adding)
+    them = "it" if sum(len(ids) for ids in adding.values()) == 1 else "them"
     return [
         PlannedStep(
             "Start the new replicas",
-            f"Gives {names} ports, a configuration with the cluster's keys and an empty store, and starts it. The name"
-            " server's address stays: no client is changed.",
+            f"Gives {names} ports, a configuration with the cluster’s keys and an empty store, and starts {them}. The name"
+            " servers and their address stay: no client is changed.",
         ),
         PlannedStep(
             "Catch up",
-            "Each fetches its master's log and tables while that goes on serving, for as long as the log is: the disks and"
-            " the network work.",
+            "Each fetches its master’s log and tables while that goes on serving. It takes as long as the log is: the disks"
+            " and the network work.",
         ),
         PlannedStep(
-            "Tell the masters, as they run",
+            "Tell the running masters",
             "Consumers may be sent to a slave (slaveReadEnable), and whoever leads serves one more port, so that clients find"
-            " the next master at once (leaderListenPort). The ports of now go on.",
+            " the next master at once (leaderListenPort). The present port goes on serving.",
         ),
     ]
 
 
 def _removing_step(removing: Mapping[str, Sequence[int]], *, waits: bool) -> PlannedStep:
     names = _replicas_of(removing)
-    sends = " Sends wait for the moment in which it stops." if waits else ""
+    one = sum(len(ids) for ids in removing.values()) == 1
+    sends = f" Sends wait for the moment in which {'it stops' if one else 'they stop'}." if waits else ""
+    copies = "it, and deletes its copy" if one else "them, and deletes their copies"
     return PlannedStep(
         "Remove replicas",
-        f"Stops {names}, has the others forget it, and deletes its copy of the messages. Whoever leads keeps everything.",
+        f"Stops {names}, has the others forget {copies} of the messages. Whoever leads keeps everything.",
         f"Reads from {names}: consumers go to the master.{sends}",
     )
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict
+from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict, bytes_words
 
 # An election takes a second or three: only one that takes longer is worth its reasons.
 _LONG_ELECTION = timedelta(seconds=10)
-_MEBIBYTE = 1024 * 1024
-_LAST_MOMENT_BYTES = _MEBIBYTE
+_LAST_MOMENT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ def _behind(replica: ReplicaView) -> str:
         return "behind by nobody knows how much"
     if replica.gap_bytes == 0:
         return "level"
-    size = f"{replica.gap_bytes} bytes" if replica.gap_bytes < _MEBIBYTE else f"{replica.gap_bytes / _MEBIBYTE:.1f} MiB"
+    size = bytes_words(replica.gap_bytes)
     messages = "" if replica.gap_messages is None else f" and {replica.gap_messages} messages"
     return f"{size}{messages} behind"
 

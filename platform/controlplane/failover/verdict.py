@@ -21,6 +21,7 @@ DEAD_AFTER = timedelta(seconds=2.5)
 STALE_AFTER = timedelta(seconds=20)
 # Supervisors tell ends in whole seconds, rounded down.
 _ROUNDED = timedelta(seconds=1)
+_MEBIBYTE = 1024 * 1024
 
 
 class GroupState(StrEnum):
@@ -299,7 +300,7 @@ def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, .
         elif replica.leads:
             sentences.append(f"Replica {replica.replica_id} of {group.name} still calls itself master: it is fenced.")
         elif not replica.in_sync:
-            behind = "" if replica.gap_bytes is None else f": {replica.gap_bytes} bytes behind"
+            behind = "" if replica.gap_bytes is None else f": {bytes_words(replica.gap_bytes)} behind"
             sentences.append(f"Replica {replica.replica_id} of {group.name} is not in sync{behind}.")
     in_sync = 1 + sum(
         replica.answers and replica.in_sync is True for replica in group.replicas if replica is not master
@@ -312,6 +313,11 @@ def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, .
     followed = f", and {slaves} slave{'s are' if slaves != 1 else ' is'} in sync" if slaves else ""
     sentence = f"{group.name}: replica {master.replica_id} leads{followed}."
     return Verdict(GroupState.HEALTHY, (sentence,), master.replica_id, candidates=candidates)
+
+
+def bytes_words(count: int) -> str:
+    """Return an amount of the log for a sentence."""
+    return f"{count} bytes" if count < _MEBIBYTE else f"{count / _MEBIBYTE:.1f} MiB"
 
 
 def _at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | None, int | None]:

@@ -200,7 +200,7 @@ def _daemons(cluster: Cluster) -> list[DaemonRow]:
         alone = not cluster.is_replicated and len(group.replicas.all()) == 1
         rows += [
             DaemonRow(
-                f"Broker {group.name}",
+                group.name,
                 "master" if alone else f"replica {replica.broker_id}",
                 "" if replica.port is None else replica.address,
                 replica.health,

@@ -23,7 +23,6 @@ from controlplane.tenants.rules import actor_can, actor_require
 _VERBS = {
     OperationType.CLUSTER_DELETE: "Deleting",
     OperationType.CLUSTER_GROW: "Growing",
-    OperationType.CLUSTER_MODE: "Changing the mode of",
     OperationType.GROUP_PROMOTE: "Promoting a replica of",
     OperationType.GROUP_SWITCHOVER: "Switching the master of",
     OperationType.GROUP_TRANSFER: "Transferring the leadership of",
@@ -35,7 +34,7 @@ _VERBS = {
 _DONE = {
     OperationType.CLUSTER_DELETE: "The cluster is deleted",
     OperationType.CLUSTER_GROW: "The cluster has grown",
-    OperationType.CLUSTER_MODE: "The cluster acts by the new mode",
+    OperationType.CLUSTER_MODE: "Every group is as it was asked for",
     OperationType.GROUP_PROMOTE: "The replica leads",
     OperationType.GROUP_SWITCHOVER: "The replica leads",
     OperationType.GROUP_TRANSFER: "The replica leads",
@@ -120,8 +119,13 @@ def _step_row(step: StepView) -> StepRow:
 
 
 def _heading(operation: Operation) -> str:
+    name, metadata = operation.cluster.name, operation.metadata
+    if operation.type == OperationType.CLUSTER_MODE:
+        if metadata["from"] != metadata["to"]:
+            return f"Changing {name} from {metadata['from']} to {metadata['to']}"
+        return f"{'Adding replicas to' if metadata.get('adding') else 'Removing replicas of'} {name}"
     verb = _VERBS.get(OperationType(operation.type), "Creating")
-    return f"{verb} {operation.cluster.name}"
+    return f"{verb} {name}"
 
 
 def _words(operation: Operation, rows: list[StepRow]) -> str:

@@ -72,6 +72,32 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Members(tuple(sorted(self.voters)), self.preferred, tuple(sorted((self.incarnations or {}).items())))
 
 
+def epoch_record(
+    kind: str,
+    epoch: int,
+    leader: int,
+    members: Members,
+    mode: str,
+    policy: Policy | None,
+    start_offset: int | None,
+    now_ms: int,
+) -> EpochRecord:
+    """The record of a leader in `mode`; `members` are the voters, or, where a decree decides, all replicas."""
+    return EpochRecord(
+        type=kind,
+        epoch=epoch,
+        leader=leader,
+        voters=list(members.voters),
+        mode=mode,
+        timestamp_ms=now_ms,
+        start_offset=start_offset,
+        preferred=members.preferred,
+        incarnations=dict(members.incarnations) if mode == DLEDGER else msgspec.UNSET,
+        in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
+        min_in_sync_replicas=msgspec.UNSET if policy is None else policy.min_in_sync_replicas,
+    )
+
+
 def epoch_message(record: EpochRecord, store_host: bytes) -> MessageToStore:
     """The message to append; its sender is the broker itself."""
     return MessageToStore(

@@ -21,9 +21,9 @@ from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import (
     DLEDGER,
     EPOCH,
-    EpochRecord,
     Policy,
     epoch_message,
+    epoch_record,
     epochs_in,
     members_in,
     read_epoch_map,
@@ -31,6 +31,7 @@ from brokerd.replica.epoch_record import (
 )
 from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
 from brokerd.replica.mode_change import ModeChange, PendingMode
+from brokerd.replica.own_disk import noted
 from brokerd.replica.pull_protocol import (
     Cut,
     Fenced,
@@ -201,25 +202,16 @@ class Replica:
         if self._settings.mode is AckMode.QUORUM:
             if self._state.role is Role.LEADER:
                 self._save(role=Role.FOLLOWER, leader_address=None)
-            self._name_own_disk()
-            self._doubt_own_end()
+            self._note_own_disk(lost_page_cache=self._store.lost_page_cache)
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             return
         if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
             self._lead(self._state.epoch + 1, now_s, now_ms)
 
-    def _name_own_disk(self) -> None:
-        if not self._state.incarnation:
-            self._save(incarnation=f"{self._random.getrandbits(64):016x}")
-
-    def _doubt_own_end(self) -> None:
-        """After a power cut: what it held in memory only, and may have acknowledged, is gone."""
-        in_memory = not self._settings.durable_counts
-        lost = self._store.lost_page_cache and (in_memory or self._state.held_in_memory)
-        in_doubt = self._state.in_doubt or lost
-        if (in_doubt, in_memory) != (self._state.in_doubt, self._state.held_in_memory):
-            self._save(in_doubt=in_doubt, held_in_memory=in_memory)
+    def _note_own_disk(self, *, lost_page_cache: bool = False) -> None:
+        if changes := noted(self._state, lost_page_cache, self._settings.durable_counts, self._random):
+            self._save(**changes)
 
     def trust_own_end(self) -> None:
         """Nobody who could know better was found for long: durable on return; raises OSError."""
@@ -384,19 +376,9 @@ class Replica:
         settings = self._settings
         mode = settings.mode_name if policy is None else policy.mode
         elected = mode == DLEDGER
-        record = EpochRecord(
-            type=kind,
-            epoch=epoch,
-            leader=settings.replica_id,
-            voters=list(members.voters) if elected else sorted({settings.replica_id, *self._state.replicas}),
-            mode=mode,
-            timestamp_ms=now_ms,
-            start_offset=self._store.end_offset if kind == EPOCH else None,
-            preferred=members.preferred,
-            incarnations=dict(members.incarnations) if elected else msgspec.UNSET,
-            in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
-            min_in_sync_replicas=msgspec.UNSET if policy is None else policy.min_in_sync_replicas,
-        )
+        listed = members if elected else Members(tuple(sorted({settings.replica_id, *self._state.replicas})))
+        start_offset = self._store.end_offset if kind == EPOCH else None
+        record = epoch_record(kind, epoch, settings.replica_id, listed, mode, policy, start_offset, now_ms)
         result = self._store.append_needed(epoch_message(record, settings.store_host))
         if elected:
             self._members.note(result.physical_offset, members)
@@ -438,7 +420,7 @@ class Replica:
             )
         self.elections = None
         if elected:
-            self._name_own_disk()
+            self._note_own_disk()
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             if led:

@@ -1,8 +1,8 @@
 """billing_check: does billing_usage say, to the last digit, what the metering records say? Every difference is named.
 
 It looks for usage rows that differ from what the lake counts (late records after their window, rows that somebody
-changed), for invoice lines that differ from their usage rows, for stretches of a broker's log that no record counted, and
-for records left out. One finding is enough for the state "failed".
+changed), for invoices that, with their adjustments, differ from their usage rows, for stretches of a broker's log that no record
+counted, and for records left out. One finding is enough for the state "failed".
 """
 
 from __future__ import annotations
@@ -30,19 +30,56 @@ select cluster_id::text as cluster, (extract(epoch from hour) * 1000)::bigint as
 from billing_usage
 where hour >= '{begin}' and hour < '{end}'
 """
+# Of each invoice whose month the range touches, what was invoiced for a topic, with all adjustments on later invoices, and what its
+# usage sums to. Where usage has changed since (a trigger notes that), the difference may wait for the tenant's next invoice, and
+# what is invoiced is right to the cent; else it is right to the last digit.
 INVOICES: Final = """
-select invoice.number::text as number, line.position, line.exact_amount::text as invoiced, sum(usage.amount)::text as counted
-from billing_invoiceline line
-join billing_invoice invoice on invoice.id = line.invoice_id
-left join billing_usage usage
-  on usage.cluster_id = line.cluster_id and usage.direction = line.direction and usage.topic = line.topic
- and usage.price_id = line.price_id
- and usage.hour >= invoice.month::timestamp at time zone 'UTC'
- and usage.hour < (invoice.month + interval '1 month') at time zone 'UTC'
+with invoice as (
+    select id, number, tenant_id, month, currency
+    from billing_invoice
+    where month + interval '1 month' > timestamptz '{begin}' at time zone 'UTC'
+      and month < timestamptz '{end}' at time zone 'UTC'
+), invoiced as (
+    select coalesce(corrects_id, invoice_id) as invoice_id, cluster_id, direction, topic, price_id,
+           sum(exact_amount) as exact, sum(amount) as cents
+    from billing_invoiceline
+    where coalesce(corrects_id, invoice_id) in (select id from invoice)
+    group by 1, 2, 3, 4, 5
+), counted as (
+    select invoice.id as invoice_id, usage.cluster_id, usage.direction, usage.topic, usage.price_id, sum(usage.amount) as amount
+    from invoice
+    join billing_usage usage on usage.tenant_id = invoice.tenant_id
+     and usage.hour >= invoice.month::timestamp at time zone 'UTC'
+     and usage.hour < (invoice.month + interval '1 month') at time zone 'UTC'
+    join billing_price price on price.id = usage.price_id and price.currency = invoice.currency
+    group by 1, 2, 3, 4, 5
+)
+select invoice.number::text as number, direction, topic, coalesce(exact, 0)::text as invoiced,
+       coalesce(cents, 0)::text as cents, coalesce(amount, 0)::text as counted
+from invoiced full join counted using (invoice_id, cluster_id, direction, topic, price_id)
+join invoice on invoice.id = invoice_id
+left join billing_changedmonth changed on changed.tenant_id = invoice.tenant_id and changed.month = invoice.month
+where case
+    when changed.changed_at is null then coalesce(exact, 0) <> coalesce(amount, 0)
+    else coalesce(cents, 0) <> round(coalesce(amount, 0), 2) and exists (
+        select from billing_invoice later
+        where later.tenant_id = invoice.tenant_id and later.currency = invoice.currency
+          and later.issued_at > changed.changed_at
+          and later.month > (
+            select max(before.month) from billing_invoice before
+            where before.tenant_id = invoice.tenant_id and before.currency = invoice.currency
+              and before.issued_at <= changed.changed_at
+          )
+    )
+end
+"""
+TOTALS: Final = """
+select invoice.number::text as number, invoice.total::text as total, sum(line.amount)::text as lines
+from billing_invoice invoice join billing_invoiceline line on line.invoice_id = invoice.id
 where invoice.month + interval '1 month' > timestamptz '{begin}' at time zone 'UTC'
   and invoice.month < timestamptz '{end}' at time zone 'UTC'
-group by invoice.number, line.position, line.exact_amount
-having line.exact_amount is distinct from sum(usage.amount)
+group by invoice.id
+having invoice.total <> sum(line.amount)
 """
 
 
@@ -97,7 +134,16 @@ def _findings(counted: Counted, postgres: Postgres) -> DataFrame:
     if postgres.exists("billing_invoiceline"):
         invoices = postgres.query(INVOICES.format(**bounds))
         found = found.unionByName(
-            _texts(invoices, "invoice {number}, line {position}: {invoiced} invoiced, {counted} counted")
+            _texts(
+                invoices,
+                "invoice {number}, {direction}, topic {topic}: {invoiced} ({cents}) invoiced with all adjustments,"
+                " {counted} counted",
+            )
+        ).unionByName(
+            _texts(
+                postgres.query(TOTALS.format(**bounds)),
+                "invoice {number}: its total is {total}, its lines sum to {lines}",
+            )
         )
     return found
 

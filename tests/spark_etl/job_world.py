@@ -20,7 +20,7 @@ from spark_etl.jobs.config import JobResult, parse_config
 from spark_etl.jobs.lake import Lake
 from tests.daemons import REPOSITORY, daemon_environment
 from tests.processes import ChildProcess
-from tests.spark_etl.database import PRICE, Database
+from tests.spark_etl.database import ALIAS, PRICE, Database
 from tests.spark_etl.metering import CLUSTER, NAME, lake_frame
 
 JOBS: dict[str, ModuleType] = {
@@ -55,6 +55,14 @@ class JobWorld:
 
     def subscribe(self, *prices: dict[str, Any]) -> None:
         self.database.subscribe(self.tenant_id, prices or [PRICE])
+
+    def add_cluster_row(self) -> None:
+        """The cluster as the control plane knows it; invoices refer to it."""
+        from controlplane.clusters.models import Cluster
+
+        Cluster.objects.using(ALIAS).create(
+            id=uuid.UUID(self.cluster_id), tenant_id=uuid.UUID(self.tenant_id), slug="orders", name="orders"
+        )
 
     def config(self, job: str, **given: Any) -> dict[str, Any]:
         """A job's configuration file."""

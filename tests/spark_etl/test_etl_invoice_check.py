@@ -1,0 +1,115 @@
+"""billing_check over invoices: issued lines and their adjustments are what the usage sums to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+
+import psycopg
+import pytest
+
+from tests.spark_etl.database import Database
+from tests.spark_etl.job_world import JobWorld
+from tests.spark_etl.metering import NOW, record, sent, utc
+
+# 1,005,000 units at 2 for a million: exactly 2.01.
+RECORD = record("2026-10-21 13:00", 1, messages_in=[sent("orders", 1_005_000)])
+LATE = record("2026-10-21 13:30", 2, messages_in=[sent("orders", 250_000)])
+OCTOBER = {"range": {"from": "2026-10-01T00:00:00Z", "to": "2026-11-01T00:00:00Z"}}
+LONG_AFTER = utc("2199-01-01 00:00")
+
+
+@pytest.fixture(autouse=True)
+def _no_invoices_for_others(database: Database) -> Iterator[None]:
+    """The check looks at every tenant's invoices, and the database is shared."""
+    yield
+    for table in ("billing_invoiceline", "billing_invoice"):
+        database.change(f"delete from {table}")
+
+
+@pytest.fixture
+def invoiced(world: JobWorld) -> JobWorld:
+    """October is counted and issued: 2.01."""
+    count_october(world)
+    add_invoice(world, "2026-10-01", "2.01", "2.01", issued_at=NOW)
+    return world
+
+
+def count_october(world: JobWorld) -> None:
+    """A tenant with a plan and a cluster's row, and one record of usage."""
+    world.subscribe()
+    world.add_cluster_row()
+    world.add_to_lake(RECORD, now=NOW)
+    world.run("usage_billing", now=NOW, **OCTOBER)
+
+
+def add_invoice(
+    world: JobWorld, month: str, exact: str, total: str, *, issued_at: datetime, corrects: str | None = None
+) -> None:
+    """An issued invoice with one line, for what was sent to the topic, or the adjustment of that."""
+    values = {
+        "id": str(uuid.uuid4()),
+        "tenant": world.tenant_id,
+        "month": month,
+        "cluster": world.cluster_id,
+        "exact": Decimal(exact),
+        "amount": Decimal(exact).quantize(Decimal("0.01")),
+        "total": Decimal(total),
+        "issued_at": issued_at,
+        "corrects": corrects,
+    }
+    statement = (
+        "with invoice as (insert into billing_invoice (id, created_at, updated_at, tenant_id, number, month, currency, total,"
+        " tenant_name, issued_at, counted_until) select %(id)s, now(), now(), %(tenant)s,"
+        " (select coalesce(max(number), 0) + 1 from billing_invoice), %(month)s, 'EUR', %(total)s, 'x', %(issued_at)s, now()"
+        " returning id)"
+        " insert into billing_invoiceline (id, invoice_id, position, cluster_id, cluster_name, direction, topic, price_id,"
+        " messages, bytes, billed_units, exact_amount, amount, corrects_id) select gen_random_uuid(), invoice.id, 1,"
+        " %(cluster)s, 'x', 'in', 'orders', (select price_id from billing_usage where cluster_id = %(cluster)s limit 1),"
+        " 1, 1, 1, %(exact)s, %(amount)s, %(corrects)s from invoice"
+    )
+    with psycopg.connect(world.database.url) as connection:
+        connection.execute(statement, values)
+
+
+def check(world: JobWorld) -> tuple[str, str]:
+    result = world.run("billing_check", now=NOW, **OCTOBER)
+    return result.state, result.error
+
+
+def october(world: JobWorld) -> str:
+    query = "select id::text from billing_invoice where tenant_id = %s and month = '2026-10-01'"
+    return str(world.database.rows(query, world.tenant_id)[0]["id"])
+
+
+def count_late(world: JobWorld) -> None:
+    """Half a unit of money more, after the invoice."""
+    world.add_to_lake(LATE, now=NOW)
+    world.run("usage_billing", now=NOW, **OCTOBER)
+
+
+def test_a_difference_may_wait_for_the_next_invoice_and_must_be_on_it(invoiced: JobWorld) -> None:
+    assert check(invoiced) == ("completed", "")
+    count_late(invoiced)
+    assert check(invoiced) == ("completed", "")
+    add_invoice(invoiced, "2026-11-01", "0.49", "0.49", issued_at=LONG_AFTER, corrects=october(invoiced))
+    state, error = check(invoiced)
+    assert state == "failed"
+    assert "in, topic orders: 2.5000000000 (2.50) invoiced with all adjustments, 2.5100000000 counted" in error
+
+
+def test_lines_and_adjustments_sum_to_the_cent(invoiced: JobWorld) -> None:
+    count_late(invoiced)
+    add_invoice(invoiced, "2026-11-01", "0.50", "0.50", issued_at=LONG_AFTER, corrects=october(invoiced))
+    assert check(invoiced) == ("completed", "")
+
+
+def test_without_a_recount_invoices_are_right_to_the_last_digit_and_totals_to_the_cent(world: JobWorld) -> None:
+    count_october(world)
+    add_invoice(world, "2026-10-01", "2.0100000001", "2.02", issued_at=NOW)
+    state, error = check(world)
+    assert state == "failed"
+    assert "2.0100000001 (2.01) invoiced with all adjustments, 2.0100000000 counted" in error
+    assert "its total is 2.02, its lines sum to 2.01" in error

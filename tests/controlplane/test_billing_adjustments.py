@@ -200,7 +200,7 @@ def test_an_adjustment_opens_the_rows_behind_it_and_all_lines_about_them(
         ("draft", Decimal("0.50")),
     ]
     second = line_usage(draft_now(world), 1)
-    assert (second.month, second.count, second.sum, second.difference) == (OCT, 2, Decimal("3.5150000000"), 0)
+    assert (second.month, second.count, second.sum, second.difference) == (OCT, 2, Decimal("3.5150000000"), Decimal(0))
     assert sum(place.line.amount for place in second.places) == to_cents(second.sum)
 
 

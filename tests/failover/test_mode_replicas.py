@@ -138,6 +138,7 @@ def test_what_failed_on_its_way_up_is_taken_back_or_gone_on_with(
 def test_replicas_are_forgotten_before_their_disk_is_cleared(
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
+    before = restarting_parts(trio, driver)
     operation = begin(api, world, TRIO, "single")
     assert operation.metadata["removing"] == {"broker-a": [1, 2]}
     gone = {row.broker_id: row.pk for row in cluster_replicas(trio.group.cluster) if row.broker_id}
@@ -149,6 +150,7 @@ def test_replicas_are_forgotten_before_their_disk_is_cleared(
     assert (cluster.mode, cluster.mode_at_creation, ids(trio)) == ("single", "async", [0])
     assert not PortLease.objects.filter(holder__in=gone.values()).exists()
     assert trio.asked == ["single 1"]
+    assert restarting_parts(trio, driver) == {0: before[0]}
     text = next(text for path, text in driver.files.items() if path.endswith("broker-a-0/broker.conf"))
     assert "totalReplicas" not in text
 

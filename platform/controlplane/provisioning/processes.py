@@ -170,8 +170,8 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
         broker_role=_role_of(replica, founded),
         in_sync_replicas=in_sync_replicas_of(founded),
         elected=ElectedGroup({}) if elects else None,
-        # Slaves that a group of one has got since are in its master's epoch file: as sure, and without a restart.
-        total_replicas=1 if alone else min(2, configuration.total_replicas),
+        # What has come or gone since is in the epoch files: as sure, and without a restart.
+        total_replicas=1 if alone else 2,
         leader_port=None,
         metering_interval_ms=METERING_INTERVAL_MS,
     )

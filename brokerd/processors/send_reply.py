@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mqwire.command import RemotingCommand
 
 _HEAD_BEFORE_OPAQUE: Final = struct.Struct(">IIhBh")
-_HEAD_BEHIND_OPAQUE: Final = struct.Struct(">iiI")
+_HEAD_FROM_OPAQUE: Final = struct.Struct(">iiiI")
 _FRAME_PREFIX: Final = struct.Struct(">II")
 _json_text: Final = msgspec.json.Encoder().encode
 _UNIQUE_KEY_BYTES: Final = 32
@@ -29,6 +29,14 @@ def _field(name: str, value: bytes) -> bytes:
 
 def _field_head(name: str, value_bytes: int) -> bytes:
     return len(name).to_bytes(2, "big") + name.encode() + value_bytes.to_bytes(4, "big")
+
+
+def _binary_head(opaque: int, fields_bytes: int) -> bytes:
+    """All of a binary answer in front of its fields."""
+    header_bytes = BINARY_HEADER_MIN_BYTES + fields_bytes
+    return _HEAD_BEFORE_OPAQUE.pack(
+        4 + header_bytes, SerializeType.ROCKETMQ << 24 | header_bytes, 0, LanguageCode.PYTHON, PROTOCOL_VERSION
+    ) + _HEAD_FROM_OPAQUE.pack(opaque, FLAG_RESPONSE, 0, fields_bytes)
 
 
 class SendReplyEncoder:
@@ -91,6 +99,17 @@ class SendReplyEncoder:
             header = self._json % (message_id, queue_id, queue_offset, unique_key, request.opaque)
             length = len(header)
             return _FRAME_PREFIX.pack(4 + length, length) + header
+        if request.serialize_type == 1:
+            fields = b"".join(
+                (
+                    _field("msgId", message_id),
+                    _field("queueId", b"%d" % queue_id),
+                    _field("queueOffset", b"%d" % queue_offset),
+                    _field("transactionId", unique_key),
+                    self._tail,
+                )
+            )
+            return b"".join((_binary_head(request.opaque, len(fields)), fields))
         reply = request.reply(
             ext_fields={
                 "msgId": message_id.decode(),
@@ -116,11 +135,9 @@ class SendReplyEncoder:
             + _UNIQUE_KEY_BYTES
             + len(self._tail)
         )
-        header_bytes = BINARY_HEADER_MIN_BYTES + fields_bytes
-        before_opaque = _HEAD_BEFORE_OPAQUE.pack(
-            4 + header_bytes, SerializeType.ROCKETMQ << 24 | header_bytes, 0, LanguageCode.PYTHON, PROTOCOL_VERSION
-        )
-        before_id = _HEAD_BEHIND_OPAQUE.pack(FLAG_RESPONSE, 0, fields_bytes) + before_id
+        head = _binary_head(0, fields_bytes)
+        before_opaque, behind_opaque = head[: _HEAD_BEFORE_OPAQUE.size], head[_HEAD_BEFORE_OPAQUE.size + 4 :]
+        before_id = behind_opaque + before_id
         template = (before_opaque, before_id, before_offset, before_key)
         if len(self._templates) < _TEMPLATES_MAX:
             self._templates[queue_id, offset_digits] = template

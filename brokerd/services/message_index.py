@@ -26,7 +26,7 @@ _RETRY_PERIOD_S: Final = 10.0
 _SLICE_RECORDS: Final = 256
 _FINISH_TIMEOUT_S: Final = 1.0
 # Requests that take more than this share of a pause want the rest of the core too: the index leaves them so many pauses more.
-_BUSY_SHARE: Final = 0.5
+_BUSY_SHARE: Final = 0.2
 _BUSY_PAUSES: Final = 8
 
 

@@ -44,8 +44,8 @@ PULLED = 32
 Case = tuple[str, int, Callable[[], None]]
 
 
-def batch_frames(count: int, *, serialize_type: SerializeType = SerializeType.JSON) -> list[bytes]:
-    """Batches as Java's client sends them, round the queues."""
+def batch_frames(count: int) -> list[bytes]:
+    """Batches as Java's BatchProducer sends them, round the queues."""
     frames = []
     for index in range(count):
         items = [
@@ -74,7 +74,7 @@ def batch_frames(count: int, *, serialize_type: SerializeType = SerializeType.JS
             RequestCode.SEND_BATCH_MESSAGE,
             header.to_v2(),
             body=encode_batch_body(items),
-            serialize_type=serialize_type,
+            serialize_type=SerializeType.ROCKETMQ,
         )
         frames.append(command.encode())
     return frames
@@ -97,7 +97,8 @@ def pull_frames(count: int) -> list[bytes]:
             sub_version=0,
             expression_type="TAG",
         )
-        frames.append(RemotingCommand.request(RequestCode.PULL_MESSAGE, header).encode())
+        command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header, serialize_type=SerializeType.ROCKETMQ)
+        frames.append(command.encode())
     return frames
 
 

@@ -7,6 +7,7 @@ Under full load the pauses are longer and the index gets a tenth of the core: it
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +44,7 @@ class MessageIndexService:
         next_flush_s = trio.current_time() + _FLUSH_PERIOD_S
         while True:
             try:
-                await self._catch_up()
+                await self._catch_up(next_flush_s)
                 if trio.current_time() >= next_flush_s:
                     await self._flush()
                     next_flush_s = trio.current_time() + _FLUSH_PERIOD_S
@@ -57,13 +58,13 @@ class MessageIndexService:
         if self._broker.config.message_index_enable:
             with trio.move_on_after(_FINISH_TIMEOUT_S):
                 try:
-                    await self._catch_up()
+                    await self._catch_up(math.inf)
                 except (StoreError, OSError) as error:
                     logger.error("the message index lacks the last messages: %s", error)
 
-    async def _catch_up(self) -> None:
-        while True:
-            began_s = trio.current_time()
+    async def _catch_up(self, until_s: float) -> None:
+        """Until there is nothing more to index, or the time has come: under load it never catches up, and must flush."""
+        while (began_s := trio.current_time()) < until_s:
             async with self._broker.store_gate.shared():
                 store = self._broker.store
                 if store.refusal is not None or not store.index.build(store.confirm_offset, _SLICE_RECORDS):

@@ -30,10 +30,12 @@ UNIQUE_KEY_PREFIX: Final = (PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX + "\x01").enc
 KEYS_PREFIX: Final = (PROPERTY_KEYS + "\x01").encode()
 
 _MASK: Final = 0xFFFFFFFF
-_POWERS_MAX: Final = 256
-_POWERS: Final[list[int]] = [
-    pow(31, exponent, 2**32) for exponent in range(_POWERS_MAX - 1, -1, -1)
-]  # the last is 31 to the 0
+SHORT: Final = 128  # bytes of a key that has its powers ready
+_DESCENDING = [pow(31, exponent, 2**32) for exponent in range(SHORT, -1, -1)]
+POWERS: Final[list[tuple[int, ...]]] = [tuple(_DESCENDING[SHORT + 1 - size :]) for size in range(SHORT + 1)]
+"""By what each byte of a text of that size counts in its hash: 31 to the size - 1, down to 1."""
+MOVES: Final[list[int]] = _DESCENDING[::-1]
+"""By what a hash counts when a text of that size follows: 31 to the size."""
 
 
 class IndexHeader(NamedTuple):
@@ -61,16 +63,7 @@ def file_bytes(slots: int, entries: int) -> int:
 
 def java_hash(text: bytes) -> int:
     """String.hashCode of UTF-8 text, as 32 bits without a sign."""
-    if not text.isascii():
-        return _hash_of_units(text.decode("utf-8", "replace").encode("utf-16-be", "surrogatepass"))
-    size = len(text)
-    if size < _POWERS_MAX:
-        total: int = sum(map(mul, text, _POWERS[_POWERS_MAX - size :]))
-        return total & _MASK
-    value = 0
-    for byte in text:
-        value = (value * 31 + byte) & _MASK
-    return value
+    return joined_hash(0, text)
 
 
 def _hash_of_units(encoded: bytes) -> int:
@@ -85,12 +78,12 @@ def joined_hash(head: int, tail: bytes) -> int:
     if not tail.isascii():
         units = tail.decode("utf-8", "replace").encode("utf-16-be", "surrogatepass")
         return (head * _power(len(units) // 2) + _hash_of_units(units)) & _MASK
-    size = len(tail)
-    if size < _POWERS_MAX:
-        # 31 to the size, then the powers for each byte: the head is one digit more in front.
-        total: int = sum(map(mul, tail, _POWERS[_POWERS_MAX - size :]))
-        return (head * _POWERS[-size - 1] + total) & _MASK
-    return (head * _power(size) + java_hash(tail)) & _MASK
+    value = head
+    for begin in range(0, len(tail), SHORT):
+        part = tail[begin : begin + SHORT]
+        total: int = sum(map(mul, part, POWERS[len(part)]))
+        value = (value * MOVES[len(part)] + total) & _MASK
+    return value
 
 
 def _power(exponent: int) -> int:

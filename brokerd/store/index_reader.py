@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from operator import mul
 
 from brokerd.store.index_format import (
     KEYS_PREFIX,
+    MOVES,
+    POWERS,
+    SHORT,
     UNIQUE_KEY_PREFIX,
     java_hash,
     joined_hash,
@@ -32,9 +36,9 @@ _UNUSUAL = (
     _HOSTS_V6 | MessageSysFlag.TRANSACTION_PREPARED_TYPE
 )  # a bit of PREPARED is in ROLLBACK too, as it happens not
 _MASK = 0xFFFFFFFF
-_CACHED_MAX = 4096
-_TAIL = 4  # what changes from one UNIQ_KEY of a client to the next: its counter
-_TAIL_POWER: int = 31**4 & _MASK
+_CACHED_MAX = 1024
+_HEADS_MAX = 256  # of a topic: one for each client, for a millisecond
+_TAIL_POWER = 31**4 & _MASK
 
 
 @dataclass(slots=True)
@@ -55,11 +59,11 @@ class BlockKeys:
 
 
 class IndexReader:
-    """Remembers the hashes of topics, and of the parts of UNIQ_KEYs that a client repeats."""
+    """Remembers the hashes of topics, and of the parts of keys that come again."""
 
     def __init__(self) -> None:
-        self._topics: dict[bytes, int] = {}  # topic -> hash of "topic#"
-        self._heads: dict[tuple[int, bytes], int] = {}  # (that, UNIQ_KEY but its tail) -> their hash, moved by the tail
+        self._topics: dict[bytes, tuple[int, dict[bytes, int]]] = {}
+        """Topic -> (hash of "topic#", UNIQ_KEY but its last four bytes, a counter -> hash of both, moved by those four)."""
 
     def read(self, buffer: bytes, offset: int, room: int, records_max: int) -> BlockKeys:
         """The keys of up to `records_max` records of `buffer`, which lies at `offset` of the log; `room` bytes are left
@@ -69,7 +73,7 @@ class IndexReader:
         hashes, offsets, timestamps = found.hashes, found.offsets, found.timestamps_ms
         unpack = _HEAD.unpack_from
         rfind, find = buffer.rfind, buffer.find
-        topics, heads = self._topics, self._heads
+        topics = self._topics
         position = records = 0
         last = len(buffer) - MIN_RECORD_BYTES
         while records < records_max:
@@ -96,9 +100,7 @@ class IndexReader:
             topic_end = topic_at + 1 + buffer[topic_at]
             begin = topic_end + 2
             topic = buffer[topic_at + 1 : topic_end]
-            prefix = topics.get(topic)
-            if prefix is None:
-                prefix = self._prefix_of(topic)
+            prefix, heads = topics.get(topic) or self._new_topic(topic)
             if sys_flag & _ROLLBACK != _ROLLBACK:
                 at = rfind(UNIQUE_KEY_PREFIX, begin, end)
                 if at >= 0:
@@ -107,15 +109,14 @@ class IndexReader:
                         key = buffer[at + 9 : stop if stop >= 0 else end]
                     else:
                         key = property_value(buffer[begin:end], UNIQUE_KEY_PREFIX)
-                    if len(key) > _TAIL and key.isascii():
-                        head = heads.get((prefix, key[:-4]))
+                    if len(key) > 4 and key.isascii():
+                        head = heads.get(key[:-4])
                         if head is None:
-                            head = self._head_of(prefix, key[:-4])
+                            head = self._new_head(prefix, heads, key[:-4])
                         a, b, c, d = key[-4:]
                         value = (head + a * 29791 + b * 961 + c * 31 + d) & _MASK
-                        if value > 0x7FFFFFFF:
-                            value = positive(value)
-                        hashes.append(value)
+                        # As positive() has it.
+                        hashes.append(value if value <= 0x7FFFFFFF else (0x100000000 - value) & 0x7FFFFFFF)
                         offsets.append(own_offset)
                         timestamps.append(timestamp_ms)
                     elif key:
@@ -128,10 +129,16 @@ class IndexReader:
                     else:
                         keys = property_value(buffer[begin:end], KEYS_PREFIX)
                     for key in keys.split(b" ") if b" " in keys else (keys,):
-                        if key:
-                            hashes.append(positive(joined_hash(prefix, key)))
-                            offsets.append(own_offset)
-                            timestamps.append(timestamp_ms)
+                        if not key:
+                            continue
+                        size = len(key)
+                        if size <= SHORT and key.isascii():  # joined_hash(), here
+                            value = (prefix * MOVES[size] + sum(map(mul, key, POWERS[size]))) & _MASK
+                        else:
+                            value = joined_hash(prefix, key)
+                        hashes.append(value if value <= 0x7FFFFFFF else (0x100000000 - value) & 0x7FFFFFFF)
+                        offsets.append(own_offset)
+                        timestamps.append(timestamp_ms)
             position = end
             records += 1
         found.records = records
@@ -150,21 +157,19 @@ class IndexReader:
     def _put_record(self, record: DispatchRequest, found: BlockKeys) -> None:
         if record.sys_flag & _ROLLBACK == _ROLLBACK:
             return
-        prefix = self._topics.get(record.topic)
-        if prefix is None:
-            prefix = self._prefix_of(record.topic)
+        prefix, _ = self._topics.get(record.topic) or self._new_topic(record.topic)
         unique_key, keys = keys_of(record.properties)
         for key in [unique_key, *keys] if unique_key else keys:
             found.put(joined_hash(prefix, key), record.physical_offset, record.store_timestamp_ms)
 
-    def _prefix_of(self, topic: bytes) -> int:
+    def _new_topic(self, topic: bytes) -> tuple[int, dict[bytes, int]]:
         if len(self._topics) >= _CACHED_MAX:
             self._topics.clear()
-        prefix = self._topics[topic] = java_hash(topic + b"#")
-        return prefix
+        known = self._topics[topic] = (java_hash(topic + b"#"), {})
+        return known
 
-    def _head_of(self, prefix: int, head: bytes) -> int:
-        if len(self._heads) >= _CACHED_MAX:
-            self._heads.clear()
-        value = self._heads[prefix, head] = joined_hash(prefix, head) * _TAIL_POWER & _MASK
+    def _new_head(self, prefix: int, heads: dict[bytes, int], head: bytes) -> int:
+        if len(heads) >= _HEADS_MAX:
+            heads.clear()
+        value = heads[head] = joined_hash(prefix, head) * _TAIL_POWER & _MASK
         return value

@@ -154,7 +154,7 @@ class IndexService:
         Raises OSError, and then goes on at the same place the next time.
         """
         log = self._log
-        offset = self.indexed_until
+        offset = self.indexed_until = max(self.indexed_until, log.min_offset)  # retention may have overtaken it
         end = min(bound, log.end_offset)
         if offset >= end:
             return 0

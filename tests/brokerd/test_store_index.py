@@ -294,6 +294,23 @@ def test_retention_deletes_index_files_with_their_log() -> None:
     assert (found(store, "k0"), found(store, "new")) == ([], [b"today"])
 
 
+def test_an_index_that_retention_has_overtaken_goes_on_where_the_log_begins() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_small(disk, clock)
+    for number in range(60):
+        send(store, b"%d" % number + bytes(200), f"k{number}")
+    store.index.build(store.end_offset, 3)
+    store.flush()
+    disk.used_ratio = 0.8
+    clock.time_ms += 100 * 3_600_000
+    send(store, b"today", "new")
+    store.flush()
+    assert store.delete_expired(clock.time_ms).deleted_commit_log_files
+    assert store.min_physical_offset > store.index.indexed_until
+    index_all(store)
+    assert (found(store, "k0"), found(store, "new")) == ([], [b"today"])
+
+
 # -- the log is cut
 
 

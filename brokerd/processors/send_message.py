@@ -220,9 +220,6 @@ class SendMessageProcessor:
         if has_special_properties(header.properties) or has_special_properties(joined):
             _refuse_special_batch(header, properties)
         properties = [each if each[-1:] == b"\x02" or not each else each + b"\x02" for each in properties]
-        shared = self._properties.shared_by_batch()
-        if max(map(len, properties)) + len(shared) > _MAX_STORED_PROPERTIES_BYTES:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the properties of a message in the batch are over 32 KiB")
         return BatchToStore(
             topic,
             queue_id,
@@ -230,7 +227,7 @@ class SendMessageProcessor:
             header.born_timestamp_ms,
             peer.remote_host,
             origin.reconsume_times,
-            shared,
+            self._properties.shared_by_batch(),
             flags,
             bodies,
             properties,

@@ -33,7 +33,9 @@ CRC_PROPERTY_REVERSED: Final = b"\x02%010d" + CRC32_PROPERTY_PREFIX[::-1]
 # A record in front of its body: what its lengths decide, what is its own, what the batch decides.
 _SIZE_AND_MAGIC: Final = struct.Struct(">II")
 _OWN: Final = struct.Struct(">Iiiqq")  # body CRC, queue id, flag, queue offset, physical offset
-_SHARED: Final = ">iq8sq{}siqi"  # sysFlag to body length
+_SHARED: Final = {
+    host_bytes: struct.Struct(f">iq8sq{host_bytes}siqi") for host_bytes in (8, 20)
+}  # sysFlag to body length
 _UINT16: Final = struct.Struct(">H")
 
 # These make records of another shape, or records that are counted or found in another way.
@@ -79,7 +81,7 @@ def encode_batch(
     middle = queue.record_middle
     magic = MESSAGE_MAGIC if len(middle) <= MAX_TOPIC_BYTES_V1 + 1 else MESSAGE_MAGIC_V2
     sys_flag = batch.sys_flag | (MessageSysFlag.STOREHOSTADDRESS_V6 if len(store_host) == 20 else 0)
-    shared = struct.Struct(_SHARED.format(len(store_host)))
+    shared = _SHARED[len(store_host)]
     shared_properties = batch.shared_properties
     behind_properties_bytes = len(shared_properties) + CRC32_PROPERTY_BYTES
     around_bytes = _SIZE_AND_MAGIC.size + _OWN.size + shared.size + len(middle) + 2 + behind_properties_bytes

@@ -285,6 +285,15 @@ def test_a_broker_that_ended_is_down_since_it_ended(world: World) -> None:
     assert judgement.message == "The broker broker-a is down since 03:31:07 UTC: backoff, Exited too quickly."
 
 
+def test_a_broker_that_was_just_added_is_not_down_while_it_starts(world: World) -> None:
+    replica = _replica(world)
+    status = _running(state=ProcessState.STARTING)
+    judgement = judge(replica, status, [])
+    assert (judgement.health, judgement.message) == (Health.UNKNOWN, "The broker broker-a is starting.")
+    replica.health_since = NOW
+    assert judge(replica, status, []).health == Health.DOWN
+
+
 def test_a_running_broker_that_a_name_server_does_not_know_is_down(world: World) -> None:
     judgement = judge(_replica(world), _running(), [Registration("127.0.0.1:20001")])
     assert (judgement.health, judgement.registered) == (Health.DOWN, False)

@@ -8,7 +8,8 @@ import pytest
 
 from controlplane.failover.mode_plan import mode_path, plan_mode
 from controlplane.failover.verdict import GroupView
-from tests.failover.test_quorum_verdict import NOW, away, follower, group, leader
+from tests.failover.test_quorum_verdict import away, follower, group, leader
+from tests.failover.views import NOW
 
 
 def three() -> GroupView:
@@ -154,3 +155,9 @@ def test_what_an_unfinished_change_left_behind_is_finished_or_removed() -> None:
     assert plan_mode("single", "async", [unfinished], NOW).possible
     back = plan_mode("single", "single", [unfinished], NOW)
     assert (back.possible, back.path, back.removing) == (True, (), {"broker-a": (1,)})
+
+
+def test_a_majority_in_memory_is_told_of_where_nobody_asked_for_disks() -> None:
+    for flush, told in (("ASYNC_FLUSH", True), ("SYNC_FLUSH", False)):
+        plan = plan_mode("sync", "dledger", [three()], NOW, flush_disk_type=flush)
+        assert ("stays ASYNC_FLUSH" in plan.steps[1].does) is told

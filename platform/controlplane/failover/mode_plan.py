@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controlplane.clusters.models import ClusterMode
+from controlplane.clusters.models import ClusterMode, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
 from controlplane.failover.quorum_plan import PlannedStep
 from controlplane.failover.quorum_verdict import keeps_up
@@ -47,6 +47,11 @@ _DOES: dict[tuple[str, str], str] = {
     ): "From now on nobody is elected: the present leader leads on, and when it dies,"
     " sends stop until an operator promotes a slave.",
 }
+
+
+_IN_MEMORY = (
+    " The flush type stays ASYNC_FLUSH: what a majority has in memory counts, whether it is on their disks or not."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,7 @@ def plan_mode(
     *,
     replicas: int | None = None,
     next_ids: Mapping[str, int] | None = None,
+    flush_disk_type: str = FlushType.SYNC_FLUSH,
 ) -> ModePlan:
     """Plan the change of all groups of a cluster. `next_ids` is the first replica id of each group that is not used yet."""
     before = max((len(view.replicas) for view in views), default=1)
@@ -137,7 +143,7 @@ def plan_mode(
         path=path if not problems else (),
         adding={} if problems else adding,
         removing={} if problems else removing,
-        steps=() if problems else tuple(_steps(present, wanted, path, views, adding, removing)),
+        steps=() if problems else tuple(_steps(present, wanted, path, views, adding, removing, flush_disk_type)),
     )
 
 
@@ -169,6 +175,7 @@ def _steps(
     views: Sequence[GroupView],
     adding: Mapping[str, Sequence[int]],
     removing: Mapping[str, Sequence[int]],
+    flush_disk_type: str,
 ) -> list[PlannedStep]:
     names = _and([view.name for view in views])
     steps = [PlannedStep("Look at every replica", f"Checks again that {names} can be changed.")]
@@ -179,7 +186,9 @@ def _steps(
     before = present
     changes = []
     for mode in path:
-        changes.append(PlannedStep(f"Change from {before} to {mode}", _DOES[broker_mode(before), broker_mode(mode)]))
+        in_memory = mode == ClusterMode.DLEDGER and flush_disk_type == FlushType.ASYNC_FLUSH
+        does = _DOES[broker_mode(before), broker_mode(mode)] + (_IN_MEMORY if in_memory else "")
+        changes.append(PlannedStep(f"Change from {before} to {mode}", does))
         before = mode
     gone = [_removing_step(removing, waits=wanted == ClusterMode.SYNC)] if removing else []
     if removed_before(wanted):

@@ -27,7 +27,15 @@ def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int |
     require_running(cluster)
     next_ids = {group.name: replica_id_next(group) for group in BrokerGroup.objects.filter(cluster=cluster)}
     views = cluster_sample(cluster, driver)
-    return plan_mode(cluster.mode, mode, views, timezone.now(), replicas=replicas, next_ids=next_ids)
+    return plan_mode(
+        cluster.mode,
+        mode,
+        views,
+        timezone.now(),
+        replicas=replicas,
+        next_ids=next_ids,
+        flush_disk_type=cluster.flush_disk_type,
+    )
 
 
 def mode_change_start(

@@ -56,6 +56,8 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
 def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Registration]) -> Judgement:
     """Decide from one sample. Pure."""
     noun = f"The {row}" if isinstance(row, NameServer) else broker_noun(row)
+    if row.health_since is None and status.state == ProcessState.STARTING:  # just added: it did not go down
+        return Judgement(Health.UNKNOWN, f"{noun} is starting.")
     if status.state != ProcessState.RUNNING:
         since = status.stopped_at if status.state != ProcessState.STARTING else status.started_at
         told = f" since {since:%H:%M:%S} UTC" if since else ""
@@ -87,7 +89,8 @@ def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgemen
     changed = row.health != judgement.health
     row.health = judgement.health
     row.health_message = judgement.message[:1024]
-    if changed or row.health_since is None:
+    is_new = row.health_since is None and judgement.health == Health.UNKNOWN
+    if not is_new and (changed or row.health_since is None):
         row.health_since = judgement.since or now
         if judgement.health == Health.DOWN:
             _log.warning("daemon down", process=status.name, message=judgement.message)

@@ -37,19 +37,6 @@ def _in_force_from_the_append() -> Patched:
     return patch.object(ModeChange, "adopt", at_once)
 
 
-def _no_majority_asked() -> Patched:
-    hold_back = InSyncSet.hold_back
-
-    def whoever_holds_it(self: InSyncSet, begin: int, end: int, members: Members | None, now_s: float) -> None:
-        hold_back(self, begin, end, None, now_s)
-
-    return patch.object(InSyncSet, "hold_back", whoever_holds_it)
-
-
-def _cut_change_remembered() -> Patched:
-    return patch.object(ModeChange, "truncate", lambda self, end_offset: None)
-
-
 def _mode_forgotten_at_a_restart() -> Patched:
     save = Replica._save
 
@@ -83,8 +70,6 @@ def _bug(name: str, patched: Any, replicas: int | None = None) -> PlantedBug:
 CHANGING_BUGS = (
     _bug("the old mode confirms what lies behind the change", _old_rule_behind_the_record),
     _bug("a change is in force from its append", _in_force_from_the_append),
-    _bug("a change into DLedger asks no majority", _no_majority_asked),
-    _bug("a change that was cut is adopted all the same", _cut_change_remembered),
     _bug("a restarted replica forgets the mode", _mode_forgotten_at_a_restart),
     _bug("a restarted replica forgets an unconfirmed change", _forgotten_at_a_restart_if_unconfirmed),
     _bug("a decree counts on the mode in the row while a change hangs", _decree_counts_on_the_row),

@@ -42,6 +42,7 @@ class ChangingFaults(QuorumFaults):
             (self._switchover, 1.0),
             (self._mistake, 0.5),
             (self._unclean, 0.3),
+            (self._change_and_cut_off, 1.0),
         ]
         if self._power_cuts:
             kinds += [(self._power_cut, 2.0), (self._power_cut_of_all, 0.5), (self._power_cut_of_a_majority, 0.5)]
@@ -64,6 +65,26 @@ class ChangingFaults(QuorumFaults):
         """One operation at a time, as in the platform."""
         if self._world.decrees.settled:
             self._world.operator.change_members()
+
+    def _change_and_cut_off(self) -> None:
+        """In the middle of a change the leader reaches nobody any more, and soon is not reached by the control plane."""
+        random, leader, plane = self._loop.random, self._leader(), self._world.decrees.name
+        others = [machine.name for machine in self._machines if machine is not leader]
+        deaf_too = random.random() < 0.5
+        pairs = [(leader.name, other) for other in others] + [(other, leader.name) for other in others if deaf_too]
+        lasts_s = random.expovariate(1 / 6)
+        self._change_mode()
+        self._cut_off_within(random.choice((0.0, 0.02)), pairs, lasts_s)
+        self._cut_off_within(0.5, [(leader.name, plane), (plane, leader.name)], lasts_s)
+
+    def _cut_off_within(self, within_s: float, pairs: list[tuple[str, str]], lasts_s: float) -> None:
+        def cut_off() -> None:
+            if not self.stopped:
+                self._loop.note(f"cut off: {sorted(pairs)}")
+                self._world.network.blocked.update(pairs)
+
+        self._loop.after(self._loop.random.random() * within_s, cut_off)
+        self._loop.after(within_s + lasts_s, lambda: self._world.network.blocked.difference_update(pairs))
 
     def _change_mode(self) -> None:
         self._world.decrees.change_mode()

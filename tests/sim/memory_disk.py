@@ -9,12 +9,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
 
 from brokerd.store import DiskUsage
 
 BLOCK_BYTES = 64  # smaller than any sector: more ways to tear
 Buffer = bytes | bytearray | memoryview
+
+
+_directory_of = lru_cache(4096)(os.path.dirname)
 
 
 class Died(BaseException):
@@ -154,7 +158,7 @@ class MemoryDisk:
             if not flags & os.O_CREAT:
                 raise FileNotFoundError(errno.ENOENT, "No such file", path)
             self._call("create", path)
-            if os.path.dirname(path) not in self.directories:
+            if _directory_of(path) not in self.directories:
                 raise FileNotFoundError(errno.ENOENT, "No such directory", path)
             inode = self.names[path] = Inode()
         elif flags & os.O_EXCL:
@@ -255,17 +259,17 @@ class MemoryDisk:
             self._call("mkdir", path)
             while path not in self.directories:
                 self.directories.add(path)
-                path = os.path.dirname(path)
+                path = _directory_of(path)
 
     def sync_directory(self, path: str) -> None:
         if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "No such directory", path)
         self._call("sync_directory", path)
-        for name in [name for name in self.synced_names if os.path.dirname(name) == path]:
+        for name in [name for name in self.synced_names if _directory_of(name) == path]:
             if name not in self.names:
                 del self.synced_names[name]
         for name, inode in self.names.items():
-            if os.path.dirname(name) == path:
+            if _directory_of(name) == path:
                 self.synced_names[name] = inode
 
     def rename(self, source: str, target: str) -> None:

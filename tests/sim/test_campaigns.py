@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.sim.__main__ import find
+from tests.sim.changing_bugs import CHANGING_BUGS
+from tests.sim.changing_world import run_changing_seed
+from tests.sim.mode_operator import CHANGEABLE
 from tests.sim.planted_bugs import BUGS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.quorum_world import run_quorum_seed
@@ -18,6 +21,7 @@ from tests.sim.world import run_seed
 SEEDS = {"sync": 50, "async": 20}
 UNDECREED_SEEDS = 15
 QUORUM_SEEDS = {"sync": 50, "async": 15}
+CHANGING_SEEDS = {"sync": 50, "async": 10}
 # Those that the first seeds find; `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS = {
     "acknowledged before the flush": 10,
@@ -30,6 +34,7 @@ QUICK_BUGS = {
     "one less than a majority is enough": 3,
     "a follower cuts below the commit": 10,
     "no pre-vote": 20,
+    "the old mode confirms what lies behind the change": 5,
 }
 REPOSITORY = Path(__file__).parents[2]
 
@@ -77,7 +82,22 @@ def test_no_seed_finds_a_broken_promise_of_a_group_that_elects_its_leader(flush:
     assert elections > 3 * QUORUM_SEEDS[flush], "nor does one that elects rarely"
 
 
-@pytest.mark.parametrize("mode", ["sync", "dledger"])
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_no_seed_finds_a_broken_promise_of_a_group_whose_mode_changes(flush: str) -> None:
+    acknowledged, adopted = 0, dict.fromkeys(CHANGEABLE, 0)
+    for seed in range(1, CHANGING_SEEDS[flush] + 1):
+        outcome = run_changing_seed(flush, seed)
+        assert outcome.violation is None, (
+            f"{outcome.violation}\nagain: ./dev sim --mode changing --flush {flush} --first-seed {seed} --seeds 1 --trace"
+        )
+        acknowledged += outcome.counts.get("SEND_OK", 0)
+        for mode in CHANGEABLE:
+            adopted[mode] += outcome.counts.get(f"modes: {mode}", 0)
+    assert acknowledged > 50 * CHANGING_SEEDS[flush], "a simulation that sends little proves little"
+    assert min(adopted.values()) > CHANGING_SEEDS[flush], "nor does one that changes rarely"
+
+
+@pytest.mark.parametrize("mode", ["sync", "dledger", "changing"])
 def test_a_seed_is_the_same_run_in_every_process(mode: str) -> None:
     program = f"from tests.sim.seeds import run_seed; print(run_seed('{mode}', 'async', 7).fingerprint)"
     fingerprints = set()
@@ -100,7 +120,7 @@ def test_another_seed_is_another_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [bug for bug in (*BUGS, *QUORUM_BUGS) if bug.name in QUICK_BUGS], ids=lambda bug: bug.name
+    "bug", [bug for bug in (*BUGS, *QUORUM_BUGS, *CHANGING_BUGS) if bug.name in QUICK_BUGS], ids=lambda bug: bug.name
 )
 def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
     assert find(bug, 1, QUICK_BUGS[bug.name]) is not None

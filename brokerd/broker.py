@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -45,6 +46,7 @@ from brokerd.services.registration import RegistrationService
 from brokerd.services.replica_follower import FollowerService
 from brokerd.services.replica_server import ReplicaServer
 from brokerd.services.store_gate import StoreGate
+from brokerd.services.stranded_pulls import StrandedPulls
 from brokerd.stats import BrokerStats
 from brokerd.store import (
     AppendResult,
@@ -129,12 +131,14 @@ class Broker:
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
         self.leader_port = LeaderPort(self)
+        self.stranded_pulls = StrandedPulls(self)
         self.schedule = ScheduleMessageService(self)
         self.metering = MeteringService(self)
         self.message_index = MessageIndexService(self)
         self.dispatcher = Dispatcher(self, HANDLERS)
         self._waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._arrived: set[tuple[str, int]] = set()
+        # Where an append's records end, and their queues: whose waiting pulls are answered once that is confirmed.
+        self._arrived: deque[tuple[int, set[tuple[str, int]]]] = deque()
         self._flush_failure: str | None = None
 
     # --- the log ---
@@ -151,8 +155,8 @@ class Broker:
         if counted_for is not None and meter is not None:
             counts = meter.sends.get(counted_for) or meter.sends_of(counted_for)
         results = self.store.append(messages, counts)
-        self._arrived.update(map(_QUEUE_OF_MESSAGE, messages))
         first, last = results[0], results[-1]
+        self._arrived.append((last.physical_offset + last.size_bytes, set(map(_QUEUE_OF_MESSAGE, messages))))
         self.stats.put(
             map(_TOPIC_OF_MESSAGE, messages),
             len(messages),
@@ -167,7 +171,7 @@ class Broker:
             raise self._not_leading()
         meter = self.metering.meter
         result = self.store.append_batch(batch, None if meter is None else meter.sends_of(counted_for))
-        self._arrived.add((batch.topic, batch.queue_id))
+        self._arrived.append((result.end_offset, {(batch.topic, batch.queue_id)}))
         positions = result.physical_offsets
         self.stats.put_batch(batch.topic, len(positions), result.end_offset - positions[0])
         self.log_grew()
@@ -199,10 +203,11 @@ class Broker:
             else:
                 _flush_all(self.acknowledgements.release(confirmed))
         self.replica_server.wake()
-        if self._arrived:
-            arrived, self._arrived = self._arrived, set()
-            if len(self.held_pulls):
-                _flush_all(self.dispatcher.pulls.answer_arrivals(arrived))
+        arrived: set[tuple[str, int]] = set()
+        while self._arrived and self._arrived[0][0] <= confirmed:
+            arrived |= self._arrived.popleft()[1]
+        if arrived and len(self.held_pulls):
+            _flush_all(self.dispatcher.pulls.answer_arrivals(arrived))
 
     def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
         """Write SUCCESS answers once what they promise is true up to their records' end; at once when it is."""
@@ -286,6 +291,7 @@ class Broker:
             self.flush_service.flush_soon()
         else:
             logger.info("group %s: following in epoch %d", replica.settings.group, replica.epoch)
+            self._arrived.clear()  # whatever is confirmed now is told by replicated()
             _flush_all(self.acknowledgements.release(replica.confirm_offset))
             _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
             self.replica_server.stopped_leading()

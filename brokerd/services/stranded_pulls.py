@@ -1,0 +1,58 @@
+"""Consumers whose client waits out a pull that a killed leader held: the new leader has them take their queues anew.
+
+rocketmq-client-go (v2.1.2, internal/remote) forgets a connection that broke, but not the requests that wait on it: a pull
+that the killed leader held waits for its own 30 s, and 3 s more. Java's fails such requests at once. A Go consumer begins
+to pull again at once where its queues are taken from it and given back, so that is what a new leader does that serves the
+leader port, where such a client asks it for its group's members: for a moment it names none to Go clients, has them
+look, and has them look again. No other client is told anything but the truth, and nobody takes the queues meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from mqwire.codes import LanguageCode
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+_MOMENT_S: Final = 1.0
+_FOLLOWS_WITHIN_S: Final = 0.5  # a former leader that lives: it has answered the pulls that it held
+_LOOK_S: Final = 0.02
+
+
+class StrandedPulls:
+    """Of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._until_s = float("-inf")
+
+    def hides_members_from(self, language: int) -> bool:
+        """Whether a client of this language is told just now that its group has no members."""
+        return language == LanguageCode.GO and self._broker.clock.monotonic() < self._until_s
+
+    async def free(self) -> None:
+        """Have Go's consumers give their queues back and take them again; when this replica begins to serve the leader port.
+
+        Not behind a transfer or a stop in order, where nobody waits: what a listener has in hand is handed out once more.
+        """
+        elections = self._broker.replica.elections
+        if elections is not None and elections.left_in_order:
+            return
+        with trio.move_on_after(_FOLLOWS_WITHIN_S) as looking:
+            while not self._all_follow():  # noqa: ASYNC110 - for a moment of each leadership: not worth an event
+                await trio.sleep(_LOOK_S)
+        consumers = self._broker.consumers
+        if looking.cancelled_caught and consumers.notify_clients(LanguageCode.GO):
+            self._until_s = self._broker.clock.monotonic() + _MOMENT_S
+            await trio.sleep(_MOMENT_S)
+            consumers.notify_clients(LanguageCode.GO)
+
+    def _all_follow(self) -> bool:
+        """Whether every other replica pulls, or this one does not lead any more."""
+        replica = self._broker.replica
+        in_sync = replica.in_sync
+        return in_sync is None or in_sync.followers.keys() >= replica.known_replicas.keys()

@@ -186,12 +186,21 @@ class ConsumerManager:
         self._fingerprints[group] = fingerprint
         return known is not None and known != fingerprint
 
-    def _notify(self, info: ConsumerGroupInfo) -> None:
+    def notify_clients(self, language: int) -> bool:
+        """Have all clients of one language rebalance now; tells whether there are any."""
+        found = False
+        for info in self._groups.values():
+            found |= self._notify(info, language)
+        return found
+
+    def _notify(self, info: ConsumerGroupInfo, language: int | None = None) -> bool:
         """Broadcasting groups share no queues, so their members need not know of each other."""
         if info.is_broadcasting or not self._config.notify_consumer_ids_changed_enable:
-            return
+            return False
+        found = False
         for channel in info.channels:
-            if not channel.peer.closed:
+            if not channel.peer.closed and language in (None, channel.language):
+                found = True
                 channel.peer.send(
                     RemotingCommand.request(
                         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
@@ -199,3 +208,4 @@ class ConsumerManager:
                         oneway=True,
                     )
                 )
+        return found

@@ -33,7 +33,8 @@ def get_consumer_list_by_group(broker: Broker, peer: Peer, request: RemotingComm
         return request.reply(
             ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group[:128]!a}: none of it has sent a heartbeat"
         )
-    return request.reply(body=GetConsumerListByGroupResponseBody(consumer_id_list=info.client_ids()).to_json())
+    members = [] if broker.stranded_pulls.hides_members_from(request.language) else info.client_ids()
+    return request.reply(body=GetConsumerListByGroupResponseBody(consumer_id_list=members).to_json())
 
 
 def query_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from brokerd.services.metering import MeteringService
     from brokerd.services.quorum import QuorumService
     from brokerd.services.replica_follower import FollowerService
+    from brokerd.services.stranded_pulls import StrandedPulls
     from brokerd.stats import BrokerStats
     from brokerd.store import AppendResult, MessageStore, MessageToStore
     from brokerd.subscription_group import SubscriptionGroupManager
@@ -47,6 +48,7 @@ class Broker(Protocol):
     consumer_offsets: ConsumerOffsetManager
     consumers: ConsumerManager
     producers: ProducerManager
+    stranded_pulls: StrandedPulls
     rebalance_locks: RebalanceLockManager
     schedule: ScheduleMessageService
     metering: MeteringService

@@ -96,6 +96,11 @@ class Elections:
         return self._quorum.transferring_to
 
     @property
+    def left_in_order(self) -> bool:
+        """Whether the leader before this one said that it leaves: nobody waits for its answers."""
+        return self._quorum.left_in_order
+
+    @property
     def change_pending(self) -> bool:
         """Whether the last change of who counts is not confirmed yet; on the leader."""
         return self._replica.leads and self._replica.confirm_offset < self._change_end

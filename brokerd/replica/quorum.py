@@ -87,6 +87,7 @@ class Quorum:
         self._offered_s = NEVER
         self._made_room_s = NEVER
         self._yielded = False  # its disk is full, and whoever has room was let go first
+        self.left_in_order = False  # the leader before said that it leaves
         self._halted: str | None = None
 
     # --- what it is
@@ -368,6 +369,7 @@ class Quorum:
         return self._log.may_decide and self._log.joined and self.why_not_electable() is None
 
     def _leader_ended(self, named: tuple[int, ...], now_s: float, ready: Ready) -> None:
+        self.left_in_order = True
         self.state = State.UNATTACHED
         self.leader = self.leader_address = None
         self._heard_s = NEVER
@@ -382,6 +384,7 @@ class Quorum:
         self._deadline_s = now_s + rank * self.times.vote_round[1] + self._draw(self.times.vote_round)
 
     def _follow(self, leader: int | None, address: str | None, now_s: float, ready: Ready) -> None:
+        self.left_in_order = False
         if self.leader_address != address:
             self.leader_address = address
             ready.vote = self._vote()

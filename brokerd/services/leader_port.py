@@ -115,6 +115,8 @@ class LeaderPort:
         peers: set[Peer] = set()
         self._settled.set()
         broker.registration.role_changed()
+        if broker.nursery is not None:
+            broker.nursery.start_soon(broker.stranded_pulls.free)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.accept, broker, listener, nursery, peers)

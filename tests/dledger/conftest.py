@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.interop.conftest import java_client
+from tests.interop.conftest import go_client, java_client
 
-__all__ = ["java_client"]
+__all__ = ["go_client", "java_client"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -10,6 +11,7 @@ from controlplane.failover.mode_plan import mode_path, plan_mode
 from controlplane.failover.verdict import GroupView
 from tests.failover.test_quorum_verdict import away, follower, group, leader
 from tests.failover.views import NOW
+from tests.sim import mode_operator
 
 
 def three() -> GroupView:
@@ -38,6 +40,11 @@ def test_the_way_from_mode_to_mode_passes_through_those_between(
     present: str, wanted: str, path: tuple[str, ...]
 ) -> None:
     assert mode_path(present, wanted) == path
+
+
+def test_the_simulated_operator_goes_the_same_way() -> None:
+    for present, wanted in product(mode_operator.CHANGEABLE, repeat=2):
+        assert mode_operator.mode_path(present, wanted) == mode_path(present, wanted)
 
 
 def test_each_step_says_what_it_changes_and_that_nothing_stops() -> None:

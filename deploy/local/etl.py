@@ -19,7 +19,7 @@ from deploy.local.environment import ETL, Environment
 from deploy.local.layout import REPOSITORY
 from deploy.local.terminal import DevError, Terminal
 
-JOBS = ("ingest", "usage_billing", "lag_analytics", "billing_check")
+JOBS = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction")
 
 
 def ensure(environment: Environment, terminal: Terminal) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 
 from spark_etl.errors import ConfigError
 
-JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check")
+# A job's place here is its lock in the database.
+JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction")
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,9 @@ class Lake:
             self.lake_files.glob(f"{QUARANTINE}/date=*/cluster={_names(set(clusters))}/*.parquet"),
         )
 
-    def read(self, files: Sequence[str]) -> DataFrame:
-        """LAKE_RECORDs of these files."""
-        return self._read(METERING, LAKE_RECORD, files)
+    def read(self, files: Sequence[str], *, table: str = METERING) -> DataFrame:
+        """LAKE_RECORDs of these files, which lie below `table`."""
+        return self._read(table, LAKE_RECORD, files)
 
     def add_records(self, records: DataFrame, cluster: str) -> int:
         """Adds those of a cluster's records that are not there yet; returns how many.

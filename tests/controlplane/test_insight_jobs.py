@@ -27,6 +27,7 @@ from controlplane.insight.services import (
     job_run_alert,
     job_run_execute,
     job_run_queue,
+    job_runs_expire,
     jobs_dispatch,
     lag_windows_expire,
 )
@@ -388,3 +389,78 @@ def test_old_lag_windows_are_deleted(world: World) -> None:
     kept = lag_window(world.cluster, now - timedelta(days=29))
     assert lag_windows_expire() == 1
     assert LagWindow.objects.get() == kept
+
+
+# --- old runs ---------------------------------------------------------------------------------------------------------
+
+LONG_PAST = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def old_run(day: int, state: JobRunState = JobRunState.COMPLETED, **values: Any) -> JobRun:
+    """A run that was queued and ended on a day years ago."""
+    moment = LONG_PAST + timedelta(days=day)
+    run = make_run(state, until=moment, since=moment - timedelta(hours=1), **values)
+    JobRun.objects.filter(pk=run.pk).update(created_at=moment)
+    return run
+
+
+def test_old_runs_are_deleted_and_young_ones_stay(world: World) -> None:
+    for day in range(2, 7):
+        old_run(day)
+    first, last, young = old_run(1), old_run(8), make_run()
+    assert job_runs_expire() == 6
+    assert set(JobRun.objects.values_list("pk", flat=True)) == {first.pk, young.pk}
+    assert not JobRun.objects.filter(pk=last.pk).exists()
+
+
+def test_what_was_counted_is_the_same_after_old_runs_are_gone(world: World) -> None:
+    for day in range(1, 9):
+        old_run(day)
+        old_run(day, job=Job.LAG_ANALYTICS, is_backfill=day == 8)
+    before = {job: counted(job) for job in Job}
+    assert job_runs_expire() > 8
+    assert {job: counted(job) for job in Job} == before
+
+
+def test_failures_that_nobody_looked_at_stay_and_are_counted(world: World) -> None:
+    old_run(1)
+    settled = old_run(2, JobRunState.FAILED)
+    old_run(3)
+    seen = old_run(4, JobRunState.FAILED)
+    services.job_run_acknowledge(actor=SYSTEM, run=seen)
+    open_one, backfill = old_run(5, JobRunState.FAILED), old_run(1, JobRunState.FAILED, is_backfill=True)
+    before = {run.pk for run in failures_open()}
+    assert before == {open_one.pk, backfill.pk}
+    job_runs_expire()
+    assert {run.pk for run in failures_open()} == before
+    assert not JobRun.objects.filter(pk__in=(settled.pk, seen.pk)).exists()
+
+
+def test_runs_that_wait_or_run_stay_and_batches_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "EXPIRE_BATCH", 2)
+    monkeypatch.setattr(services, "EXPIRE_BATCHES_MAX", 2)
+    for day in range(1, 9):
+        old_run(day)
+    waiting = [queued(), queued("ingest")]
+    JobRun.objects.filter(pk=waiting[0].pk).update(state=JobRunState.RUNNING)
+    assert [job_runs_expire(), job_runs_expire(), job_runs_expire()] == [4, 2, 0]
+    assert JobRun.objects.filter(pk__in=[run.pk for run in waiting]).count() == 2
+
+
+def test_a_retry_outlives_the_run_that_it_retried(world: World) -> None:
+    old_run(1)
+    failed = old_run(2, JobRunState.FAILED)
+    again = old_run(3, retry_of=failed)
+    assert job_runs_expire() == 1
+    again.refresh_from_db()
+    assert again.retry_of is None
+
+
+def test_how_long_runs_are_kept_is_a_setting(world: World, settings: Any) -> None:
+    now = datetime.now(UTC)
+    for days in (1, 2, 3):
+        make_run(until=now - timedelta(days=days))
+    settings.HIGHWATER_JOB_RUN_HISTORY_DAYS = 5
+    assert job_runs_expire() == 0
+    settings.HIGHWATER_JOB_RUN_HISTORY_DAYS = 1
+    assert job_runs_expire() == 1

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mqwire.metering import MeteringRecord
-from spark_etl.jobs import billing_check, ingest, lag_analytics, usage_billing
+from spark_etl.jobs import billing_check, compaction, ingest, lag_analytics, usage_billing
 from spark_etl.jobs.config import JobResult, parse_config
 from spark_etl.jobs.lake import Lake
 from tests.daemons import REPOSITORY, daemon_environment
@@ -28,6 +28,7 @@ JOBS: dict[str, ModuleType] = {
     "usage_billing": usage_billing,
     "lag_analytics": lag_analytics,
     "billing_check": billing_check,
+    "compaction": compaction,
 }
 
 

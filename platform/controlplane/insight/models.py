@@ -13,12 +13,13 @@ from controlplane.common.models import BaseModel
 
 
 class Job(models.TextChoices):
-    """The jobs of `spark_etl.jobs`, in the order in which they feed each other."""
+    """The jobs of `spark_etl.jobs`, in the order in which they feed each other; compaction tidies up behind ingest."""
 
     INGEST = "ingest"
     USAGE_BILLING = "usage_billing"
     LAG_ANALYTICS = "lag_analytics"
     BILLING_CHECK = "billing_check"
+    COMPACTION = "compaction"
 
 
 class JobRunState(models.TextChoices):

@@ -4,7 +4,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Max, Min, QuerySet
+from django.db.models import Max, Min, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
@@ -14,6 +14,8 @@ from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 HISTORY_DAYS_MAX = 30
 # A chart has no more points than pixels; a longer history than this is asked for in parts.
 HISTORY_WINDOWS_MAX = 2000
+# A banner names no more.
+FAILURES_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,39 @@ def job_run_get(run_id: uuid.UUID) -> JobRun:
 
 def failures_open() -> list[JobRun]:
     """Return the failed runs that an operator has to look at: not acknowledged, and no later run of the job completed."""
-    failed = list(JobRun.objects.filter(state=JobRunState.FAILED, acknowledged_at=None).order_by("-created_at")[:50])
-    if not failed:
-        return []
-    completed = dict(
+    return list(open_failures().order_by("-created_at")[:FAILURES_SHOWN])
+
+
+def open_failures() -> QuerySet[JobRun]:
+    """Return the same as a query, all of them, in no order."""
+    latest = (
         JobRun.objects.filter(state=JobRunState.COMPLETED, is_backfill=False)
         .values_list("job")
         .annotate(latest=Max("created_at"))
     )
-    return [run for run in failed if run.is_backfill or run.job not in completed or completed[run.job] < run.created_at]
+    settled = Q()
+    for job, completed_at in latest.order_by():
+        settled |= Q(job=job, created_at__lte=completed_at)
+    failed = JobRun.objects.filter(state=JobRunState.FAILED, acknowledged_at=None)
+    return failed.exclude(Q(is_backfill=False) & settled) if settled else failed
+
+
+def runs_that_tell() -> set[uuid.UUID]:
+    """Return the completed runs that `counted` and the issue of invoices rely on: of each job the first begin, the last end
+    and the last completion, and the last scheduled start.
+    """
+    told = set()
+    for job in Job:
+        completed = JobRun.objects.filter(job=job, state=JobRunState.COMPLETED)
+        for runs in (
+            completed.exclude(range_from=None).order_by("range_from"),
+            completed.exclude(range_to=None).order_by("-range_to"),
+            completed.order_by("-finished_at"),
+            completed.filter(is_backfill=False).order_by("-started_at"),
+            completed.filter(is_backfill=False).order_by("-created_at"),
+        ):
+            told |= set(runs.values_list("pk", flat=True)[:1])
+    return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from controlplane.insight.job_config import config_of
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 from controlplane.insight.process import JobResult, run_job
+from controlplane.insight.selectors import open_failures, runs_that_tell
 
 _log = get_logger("controlplane.insight")
 
@@ -32,6 +33,9 @@ ALERT_TASK = "insight.job_run_alert"
 # A task that nobody took in this time is sent again; taking it twice is harmless.
 RUN_TASK_EXPIRES_S = 30
 BACKFILL_DAYS_MAX = 400
+# So many runs are deleted at once, and so often in a row: the rest an hour later.
+EXPIRE_BATCH = 500
+EXPIRE_BATCHES_MAX = 20
 
 
 def job_run_queue(
@@ -149,6 +153,26 @@ def lag_windows_expire() -> int:
     """Delete lag windows that are older than HIGHWATER_LAG_HISTORY_DAYS; returns how many."""
     oldest = timezone.now() - timedelta(days=settings.HIGHWATER_LAG_HISTORY_DAYS)
     return LagWindow.objects.filter(window_start__lt=oldest).delete()[0]
+
+
+def job_runs_expire() -> int:
+    """Delete runs that ended more than HIGHWATER_JOB_RUN_HISTORY_DAYS ago; returns how many.
+
+    What others rely on stays: failures that nobody looked at, and of each job the completed runs that tell how far was
+    counted, and when it last completed.
+    """
+    oldest = timezone.now() - timedelta(days=settings.HIGHWATER_JOB_RUN_HISTORY_DAYS)
+    old = JobRun.objects.filter(state__in=(JobRunState.COMPLETED, JobRunState.FAILED), finished_at__lt=oldest)
+    old = old.exclude(pk__in=open_failures().values("pk")).exclude(pk__in=runs_that_tell())
+    deleted = 0
+    for _ in range(EXPIRE_BATCHES_MAX):
+        batch = list(old.order_by("finished_at").values_list("pk", flat=True)[:EXPIRE_BATCH])
+        # With what refers to them: a retry's `retry_of` becomes empty.
+        JobRun.objects.filter(pk__in=batch).delete()
+        deleted += len(batch)
+        if len(batch) < EXPIRE_BATCH:
+            break
+    return deleted
 
 
 def _queue(

@@ -35,3 +35,9 @@ def job_run_alert_task(run_id: str) -> bool:
 def lag_windows_expire_task() -> int:
     """Delete old lag windows."""
     return services.lag_windows_expire()
+
+
+@shared_task(name="insight.job_runs_expire")
+def job_runs_expire_task() -> int:
+    """Delete old runs."""
+    return services.job_runs_expire()

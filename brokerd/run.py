@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 # From SIGTERM to exit within 10 s, whatever hangs (issue: graceful stop).
 _STOP_STEP_TIMEOUT_S: Final = 3.0
 _CLIENT_SCAN_PERIOD_S: Final = 10.0
+# Each request makes objects that all go again without the collector's help; the default of 700 has it look each few requests.
+_GC_THRESHOLD: Final = 20_000
 _CONFIRM_OFFSET_PERIOD_S: Final = 5.0
 
 
@@ -73,6 +76,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
             nursery.start_soon(_scan_clients, broker)
             nursery.start_soon(broker.loop_lag.run)
             nursery.start_soon(_sample, broker)
+            _collect_seldom()
             on_ready(f"{ip}:{port}")
             async for number in signals:
                 logger.info("stopping on %s", signal.Signals(number).name)
@@ -81,6 +85,13 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
             nursery.cancel_scope.cancel()
     store.close()
     logger.info("stopped")
+
+
+def _collect_seldom() -> None:
+    """What is there by now stays for good: the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
 
 
 async def _stop(broker: Broker, server: Server) -> None:

@@ -50,11 +50,12 @@ HIGHWATER_JOB_TIMEOUT_S = env.int("HIGHWATER_JOB_TIMEOUT_S", default=1800)
 HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.dict(  # job=seconds;job=seconds, or empty: only by hand
     "HIGHWATER_JOB_INTERVALS_S",
     cast={"value": int},
-    default={"ingest": 300, "usage_billing": 300, "lag_analytics": 300, "billing_check": 86400},
+    default={"ingest": 300, "usage_billing": 300, "lag_analytics": 300, "billing_check": 86400, "compaction": 21600},
 )
 HIGHWATER_LATE_WINDOW_HOURS = 48  # so long a closed hour takes late records; an invoice is issued after that
 HIGHWATER_RETENTION_HOURS = 72  # brokers' fileReservedTime, as provisioning renders it
 HIGHWATER_LAG_HISTORY_DAYS = 30
+HIGHWATER_JOB_RUN_HISTORY_DAYS = env.int("HIGHWATER_JOB_RUN_HISTORY_DAYS", default=90)
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -282,6 +283,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     },
     "insight-jobs-dispatch": {"task": "insight.jobs_dispatch", "schedule": 15.0, "options": {"expires": 15}},
     "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
+    "insight-job-runs-expire": {"task": "insight.job_runs_expire", "schedule": 3600.0},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},
     "billing-invoices-issue": {"task": "billing.invoices_issue", "schedule": 3600.0, "options": {"expires": 3600}},
     "billing-subscriptions-default": {

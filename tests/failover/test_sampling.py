@@ -9,7 +9,8 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, Replica
+from controlplane.failover import tasks
 from controlplane.failover.models import GroupLeadership, ReplicaSample
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
@@ -86,3 +87,14 @@ def test_the_first_end_is_when_it_went_away(cluster: Cluster, driver: DriverTwin
         cluster_sample(cluster, driver)
         sample.refresh_from_db()
         assert sample.process_ended_at is None
+
+
+def test_a_single_broker_is_not_looked_at_until_it_gets_replicas(world: World) -> None:
+    cluster = make_replicated(world.acme, "solo", "single", replicas=1)
+    asked: list[str] = []
+    with patch.object(tasks.cluster_sample_task, "apply_async", lambda args, expires: asked.append(args[0])):
+        tasks.clusters_sample_task()
+        assert str(cluster.pk) not in asked
+        Replica.objects.create(group=cluster.broker_groups.get(), broker_id=1, broker_role="SLAVE", host="127.0.0.1")
+        tasks.clusters_sample_task()
+        assert asked.count(str(cluster.pk)) == 1

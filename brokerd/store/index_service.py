@@ -202,7 +202,8 @@ class IndexService:
             for _ in full.flush_steps():
                 pass  # once in twenty million entries
             full.release_slots()
-            self._unsynced.append(full)
+            if full not in self._unsynced:
+                self._unsynced.append(full)
         self._disk.make_directory(self._directory)
         now = time.time_ns() // 1_000_000
         name = int(time.strftime(_NAME_FORMAT, time.localtime(now / 1000)) + f"{now % 1000:03d}")
@@ -319,7 +320,7 @@ class IndexService:
         value = key_hash(topic, key)
         min_offset = self._log.min_offset
         looks = _CHAIN_MAX
-        last = -1
+        last = 2**63 - 1  # a place comes again where writing was interrupted between two files
         for file in reversed(self._files):
             header = file.header
             if header.index_count == FIRST_ENTRY or header.end_offset < min_offset:
@@ -330,7 +331,7 @@ class IndexService:
                 looks -= 1
                 if looks < 0 or offset < min_offset or timestamp_ms + 999 < begin_ms:
                     break
-                if entry_hash == value and timestamp_ms <= end_ms and offset != last:
+                if entry_hash == value and timestamp_ms <= end_ms and offset < last:
                     last = offset
                     yield offset
             if looks < 0:

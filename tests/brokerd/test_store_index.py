@@ -269,6 +269,23 @@ def test_a_full_disk_makes_the_index_wait_not_the_sends() -> None:
     assert found(store, "a") == [b"one", b"two"]
 
 
+def test_a_message_is_found_once_though_its_index_was_interrupted_between_two_files() -> None:
+    disk = MemoryDisk()
+    store = open_small(disk)
+    for number in range(10):
+        send(store, b"%d" % number, "a b")
+    assert store.index.build(store.end_offset, 1)
+    disk.fail = lambda _number, name: errno.ENOSPC if name == "create" else None
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            store.index.build(store.end_offset, 10)
+    disk.fail = lambda _number, _name: None
+    index_all(store)
+    assert found(store, "a") == found(store, "b") == [b"%d" % number for number in range(10)]
+    store.close()
+    assert found(open_small(disk), "a") == [b"%d" % number for number in range(10)]
+
+
 def test_retention_deletes_index_files_with_their_log() -> None:
     disk = MemoryDisk()
     clock = ManualClock()

@@ -97,13 +97,7 @@ class Node:
     def lose_power(self) -> None:
         """What was not synced is gone."""
         self.boots += 1
-        disk = MemoryDisk(self.boots)
-        disk.directories = set(self.disk.directories)
-        for path, inode in self.disk.synced_names.items():
-            inode.data = bytearray(inode.synced)
-            inode.dirty_blocks.clear()
-            disk.names[path] = disk.synced_names[path] = inode
-        self.disk = disk
+        self.disk = self.disk.after_losing_all_unsynced(self.boots)
         self.open()
 
     def restart_with_rot(self, offset: int) -> None:

@@ -51,13 +51,7 @@ class Member:
 
     def lose_power(self) -> None:
         """Restarted with what was synced, and nothing else."""
-        disk = MemoryDisk(1)
-        disk.directories = set(self.disk.directories)
-        for path, inode in self.disk.synced_names.items():
-            inode.data = bytearray(inode.synced)
-            inode.dirty_blocks.clear()
-            disk.names[path] = disk.synced_names[path] = inode
-        self.disk = disk
+        self.disk = self.disk.after_losing_all_unsynced()
         self._open()
 
     def break_disk(self) -> None:

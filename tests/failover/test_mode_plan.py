@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from controlplane.failover.mode_plan import mode_path, plan_mode
+from controlplane.failover.mode_plan import mode_path, plan_mode, replicas_surely_holding
 from controlplane.failover.verdict import GroupView
 from tests.failover.test_quorum_verdict import away, follower, group, leader
 from tests.failover.views import NOW
@@ -40,6 +40,24 @@ def test_the_way_from_mode_to_mode_passes_through_those_between(
     present: str, wanted: str, path: tuple[str, ...]
 ) -> None:
     assert mode_path(present, wanted) == path
+
+
+@pytest.mark.parametrize(
+    ("mode", "hanging", "held_by"),
+    [
+        ("sync", None, 2),
+        ("async", None, 1),
+        ("sync", ("sync", "async"), 1),
+        ("async", ("async", "sync"), 1),
+        ("sync", ("sync", "dledger"), 2),
+        ("dledger", ("dledger", "sync"), 2),
+        ("dledger", ("dledger", "async"), 1),
+    ],
+)
+def test_while_a_change_hangs_a_promotion_counts_on_the_weakest_mode_on_its_way(
+    mode: str, hanging: tuple[str, str] | None, held_by: int
+) -> None:
+    assert replicas_surely_holding(mode, hanging) == held_by
 
 
 def test_the_simulated_operator_goes_the_same_way() -> None:

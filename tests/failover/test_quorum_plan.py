@@ -6,7 +6,8 @@ import pytest
 
 from controlplane.failover.quorum_plan import ChangeKind, plan_prefer, plan_replace, plan_resize, plan_transfer
 from controlplane.failover.verdict import GroupView
-from tests.failover.test_quorum_verdict import NOW, away, follower, group, leader, quorum
+from tests.failover.test_quorum_verdict import away, follower, group, leader, quorum
+from tests.failover.views import NOW
 
 FIVE = [0, 1, 2, 3, 4]
 

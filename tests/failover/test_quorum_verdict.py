@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from controlplane.failover.quorum_verdict import electorate_of, judge_elected
 from controlplane.failover.verdict import GroupState, GroupView, ReplicaView
 from mqwire.bodies import QuorumStatus
-
-NOW = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
+from tests.failover.views import NOW, slave_view
 
 
 def quorum(state: str = "follower", **changes: object) -> QuorumStatus:
@@ -21,23 +20,7 @@ def quorum(state: str = "follower", **changes: object) -> QuorumStatus:
 
 def follower(replica_id: int, told: QuorumStatus | None = None, **changes: object) -> ReplicaView:
     """A voter that is level, unless `changes` say otherwise."""
-    values: dict[str, object] = {
-        "replica_id": replica_id,
-        "sampled_at": NOW,
-        "last_seen_at": NOW,
-        "role": "slave",
-        "epoch": 3,
-        "log_epoch": 3,
-        "end_offset": 1000,
-        "held_offset": 1000,
-        "gap_bytes": 0,
-        "gap_messages": 0,
-        "in_sync": True,
-        "accepts_sends": False,
-        "quorum": told or quorum(),
-        **changes,
-    }
-    return ReplicaView(**values)  # type: ignore[arg-type]  # a dictionary has one type for all values
+    return slave_view(replica_id, **{"quorum": told or quorum(), **changes})
 
 
 def leader(replica_id: int = 0, told: QuorumStatus | None = None, **changes: object) -> ReplicaView:

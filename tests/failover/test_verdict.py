@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from controlplane.failover.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, cleanness_of, judge
-
-NOW = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
+from tests.failover.views import NOW, slave_view
 
 
 def replica(replica_id: int, **changes: object) -> ReplicaView:
     """A slave that is in sync, unless `changes` say otherwise."""
-    values: dict[str, object] = {
-        "replica_id": replica_id,
-        "sampled_at": NOW,
-        "last_seen_at": NOW,
-        "role": "slave",
-        "epoch": 3,
-        "log_epoch": 3,
-        "end_offset": 1000,
-        "held_offset": 1000,
-        "gap_bytes": 0,
-        "gap_messages": 0,
-        "in_sync": True,
-        "accepts_sends": False,
-        "promotable": True,
-        **changes,
-    }
-    return ReplicaView(**values)  # type: ignore[arg-type]  # a dictionary has one type for all values
+    return slave_view(replica_id, **{"promotable": True, **changes})
 
 
 def master(replica_id: int = 0, **changes: object) -> ReplicaView:

@@ -112,6 +112,16 @@ class MemoryDisk:
                 disk.names[path] = disk.synced_names[path] = left[id(inode)]
         return disk
 
+    def after_losing_all_unsynced(self, boot: int = 1) -> MemoryDisk:
+        """The disk as the worst power cut leaves it: with what was synced, and nothing else."""
+        disk = MemoryDisk(boot)
+        disk.directories = set(self.directories)
+        for path, inode in self.synced_names.items():
+            inode.data = bytearray(inode.synced)
+            inode.dirty_blocks.clear()
+            disk.names[path] = disk.synced_names[path] = inode
+        return disk
+
     def content(self, below: str = "/") -> dict[str, bytes]:
         """Path -> bytes, of all files below a directory."""
         return {path: bytes(inode.data) for path, inode in sorted(self.names.items()) if path.startswith(below)}

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controlplane.clusters.models import Cluster, Operation, OperationState
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType
+from controlplane.failover.selectors import group_view
 from controlplane.provisioning.processes import replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import Json, World
@@ -93,6 +94,25 @@ def test_a_replica_that_does_not_answer_is_waited_for_by_name(
     operation = run_all(Operation.objects.get(pk=answer.json()["id"]), driver)
     assert operation.state == OperationState.IN_PROGRESS
     assert operation.steps.get(name="mode_look").message == "Replica 2 of broker-a does not answer."
+
+
+@pytest.mark.parametrize(("state", "held_by"), [("in_progress", 1), ("failed", 1), ("completed", 2)])
+def test_a_change_that_hangs_may_have_left_a_leader_who_acknowledges_alone(
+    world: World, modes: ScriptedModes, state: str, held_by: int
+) -> None:
+    Cluster.objects.filter(slug="trio").update(mode="sync")
+    cluster = Cluster.objects.get(slug="trio")
+    Operation.objects.create(
+        tenant=cluster.tenant,
+        cluster=cluster,
+        type=OperationType.CLUSTER_MODE,
+        state=state,
+        resource=cluster.path,
+        requested_by="alice",
+        metadata={"from": "sync", "to": "async"},
+    )
+    (group,) = BrokerGroup.objects.filter(cluster=cluster)
+    assert group_view(group).in_sync_replicas == held_by
 
 
 @pytest.mark.parametrize(("who", "status"), [("teammate", 403), ("outsider", 404), ("anonymous", 401)])

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controlplane.clusters.models import ClusterMode, FlushType
+from controlplane.clusters.models import ClusterMode, FlushType, in_sync_replicas_of
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
 from controlplane.failover.quorum_plan import PlannedStep
 from controlplane.failover.quorum_verdict import keeps_up
@@ -94,6 +94,16 @@ def mode_path(present: str, wanted: str) -> tuple[str, ...]:
     begin, end = _LADDER.index(ClusterMode(broker_mode(present))), _LADDER.index(ClusterMode(broker_mode(wanted)))
     between = _LADDER[begin + 1 : end] if end > begin else tuple(reversed(_LADDER[end + 1 : begin]))
     return (*between, wanted)
+
+
+def replicas_surely_holding(mode: str, hanging: tuple[str, str] | None) -> int:
+    """Return on how many replicas of a group that is led by decree an acknowledged record is for certain.
+
+    `hanging` is a change of the mode, (from, to), that is under way or failed in the middle: the leader may act by any mode
+    on that way already, so the weakest of them counts. A group that elects answers for itself: its majority is 2 or more.
+    """
+    modes = (mode, *(mode_path(*hanging) if hanging else ()))
+    return min((in_sync_replicas_of(one) for one in modes if one != ClusterMode.DLEDGER), default=1)
 
 
 def replicas_allowed(mode: str) -> tuple[int, ...]:

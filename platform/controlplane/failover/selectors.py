@@ -8,8 +8,9 @@ import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
 from controlplane.common.errors import NotFound
+from controlplane.failover.mode_plan import replicas_surely_holding
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.quorum_verdict import Electorate, electorate_of, judge_elected
 from controlplane.failover.timeline import TITLES
@@ -100,7 +101,7 @@ def group_view(group: BrokerGroup) -> GroupView:
     leader = None if leadership is None else leadership.leader
     return GroupView(
         name=group.name,
-        in_sync_replicas=group.cluster.in_sync_replicas,
+        in_sync_replicas=replicas_surely_holding(group.cluster.mode, mode_change_hanging(group.cluster)),
         leader_id=None if leader is None else leader.broker_id,
         led_at=None if leadership is None else leadership.led_at,
         led_epoch=None if leadership is None else leadership.led_epoch,
@@ -108,6 +109,14 @@ def group_view(group: BrokerGroup) -> GroupView:
         replicas=[_replica_view(replica, sample) for replica, sample in _samples(group)],
         elects=group.cluster.elects_leaders,
     )
+
+
+def mode_change_hanging(cluster: Cluster) -> tuple[str, str] | None:
+    """Return (from, to) of a change of the mode that has begun and is not completed, a failed one too; else None."""
+    change = Operation.objects.filter(cluster=cluster, type=OperationType.CLUSTER_MODE).order_by("-started_at").first()
+    if change is None or change.state == OperationState.COMPLETED:
+        return None
+    return change.metadata["from"], change.metadata["to"]
 
 
 def failover_list(cluster: Cluster) -> QuerySet[Failover]:

@@ -1,0 +1,65 @@
+"""A connection that has always more to say is served a few times in a row; then it is the others' turn."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+
+from brokerd.peer import Peer
+from brokerd.server import Server
+from mqwire.codes import RequestCode
+from mqwire.command import RemotingCommand
+from mqwire.connection import Connection
+
+FRAME = RemotingCommand.request(RequestCode.HEART_BEAT).encode()
+SERVED_MAX = 1000
+
+
+class EndlessClient:
+    """Takes the place of the dispatcher, to send the next request while one is being served."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.served = 0
+
+    def dispatch(self, peer: Peer, commands: list[RemotingCommand]) -> None:
+        self.served += len(commands)
+        if self.served < SERVED_MAX:
+            self.socket.sendall(FRAME)
+        else:
+            self.socket.close()
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    theirs.setblocking(False)
+    return ours, theirs
+
+
+def test_other_tasks_run_between_the_turns_of_a_connection() -> None:
+    # Eight; twice that where the reader is the last in one turn of the loop and the first in the next.
+    assert trio.run(_most_turns_in_a_row) <= 16
+
+
+async def _most_turns_in_a_row() -> int:
+    ours, theirs = connected()
+    client = EndlessClient(ours)
+    broker: Any = SimpleNamespace(dispatcher=client)
+    config: Any = SimpleNamespace()
+    seen = [0]
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            peer = Peer(theirs, nursery)
+            ours.sendall(FRAME)
+            nursery.start_soon(Server(config)._read, broker, peer, Connection())
+            while client.served < SERVED_MAX:
+                await trio.lowlevel.checkpoint()
+                seen.append(client.served)
+    peer.close()
+    return max(later - earlier for earlier, later in itertools.pairwise(seen))

@@ -9,8 +9,8 @@ the job's; they are made before the clock runs) and `usage_billing` (the lake ->
 bounded (--heap-mib, 1024); memory is the highest resident size of the JVM, and of Spark's Python workers. A metering row is one
 line of a record: a topic sent to, delivered to a group, or stored; a record here has 200.
 
-Reading from a broker is measured apart, as making the messages there takes longer than reading them: messages a second of the
-data source over one queue, and the whole job `ingest` over --broker-rows (1 million).
+Reading from a broker is measured apart: messages a second of the data source over one queue, and the whole job `ingest` over
+--broker-rows (1 million) that lie in a broker's log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from brokerd.store import MessageToStore
 from highwater import Message, Producer
+from mqwire.message import pack_host
 from mqwire.names import RMQ_SYS_METERING
 from spark_etl.datasource import register
 from spark_etl.datasource.schema import MESSAGE
@@ -46,6 +48,7 @@ from spark_etl.jobs.session import build_session
 from spark_etl.transforms.time import HOUR_MS, to_ms
 from tests.bench.report import Report
 from tests.daemons import DaemonCluster
+from tests.insight_end_to_end.metered_days import append
 from tests.processes import resident_bytes
 from tests.remoting import create_topic
 from tests.spark_etl.database import PRICE, migrated_database
@@ -228,13 +231,14 @@ def measure(report: Report, spark: SparkSession, folder: Path, database: Any, ro
 def measure_broker(report: Report, spark: SparkSession, folder: Path, database: Any, rows: int) -> None:
     """The job ingest, from a broker's metering topic to the lake."""
     records = math.ceil(rows / ROWS_PER_RECORD)
-    with DaemonCluster.start(folder / "broker") as running:
+    store, host = folder / "store", pack_host("127.0.0.1", 10911)
+    bodies = (row.body for row in generated(spark, 0, records).select("body").toLocalIterator())
+    append(
+        store,
+        (MessageToStore(RMQ_SYS_METERING, 0, 0, 0, to_ms(BEGIN), host, 0, 0, bytes(body), b"", 0) for body in bodies),
+    )
+    with DaemonCluster.start(folder / "broker", store_dir=store) as running:
         cluster = replace(CLUSTER, namesrv_addr=running.namesrv)
-        with Producer(running.namesrv, timeout_ms=60_000, compress_msg_body_over_howmuch=2**22) as producer:
-            for first in range(0, records, 1000):
-                bodies = generated(spark, first, min(1000, records - first)).select("body").collect()
-                for row in bodies:
-                    producer.send(Message(RMQ_SYS_METERING, bytes(row.body)))
         peak = Peak(jvm_of(spark))
         config = config_of(folder, database, "ingest", cluster)
         started = time.monotonic()

@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.billing.budgets import budget_check, budget_set
-from controlplane.billing.invoices import invoices_issue
-from controlplane.billing.models import Budget, Invoice
+from controlplane.billing.invoices import invoice_drafts, invoices_issue
+from controlplane.billing.models import Budget, Invoice, Usage
 from controlplane.billing.periods import Month, hour_of
 from tests.console.browser import LogIn, assert_drawn, is_painted, look_at
 from tests.console.world import World
@@ -157,6 +157,53 @@ def test_an_issued_invoice_has_a_number_lines_and_the_rows_behind_each(counted: 
     assert client.get(counted.path("invoices/HW-9999999/")).status_code == 404
     assert client.get(counted.path(f"invoices/{invoice.number_text}/lines/99/")).status_code == 404
     assert counted.client(counted.charlie).get(f"/t/globex/invoices/{invoice.number_text}/").status_code == 404
+
+
+def corrected(counted: World) -> tuple[Invoice, str]:
+    """An issued invoice of which hours were counted again, 0.60 less of what was sent, 1 more of what was stored; and the draft."""
+    make_run(until=NOW)
+    invoices_issue(NOW)
+    invoice = Invoice.objects.get(month=LAST.first_day)
+    hour = LAST.start + timedelta(hours=6)
+    Usage.objects.filter(hour__in=(hour, hour + timedelta(days=1)), direction="in").update(amount=Decimal("0.1000050"))
+    Usage.objects.filter(hour=hour, direction="storage").update(amount=Decimal("1.001"))
+    (draft,) = [one for one in invoice_drafts(counted.tenant) if one.adjustments]
+    return invoice, draft.name
+
+
+def test_a_correction_is_shown_on_both_invoices_with_links_to_each_other(counted: World) -> None:
+    invoice, draft = corrected(counted)
+    client = counted.client(counted.bob)
+    old = client.get(counted.path(f"invoices/{invoice.number_text}/")).content.decode()
+    new = client.get(counted.path(f"invoices/{draft}/"))
+    credit, charge = new.context["invoice"].adjustments
+    assert [str(credit.amount), str(charge.amount)] == ["-0.60", "1.00"]
+    assert f"data-total>{invoice.total} EUR" in old
+    for line, words in ((credit, "Credit"), (charge, "Additional charge")):
+        assert f"{line.position}. {words}" in new.content.decode()
+        assert counted.path(f"invoices/{draft}/lines/{line.position}/") in old
+        rows = client.get(counted.path(f"invoices/{draft}/lines/{line.position}/"))
+        assert rows.context["usage"].month == LAST
+        assert f"{invoice.number_text}, line" in rows.content.decode()
+    assert f'{counted.path(f"invoices/{invoice.number_text}/")}"' in new.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pages_of_a_correction_look_right(
+    page: Page, live_server: LiveServer, counted: World, log_in: LogIn
+) -> None:
+    invoice, draft = corrected(counted)
+    log_in(counted.alice)
+    page.goto(live_server.url + counted.path(f"invoices/{invoice.number_text}/"))
+    look_at(page, "invoice that was corrected")
+    page.locator("#corrected-by").get_by_role("link").first.click()
+    expect(page.locator("#line-places")).to_be_visible()
+    look_at(page, "invoice adjustment line")
+    page.goto(live_server.url + counted.path(f"invoices/{draft}/"))
+    expect(page.locator("[data-adjustment]")).to_have_count(2)
+    look_at(page, "draft with adjustments")
+    page.locator("[data-adjustment]").first.get_by_role("link", name=invoice.number_text).click()
+    expect(page).to_have_url(re.compile(invoice.number_text))
 
 
 def test_an_invoice_is_downloaded_as_csv(counted: World) -> None:

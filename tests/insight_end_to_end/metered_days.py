@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from brokerd.metering_records import message_of
-from brokerd.store import MessageStore, OsDisk, StoreConfig, SystemClock
+from brokerd.store import MessageStore, MessageToStore, OsDisk, StoreConfig, SystemClock
 from mqwire.message import pack_host
 from mqwire.metering import ConnectionCounts, InRow, LagRow, MessageKind, MeteringRecord, OutRow, StorageRow
 from tests.daemons import BROKER_DEFAULTS
@@ -127,23 +127,7 @@ class MeteredDays:
     def append_to(self, store_dir: Path) -> None:
         """Fills the store of a broker that does not run."""
         host = pack_host("127.0.0.1", 10911)
-        config = StoreConfig(
-            root_dir=str(store_dir),
-            mapped_file_size_commit_log_bytes=int(BROKER_DEFAULTS["mappedFileSizeCommitLog"]),
-            mapped_file_size_consume_queue_bytes=int(BROKER_DEFAULTS["mappedFileSizeConsumeQueue"]),
-            disk_space_warning_level_ratio=1.0,
-        )
-        store = MessageStore(config, disk=OsDisk(), clock=SystemClock(), store_host=host)
-        store.open()
-        waiting = []
-        for record in self.records():
-            waiting.append(message_of(record, host))
-            if len(waiting) == APPENDED_AT_ONCE:
-                store.append(waiting)
-                waiting = []
-        if waiting:
-            store.append(waiting)
-        store.close()
+        append(store_dir, (message_of(record, host) for record in self.records()))
 
     def usage(self, rates: Rates) -> dict[Key, Figures]:
         """All rows of billing_usage that these minutes make."""
@@ -158,6 +142,27 @@ class MeteredDays:
             for stored in record.storage:
                 _add(sums[Key(hour, "storage", stored.topic, "", "", "")], 0, stored.bytes, 0)
         return {key: _priced(key, counts, rates) for key, counts in sums.items()}
+
+
+def append(store_dir: Path, messages: Iterable[MessageToStore]) -> None:
+    """Appends to the log of a broker that does not run, and has the sizes of files that DaemonCluster gives it."""
+    config = StoreConfig(
+        root_dir=str(store_dir),
+        mapped_file_size_commit_log_bytes=int(BROKER_DEFAULTS["mappedFileSizeCommitLog"]),
+        mapped_file_size_consume_queue_bytes=int(BROKER_DEFAULTS["mappedFileSizeConsumeQueue"]),
+        disk_space_warning_level_ratio=1.0,
+    )
+    store = MessageStore(config, disk=OsDisk(), clock=SystemClock(), store_host=pack_host("127.0.0.1", 10911))
+    store.open()
+    waiting = []
+    for message in messages:
+        waiting.append(message)
+        if len(waiting) == APPENDED_AT_ONCE:
+            store.append(waiting)
+            waiting = []
+    if waiting:
+        store.append(waiting)
+    store.close()
 
 
 def _add(sums: list[int], messages: int, size: int, units: int) -> None:

@@ -1,4 +1,4 @@
-"""A stock client that sends one by one, with default settings, and what became of it."""
+"""A stock client that sends one by one, and what became of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tests.interop.content import plans
 
 _PAUSE_S = 0.02
 _MORE = 20
+# It asks for routes each 30 s by default: it shall see each new address while the test lasts.
+_POLL_MS = 1000
 # A push consumer keeps what it has on its way for as long as it needs; then everything is there.
 _RECEIVE_TIMEOUT_MS = 60_000
 
@@ -66,7 +68,9 @@ class StockLoad:
                 if self._over.wait(_PAUSE_S):
                     return
                 (plan,) = plans(f"{self._name}-{number}", 1, sizes=[100], first_index=number)
-                (made,) = self._client.produce(self._cluster, self._topic, [plan], group=f"load-{self._name}")
+                (made,) = self._client.produce(
+                    self._cluster, self._topic, [plan], group=f"load-{self._name}", poll_ms=_POLL_MS
+                )
                 if made["status"] == "SEND_OK":
                     now_s = time.monotonic()
                     self.longest_gap_s, last_s = max(self.longest_gap_s, now_s - last_s), now_s

@@ -1,5 +1,5 @@
 """One cluster from a single broker to a group that elects, and back, over REST, nothing replaced: a stock Java producer and
-consumer with default settings go on through all of it, and the master's process is the same one to the end.
+consumer go on through all of it, and the master's process is the same one to the end.
 """
 
 from __future__ import annotations

@@ -186,21 +186,18 @@ class ConsumerManager:
         self._fingerprints[group] = fingerprint
         return known is not None and known != fingerprint
 
-    def notify_clients(self, language: int) -> bool:
-        """Have all clients of one language rebalance now; tells whether there are any."""
-        found = False
-        for info in self._groups.values():
-            found |= self._notify(info, language)
-        return found
+    def notify_clients(self, language: int) -> int:
+        """Have all clients of one language rebalance now; tells how many members of groups they are."""
+        return sum(self._notify(info, language) for info in self._groups.values())
 
-    def _notify(self, info: ConsumerGroupInfo, language: int | None = None) -> bool:
+    def _notify(self, info: ConsumerGroupInfo, language: int | None = None) -> int:
         """Broadcasting groups share no queues, so their members need not know of each other."""
         if info.is_broadcasting or not self._config.notify_consumer_ids_changed_enable:
-            return False
-        found = False
+            return 0
+        told = 0
         for channel in info.channels:
             if not channel.peer.closed and language in (None, channel.language):
-                found = True
+                told += 1
                 channel.peer.send(
                     RemotingCommand.request(
                         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
@@ -208,4 +205,4 @@ class ConsumerManager:
                         oneway=True,
                     )
                 )
-        return found
+        return told

@@ -18,9 +18,12 @@ from mqwire.codes import LanguageCode
 if TYPE_CHECKING:
     from brokerd.broker import Broker
 
-_MOMENT_S: Final = 1.0
+_MOMENT_S: Final = 1.0  # at least so long, and until as many have asked as there are, and never longer than
+_LONGEST_MOMENT_S: Final = 5.0
 _FOLLOWS_WITHIN_S: Final = 0.5  # a former leader that lives: it has answered the pulls that it held
 _LOOK_S: Final = 0.02
+_HEARTBEAT_S: Final = 40.0  # longer than between two of a client
+_HEARTBEAT_LOOK_S: Final = 0.2
 
 
 class StrandedPulls:
@@ -28,11 +31,14 @@ class StrandedPulls:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._until_s = float("-inf")
+        self._hides = False
+        self._asked = 0
 
     def hides_members_from(self, language: int) -> bool:
         """Whether a client of this language is told just now that its group has no members."""
-        return language == LanguageCode.GO and self._broker.clock.monotonic() < self._until_s
+        hides = self._hides and language == LanguageCode.GO
+        self._asked += hides
+        return hides
 
     async def free(self) -> None:
         """Have Go's consumers give their queues back and take them again; when this replica begins to serve the leader port.
@@ -45,11 +51,25 @@ class StrandedPulls:
         with trio.move_on_after(_FOLLOWS_WITHIN_S) as looking:
             while not self._all_follow():  # noqa: ASYNC110 - for a moment of each leadership: not worth an event
                 await trio.sleep(_LOOK_S)
+        if not looking.cancelled_caught:
+            return
         consumers = self._broker.consumers
-        if looking.cancelled_caught and consumers.notify_clients(LanguageCode.GO):
-            self._until_s = self._broker.clock.monotonic() + _MOMENT_S
-            await trio.sleep(_MOMENT_S)
+        with trio.move_on_after(_HEARTBEAT_S):
+            # They tell the slaves of themselves too; one that began a moment before the failover has not yet.
+            while not (told := consumers.notify_clients(LanguageCode.GO)):  # noqa: ASYNC110 - as above
+                await trio.sleep(_HEARTBEAT_LOOK_S)
+            await self._hide_until_asked(told)
             consumers.notify_clients(LanguageCode.GO)
+
+    async def _hide_until_asked(self, times: int) -> None:
+        self._hides, self._asked = True, 0
+        try:
+            with trio.move_on_after(_LONGEST_MOMENT_S):
+                await trio.sleep(_MOMENT_S)
+                while self._asked < times:  # noqa: ASYNC110 - as above
+                    await trio.sleep(_LOOK_S)
+        finally:
+            self._hides = False
 
     def _all_follow(self) -> bool:
         """Whether every other replica pulls, or this one does not lead any more."""

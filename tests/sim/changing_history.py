@@ -23,6 +23,7 @@ class ChangingHistory(History):
         self.committed: dict[int, tuple[Record, int]] = {}  # by offset: the record, and the epoch that committed it
         self.committed_end = 0
         self.refused_by_leaders = 0
+        self.trusting: set[str] = set()
         self._votes: dict[tuple[str, int], int] = {}
 
     def voted(self, node: str, epoch: int, candidate: int) -> None:

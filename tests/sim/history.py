@@ -167,7 +167,7 @@ class History:
         self.counts["unclean promotions"] += 1
         self.lost_ranges.append(LostRange("unclean promotion", EpochMap(epochs.entries), end_offset, new_epoch, None))
 
-    def power_cut(self, epochs: EpochMap, end_offset: int, left_until: int) -> None:
+    def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
         """A disk forgot what was not synced; only ASYNC_FLUSH may lose messages so."""
         self.lost_ranges.append(LostRange("power cut", EpochMap(epochs.entries), end_offset, 0, left_until))
 

@@ -170,7 +170,7 @@ class Machine:
         if self.process is not None:
             self._end(self.process)
         if self._left is not None and not self.settings.durable_counts:
-            self.history.power_cut(*self._left)
+            self.history.power_cut(self.name, *self._left)
         self.disk = SimDisk.of(self.disk.after_power_cut(self.loop.random.getrandbits(32)))
 
     def replace_disk(self) -> None:

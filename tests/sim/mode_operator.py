@@ -1,6 +1,6 @@
 """The control plane of a group whose mode changes: which changes it asks for, in which order, and when it decrees.
 
-The steps are those of platform/controlplane/failover/mode_steps.py; `mode_path` is mode_plan.py's, which its test compares. A worker
+The steps are those of platform/controlplane/failover/mode_steps.py; `mode_path` is mode_plan.py's, as a test shows. A worker
 that dies is followed by another, a second one may run beside it, and an operation that takes too long has failed: then the
 operator asks again for the same mode. While an operation is in progress nobody decrees, nor while the group elects, by the row.
 """

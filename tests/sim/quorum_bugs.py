@@ -182,6 +182,10 @@ def _bug(name: str, patched: Any, flush: str = "sync", replicas: int | None = No
     return PlantedBug(name, "dledger", flush, patched, replicas)
 
 
+def _no_doubt_after_a_power_cut() -> Patched:
+    return patch.object(_ReplicaLog, "in_doubt", property(lambda self: False))
+
+
 QUORUM_BUGS = (
     _bug("the vote is not fsynced", _of_all_modes["the epoch file is not synced"]),
     _bug("a replica votes twice in an epoch", _votes_twice),
@@ -204,4 +208,5 @@ QUORUM_BUGS = (
     _bug("an empty disk has a voice", _empty_disk_votes),
     _bug("readers see the log's end", _readers_see_the_end, "async"),
     _bug("a leader ignores a higher epoch", _higher_epoch_ignored),
+    _bug("who lost its memory votes as before", _no_doubt_after_a_power_cut, "async"),
 )

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tests.sim.history import Attempt, Copy, History, Seen, Violation
+from brokerd.replica.epoch_map import EpochMap
+from tests.sim.history import Attempt, Copy, History, LostRange, Seen, Violation
 
 
 class Record(NamedTuple):
@@ -26,8 +27,16 @@ class Record(NamedTuple):
     crc: int
 
 
+def _copy(node: str, record: Record) -> Copy:
+    return Copy(node, record.epoch, record.start, record.end, -1)
+
+
 class QuorumHistory(History):
-    """See the module. Nothing may ever be lost: what a flush type does not promise is not among the faults."""
+    """See the module. With SYNC_FLUSH nothing may ever be lost.
+
+    With ASYNC_FLUSH what was acknowledged may be lost when the power of a majority was cut before these had synced it, or of one
+    that was then without a leader for so long that it took its log for whole (brokerd/README.md, "Groups that elect").
+    """
 
     def __init__(self) -> None:
         super().__init__(mode="dledger", in_sync_replicas=1)
@@ -38,6 +47,9 @@ class QuorumHistory(History):
         self._committed_ends: dict[int, int] = {}  # epoch -> up to where its leader has committed
         self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
         self.refused_by_leaders = 0
+        self.least_majority: Callable[[], int] = lambda: 0
+        self.trusting: set[str] = set()
+        self._lost_by: list[tuple[str, LostRange]] = []
         self._votes: dict[tuple[str, int], int] = {}
 
     def disk_replaced(self, node: str) -> None:
@@ -58,6 +70,9 @@ class QuorumHistory(History):
         One that slept since it was voted for may begin when a later epoch has committed more; nobody will follow it.
         """
         self.counts["elections"] += 1
+        records = list(records)
+        if self._lost_by:
+            self._give_up(records)
         committed_end = max((end for older, end in self._committed_ends.items() if older < epoch), default=0)
         if end_offset < committed_end:
             raise Violation(
@@ -69,7 +84,7 @@ class QuorumHistory(History):
         """Somebody's records that are called confirmed: they must be the committed ones."""
         for record in records:
             committed = self.committed.get(record.start)
-            if committed != record:
+            if committed != record and not self.may_be_lost(_copy(node, record)):
                 raise Violation(f"the committed prefixes diverge: {node} has {record}, and {committed} was committed")
 
     def commits(self, node: str, epoch: int, records: Iterable[Record]) -> None:
@@ -91,6 +106,35 @@ class QuorumHistory(History):
             raise Violation(
                 f"{node} committed up to {last} by its place alone: nothing of its epoch {epoch} is behind it"
             )
+
+    # --- power cuts with ASYNC_FLUSH
+
+    def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
+        self.counts["power cuts that took memory"] += 1
+        self._lost_by.append((node, LostRange("power cut", epochs, end_offset, 0, left_until)))
+
+    def lost_by(self, copy: Copy) -> set[str]:
+        """Whose power was cut while it held this in memory only."""
+        return {node for node, lost in self._lost_by if lost.explains(copy)}
+
+    def may_be_lost(self, copy: Copy) -> bool:
+        losers = self.lost_by(copy)
+        return bool(losers) and (len(losers) >= self.least_majority() or not losers.isdisjoint(self.trusting))
+
+    def _give_up(self, records: list[Record]) -> None:
+        """A leader without them: what may be lost is committed no more from there on."""
+        own = {record.start: record for record in records}
+        missing = sorted(start for start, record in self.committed.items() if own.get(start) != record)
+        if not missing or not all(self.may_be_lost(_copy("", self.committed[start])) for start in missing):
+            return  # what must not be lost is judged by the caller
+        self.committed_end = missing[0]
+        self._committed_ends = {epoch: min(end, missing[0]) for epoch, end in self._committed_ends.items()}
+        for start in missing:
+            del self.committed[start]
+            self.counts["committed, and lost by power cuts"] += 1
+        for seen in self.seen.values():
+            if seen.copy.physical_offset >= missing[0]:
+                self.shown.pop((self.attempts[seen.attempt].queue_id, seen.copy.queue_offset), None)
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         lacking = self.lacking_majority(node, copy)

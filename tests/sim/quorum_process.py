@@ -69,6 +69,9 @@ class QuorumProcess(BrokerProcess):
         """Tell the broker of its role, and the others what is to be said."""
         if outcome.why is not None:
             self.loop.note(f"{self.name} stops leading: {outcome.why}")
+        if outcome.trusts:
+            self.loop.note(f"{self.name} takes its log for whole")
+            self.history.trusting.add(self.name)
         if outcome.log_grew:
             self.history.counts["disks adopted, step"] += 1
             self.flush_soon()

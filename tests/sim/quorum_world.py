@@ -39,10 +39,14 @@ class QuorumWorld:
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
         voters = replicas or random.choice((3, 3, 5))
+        self.power_cuts = flush == "sync" or random.random() < 0.6
         observers = random.choice((0, 1, 2)) if voters == 3 else random.choice((0, 1))
+        if flush == "async" and self.power_cuts:
+            observers = 0  # one that has seen what all voters lost would rather stop than cut it
         self.history = QuorumHistory()
         self.history.lacking_majority = self._lacking_majority
         self.history.on_vote = self._voted
+        self.history.least_majority = lambda: min(len(voters) // 2 + 1 for voters in self._voter_sets())
         self.network = Network(self.loop)
         self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
@@ -116,6 +120,12 @@ class QuorumWorld:
         holders = [machine.name for machine in voters if machine.holds(copy)]
         # A disk that was lost behind a report still counts by it, and is one of those that a majority can lose.
         lost = [machine.name for machine in voters if machine.blank and machine.name not in holders]
+        # So does memory that a power cut took behind the report.
+        lost += [
+            machine.name
+            for machine in voters
+            if machine.name in self.history.lost_by(copy) and machine.name not in holders
+        ]
         if len(holders) + len(lost) >= members.majority:
             return None
         return f"of {members.voters} only {holders} hold it"
@@ -158,7 +168,9 @@ class QuorumWorld:
         broken = self._break_a_minority()
         self._mend([machine for machine in self.machines if machine not in broken])
         began_s = loop.now_s
-        self._elects("in the healthy majority")
+        # Who lost its memory waits for those who may know better: for so long they are broken here.
+        doubt_s = self.machines[0].settings.quorum_times.doubt if self.flush == "async" and self.power_cuts else 0.0
+        self._elects("in the healthy majority", ELECT_S + 1.2 * doubt_s)
         loop.run_until(max(loop.now_s + 1.0, began_s + SETTLED_S))
         self._commits_all_writes()
         self._heal()

@@ -125,11 +125,10 @@ class SendMessageProcessor:
 
     def _answer(self, peer: Peer, taken: list[_Taken], results: list[AppendResult]) -> None:
         encode = self._replies.encode
-        frames = [
-            encode(request, queue_id, result, unique_key)
-            for (request, queue_id, unique_key), result in zip(taken, results, strict=True)
-            if not request.flag & FLAG_ONEWAY
-        ]
+        frames: list[bytes] = []
+        for (request, queue_id, unique_key), result in zip(taken, results, strict=True):
+            if not request.flag & FLAG_ONEWAY:
+                frames.append(encode(request, queue_id, result, unique_key))
         if frames:
             last = results[-1]
             self._broker.answer_when_held(peer, last.physical_offset + last.size_bytes, frames)

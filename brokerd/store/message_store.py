@@ -263,7 +263,9 @@ class MessageStore:
         They are readable at once (up to confirm_offset) and durable after a flush(). Raises MessageIllegalError (names
         the one message; append the others without it), DiskFullError, StoreReadOnlyError.
         """
-        now_ms = self._ready_to_append()
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._next_space_check_ms or self._disk_full:
+            self._look_for_room(now_ms)
         try:
             return self._appender.append(messages, now_ms, counts)
         except DiskFullError:
@@ -272,21 +274,21 @@ class MessageStore:
 
     def append_batch(self, batch: BatchToStore, counts: SendCounts | None = None) -> BatchResult:
         """As append(batch.messages(), counts), for less. A batch holds one message at least."""
-        now_ms = self._ready_to_append()
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._next_space_check_ms or self._disk_full:
+            self._look_for_room(now_ms)
         try:
             return self._appender.append_batch(batch, now_ms, counts)
         except DiskFullError:
             self._disk_full = True
             raise
 
-    def _ready_to_append(self) -> int:
-        now_ms = self._clock.now_ms()
+    def _look_for_room(self, now_ms: int) -> None:
         if now_ms >= self._next_space_check_ms:
             self._check_space(now_ms)
         if self._disk_full:
             self._status.check()
             raise DiskFullError(self._disk_full_text())
-        return now_ms
 
     def append_raw(self, data: bytes, at_offset: int) -> int:
         """Append whole records as a leader's read_raw() gave them; returns the new end offset.

@@ -69,6 +69,8 @@ class MessageIndexService:
                 store = self._broker.store
                 if store.refusal is not None or not store.index.build(store.confirm_offset, _SLICE_RECORDS):
                     return
+                if store.index.indexed_until >= store.confirm_offset:
+                    return  # what comes in from here on is better taken together than each few records
             spent_s = trio.current_time() - began_s
             began_work_s = time.thread_time()
             await trio.sleep(spent_s)

@@ -170,7 +170,8 @@ class QuorumWorld:
         began_s = loop.now_s
         # Who lost its memory waits for those who may know better: for so long they are broken here.
         doubt_s = self.machines[0].settings.quorum_times.doubt if self.flush == "async" and self.power_cuts else 0.0
-        self._elects("in the healthy majority", ELECT_S + 1.2 * doubt_s)
+        self._doubt_s = 1.2 * doubt_s
+        self._elects("in the healthy majority", ELECT_S + self._doubt_s)
         loop.run_until(max(loop.now_s + 1.0, began_s + SETTLED_S))
         self._commits_all_writes()
         self._heal()
@@ -191,7 +192,7 @@ class QuorumWorld:
         """All that leaders took is confirmed, and nobody takes the lead from them without need."""
         loop, history = self.loop, self.history
         loop.run_until(
-            loop.now_s + ELECT_S - SETTLED_S, lambda: len(self._leaders()) == 1
+            loop.now_s + ELECT_S - SETTLED_S + self._doubt_s, lambda: len(self._leaders()) == 1
         )  # the preferred one may follow
         if len(self._leaders()) != 1:
             raise Violation(f"{len(self._leaders())} leaders in a healthy group: {self._roles()}")

@@ -79,3 +79,17 @@ def test_the_quick_measurement_of_metering_runs() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "pull of 32" in done.stdout
+
+
+def test_the_measurement_of_the_hot_path_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.hot_path", "--rounds", "1", "--only", "32 x 128 B"],
+        cwd=REPOSITORY,
+        env=daemon_environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "batch of 32 x 128 B" in done.stdout
+    assert "pull of 32 x 128 B" in done.stdout

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from controlplane.insight.services import job_run_execute
 from controlplane.tenants.models import Tenant
 from tests.controlplane.world import Json, make_cluster
 from tests.daemons import DaemonCluster
-from tests.insight_end_to_end.metered_days import MULTIPLIERS, Figures, Key, MeteredDays, Rates, last_days
+from tests.insight_end_to_end.metered_days import MINUTE, MULTIPLIERS, Figures, Key, MeteredDays, Rates, last_days
 from tests.processes import wait_until
 
 RUNS = "/api/v1/operator/job-runs/"
@@ -152,8 +152,11 @@ class Backfill:
 
 
 @contextmanager
-def backfill(folder: Path, days: int, spark: dict[str, str]) -> Iterator[Backfill]:
-    """Two clusters whose logs hold the last `days` days; Django's database must be there, empty and committed to."""
+def backfill(folder: Path, days: int, spark: dict[str, str], every: timedelta = MINUTE) -> Iterator[Backfill]:
+    """Two clusters whose logs hold the last `days` days, a record `every` so often.
+
+    Django's database must be there, empty and committed to.
+    """
     begin, end = last_days(days)
     given = {
         "HIGHWATER_STATE_DIR": folder / "state",
@@ -168,7 +171,7 @@ def backfill(folder: Path, days: int, spark: dict[str, str]) -> Iterator[Backfil
             setattr(settings, name, value)
         metered = {}
         for seed, slug in enumerate(NAMES):
-            days_of = MeteredDays(slug, seed, begin, end)
+            days_of = MeteredDays(slug, seed, begin, end, every)
             days_of.append_to(folder / slug / "store")
             broker = DaemonCluster.start(folder / slug, {"brokerClusterName": slug}, store_dir=folder / slug / "store")
             running.enter_context(broker)

@@ -1,14 +1,14 @@
 """Days of metering with known content in a broker's own log, and what they cost, worked out apart from the jobs.
 
-A record a minute, of eight rows whose figures go up and down with the minute. They are appended as the broker's leader appends its
-own, before the broker starts.
+A record a minute (or another interval), of eight rows whose figures go up and down. They are appended as the broker's leader
+appends its own, before the broker starts.
 """
 
 from __future__ import annotations
 
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -61,23 +61,24 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class MeteredDays:
-    """Minutes of [begin, end) of one cluster; `seed` makes it differ from the others."""
+    """[begin, end) of one cluster, a record `every` so often; `seed` makes it differ from the others."""
 
     cluster: str
     seed: int
     begin: datetime
     end: datetime
+    every: timedelta = MINUTE
 
     @property
     def record_count(self) -> int:
-        return (self.end - self.begin) // MINUTE
+        return (self.end - self.begin) // self.every
 
     def records(self) -> Iterator[MeteringRecord]:
         for number in range(self.record_count):
             yield self._record(number)
 
     def _record(self, number: int) -> MeteringRecord:
-        start_ms = int((self.begin + number * MINUTE).timestamp()) * 1000
+        start_ms = int((self.begin + number * self.every).timestamp()) * 1000
         turn = (number * 7919 + self.seed * 104_729) % 997
 
         def sent(topic: str, key: str, kind: MessageKind, messages: int) -> InRow:
@@ -96,7 +97,7 @@ class MeteredDays:
             epoch=1,
             sequence=number + 1,
             start_ms=start_ms,
-            end_ms=start_ms + 60_000,
+            end_ms=start_ms + self.every // timedelta(milliseconds=1),
             start_offset=number * 1000,
             end_offset=number * 1000 + 1000,
             recounted=False,
@@ -133,7 +134,7 @@ class MeteredDays:
         """All rows of billing_usage that these minutes make."""
         sums: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
         for number, record in enumerate(self.records()):
-            hour = (self.begin + number * MINUTE).replace(minute=0)
+            hour = (self.begin + number * self.every).replace(minute=0)
             for row in record.messages_in:
                 _add(sums[Key(hour, "in", row.topic, "", row.credential, row.kind)], row.messages, row.bytes, row.units)
             for out in record.messages_out:
@@ -141,7 +142,7 @@ class MeteredDays:
                 _add(sums[key], out.messages, out.bytes, out.units)
             for stored in record.storage:
                 _add(sums[Key(hour, "storage", stored.topic, "", "", "")], 0, stored.bytes, 0)
-        return {key: _priced(key, counts, rates) for key, counts in sums.items()}
+        return {key: _priced(key, counts, rates, self.every) for key, counts in sums.items()}
 
 
 def append(store_dir: Path, messages: Iterable[MessageToStore]) -> None:
@@ -171,10 +172,11 @@ def _add(sums: list[int], messages: int, size: int, units: int) -> None:
     sums[2] += units
 
 
-def _priced(key: Key, counts: list[int], rates: Rates) -> Figures:
-    messages, size, units = counts
+def _priced(key: Key, sums: Sequence[int], rates: Rates, every: timedelta) -> Figures:
+    messages, size, units = sums
     if key.direction == "storage":
-        byte_hours = int((Decimal(size) / 60).quantize(Decimal(1), ROUND_HALF_UP))  # a sample stands for a minute
+        # A sample stands for its interval.
+        byte_hours = int((Decimal(size) / (HOUR // every)).quantize(Decimal(1), ROUND_HALF_UP))
         hours = 24 * monthrange(key.hour.year, key.hour.month)[1]
         cost = byte_hours * rates.stored / (hours * GIB)
         return Figures(0, byte_hours, 0, Decimal(0), cost.quantize(DIGIT, ROUND_HALF_UP))

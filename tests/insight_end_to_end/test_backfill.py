@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark_etl.job_world import SETTINGS
 
+if TYPE_CHECKING:
+    from tests.insight_end_to_end.backfill import Backfill
+
 DAYS = 3
+EVERY = timedelta(minutes=15)
+RECORDS = 2 * DAYS * 24 * 4
+
+
+def assert_billed_as_generated(days: Backfill) -> None:
+    from tests.insight_end_to_end.backfill import differences
+
+    for cluster in days.metered:
+        assert differences(days.found(cluster), days.expected(cluster)) == []
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.django_db(transaction=True)
-def test_a_backfill_that_is_killed_and_retried_bills_what_the_brokers_logs_say(tmp_path: Path, java_home: Path) -> None:
-    from tests.insight_end_to_end.backfill import backfill, differences
+def test_a_backfill_bills_what_the_brokers_logs_say(tmp_path: Path, java_home: Path) -> None:
+    from tests.insight_end_to_end.backfill import backfill
 
-    with backfill(tmp_path, DAYS, SETTINGS) as days:
+    with backfill(tmp_path, DAYS, SETTINGS, EVERY) as days:
         ingested = days.run("ingest")
-        assert (ingested.rows_out, ingested.rows_quarantined) == (2 * DAYS * 1440, 0)
+        assert (ingested.rows_out, ingested.rows_quarantined) == (RECORDS, 0)
+        billed = days.run("usage_billing", **days.range)
+        assert (billed.rows_in, billed.is_backfill) == (RECORDS, True)
+        assert_billed_as_generated(days)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.django_db(transaction=True)
+def test_a_backfill_that_is_killed_and_retried_and_repeated_bills_the_same(tmp_path: Path, java_home: Path) -> None:
+    from tests.insight_end_to_end.backfill import backfill
+
+    with backfill(tmp_path, DAYS, SETTINGS, EVERY) as days:
+        days.retry(days.run_killed("ingest", days.lake_has_files))
         with days.locked_usage():
             killed = days.run_killed("usage_billing", days.merging(), **days.range)
         assert days.all_rows() == []
-        billed = days.retry(killed)
-        assert (billed.rows_in, billed.attempt, billed.is_backfill) == (2 * DAYS * 1440, 2, True)
-        for cluster in days.metered:
-            assert differences(days.found(cluster), days.expected(cluster)) == []
+        assert days.retry(killed).rows_in == RECORDS
+        assert_billed_as_generated(days)
+        before = days.all_rows()
+        days.run("usage_billing", **days.range)
+        assert days.all_rows() == before

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer, ProbeAnswer
-from mqwire.bodies import FollowerStatus, ReplicaStatus
+from mqwire.bodies import FollowerStatus, QuorumStatus, ReplicaStatus
 
 
 @dataclass
@@ -42,6 +42,7 @@ class ScriptedGroup:
     replicas: list[ScriptedReplica]
     calls: list[str] = field(default_factory=list)
     before_call: Callable[[str], None] | None = None
+    electing: set[int] = field(default_factory=set)  # who still votes, or votes already, in the middle of a change
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -112,7 +113,10 @@ class ScriptedGroup:
             accepts_sends=replica.leads and not replica.frozen,
             refusal=None if replica.leads else "this replica is a slave",
             claims=replica.claims and not replica.leads,
-            promotable=True,
+            promotable=replica.replica_id not in self.electing,
+            quorum=QuorumStatus(state="follower", voters=[other.replica_id for other in self.replicas])
+            if replica.replica_id in self.electing
+            else None,
             followers=[
                 FollowerStatus(
                     replica_id=other.replica_id,
@@ -134,6 +138,7 @@ class ScriptedGroup:
     def _promote(
         self, cluster: Cluster, address: str, *, group: str, replica_id: int, expected_epoch: int, new_epoch: int
     ) -> Answer:
+        assert replica_id not in self.electing, "a decree for one that elects"
         self._called(f"promote {replica_id}")
         replica = self._at(address)
         with self._lock:

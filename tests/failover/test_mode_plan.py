@@ -45,17 +45,18 @@ def test_the_way_from_mode_to_mode_passes_through_those_between(
 @pytest.mark.parametrize(
     ("mode", "hanging", "held_by"),
     [
-        ("sync", None, 2),
-        ("async", None, 1),
-        ("sync", ("sync", "async"), 1),
-        ("async", ("async", "sync"), 1),
-        ("sync", ("sync", "dledger"), 2),
-        ("dledger", ("dledger", "sync"), 2),
-        ("dledger", ("dledger", "async"), 1),
+        ("sync", [], 2),
+        ("async", [], 1),
+        ("sync", [("sync", "async")], 1),
+        ("async", [("async", "sync")], 1),
+        ("sync", [("sync", "dledger")], 2),
+        ("sync", [("sync", "dledger"), ("sync", "async")], 1),
+        ("dledger", [("dledger", "sync")], 2),
+        ("dledger", [("dledger", "async")], 1),
     ],
 )
 def test_while_a_change_hangs_a_promotion_counts_on_the_weakest_mode_on_its_way(
-    mode: str, hanging: tuple[str, str] | None, held_by: int
+    mode: str, hanging: list[tuple[str, str]], held_by: int
 ) -> None:
     assert replicas_surely_holding(mode, hanging) == held_by
 

@@ -96,13 +96,13 @@ def mode_path(present: str, wanted: str) -> tuple[str, ...]:
     return (*between, wanted)
 
 
-def replicas_surely_holding(mode: str, hanging: tuple[str, str] | None) -> int:
+def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> int:
     """Return on how many replicas of a group that is led by decree an acknowledged record is for certain.
 
-    `hanging` is a change of the mode, (from, to), that is under way or failed in the middle: the leader may act by any mode
-    on that way already, so the weakest of them counts. A group that elects answers for itself: its majority is 2 or more.
+    `hanging` are changes of the mode, (from, to), that are under way or failed in the middle: the leader may act by any mode
+    on those ways already, so the weakest of them counts. A group that elects answers for itself: its majority is 2 or more.
     """
-    modes = (mode, *(mode_path(*hanging) if hanging else ()))
+    modes = (mode, *(one for change in hanging for one in mode_path(*change)))
     return min((in_sync_replicas_of(one) for one in modes if one != ClusterMode.DLEDGER), default=1)
 
 
@@ -289,7 +289,7 @@ def _group_problems(present: str, wanted: str, after: int, view: GroupView, remo
     master = view.master
     if master is None:
         out = "wait until its broker is back" if count == 1 else "bring one back, or promote one, first"
-        out = "wait for its election" if present == ClusterMode.DLEDGER else out
+        out = "wait for its election" if present == ClusterMode.DLEDGER and not view.elections_in_doubt else out
         return [f"No replica of {view.name} leads just now, and only a leader can change anything: {out}."]
     if master.accepts_sends is False:
         return [f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'no why'}."]

@@ -142,7 +142,7 @@ def _have_lead_alone(context: StepContext) -> None:
     for name, statuses in _statuses(context, also_silent=True).items():
         rows = [row for row in cluster_replicas(context.cluster) if row.group.name == name]
         claiming = next((status for status in statuses.values() if status.claims), None)
-        if claiming is not None and len(rows) == 1:
+        if claiming is not None and claiming.quorum is None and len(rows) == 1:
             answer = replica_remoting.replica_promote(
                 context.cluster,
                 rows[0].address,

@@ -5,10 +5,11 @@ the voters holds is confirmed, and stays.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict, bytes_words
+from controlplane.failover.decree import decree_refusal
+from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict, bytes_words, judge
 
 # An election takes a second or three: only one that takes longer is worth its reasons.
 _LONG_ELECTION = timedelta(seconds=10)
@@ -41,7 +42,8 @@ def electorate_of(group: GroupView) -> Electorate:
     if not told:
         return Electorate()
     master = group.master
-    best = master or max(told, key=lambda replica: (replica.answers, replica.epoch or 0))
+    # In the middle of a change of the mode the leader may act by decree already.
+    best = master if master in told else max(told, key=lambda replica: (replica.answers, replica.epoch or 0))
     if best.quorum is None:
         return Electorate()
     quorum = best.quorum
@@ -64,6 +66,17 @@ def keeps_up(replica: ReplicaView) -> bool:
     return replica.answers and (
         replica.in_sync is True or (replica.gap_bytes is not None and replica.gap_bytes <= _LAST_MOMENT_BYTES)
     )
+
+
+def verdict_of(group: GroupView, now: datetime) -> Verdict:
+    """Return the verdict on any group: in the middle of a change of its mode it is led by decree once a decree is safe."""
+    refusal = decree_refusal(group)
+    if not group.elects or refusal is None:
+        return judge(group, now)
+    verdict = judge_elected(group, now)
+    if group.elections_in_doubt and verdict.state == GroupState.NO_MASTER:
+        return replace(verdict, sentences=(*verdict.sentences, refusal))
+    return verdict
 
 
 def judge_elected(group: GroupView, now: datetime) -> Verdict:

@@ -3,18 +3,28 @@
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 
 import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
+from controlplane.clusters.models import (
+    BrokerGroup,
+    Cluster,
+    ClusterMode,
+    Operation,
+    OperationState,
+    OperationType,
+    Replica,
+)
 from controlplane.common.errors import NotFound
+from controlplane.failover.decree import decree_refusal
 from controlplane.failover.mode_plan import replicas_surely_holding
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
-from controlplane.failover.quorum_verdict import Electorate, electorate_of, judge_elected
+from controlplane.failover.quorum_verdict import Electorate, electorate_of, verdict_of
 from controlplane.failover.timeline import TITLES
-from controlplane.failover.verdict import GroupView, ReplicaView, Verdict, judge
+from controlplane.failover.verdict import GroupView, ReplicaView, Verdict
 from mqwire.bodies import QuorumStatus
 
 
@@ -87,9 +97,9 @@ def group_row(group: BrokerGroup) -> GroupRow:
     view, now = group_view(group), timezone.now()
     leadership = GroupLeadership.objects.filter(group=group).first()
     has_master = view.master is not None
-    electorate = electorate_of(view) if view.elects else None
+    electorate = electorate_of(view) if view.elects and decree_refusal(view) is not None else None
     rows = [_replica_row(replica, sample, electorate, has_master=has_master) for replica, sample in _samples(group)]
-    verdict = judge_elected(view, now) if view.elects else judge(view, now)
+    verdict = verdict_of(view, now)
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
     epoch = None if leadership is None or leadership.epoch == 0 else leadership.epoch
     return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None), electorate)
@@ -101,22 +111,41 @@ def group_view(group: BrokerGroup) -> GroupView:
     leader = None if leadership is None else leadership.leader
     return GroupView(
         name=group.name,
-        in_sync_replicas=replicas_surely_holding(group.cluster.mode, mode_change_hanging(group.cluster)),
+        in_sync_replicas=replicas_surely_holding(group.cluster.mode, mode_changes_hanging(group.cluster)),
         leader_id=None if leader is None else leader.broker_id,
         led_at=None if leadership is None else leadership.led_at,
         led_epoch=None if leadership is None else leadership.led_epoch,
         led_to_offset=None if leadership is None else leadership.led_to_offset,
         replicas=[_replica_view(replica, sample) for replica, sample in _samples(group)],
         elects=group.cluster.elects_leaders,
+        elections_in_doubt=elections_in_doubt(group.cluster),
     )
 
 
-def mode_change_hanging(cluster: Cluster) -> tuple[str, str] | None:
-    """Return (from, to) of a change of the mode that has begun and is not completed, a failed one too; else None."""
-    change = Operation.objects.filter(cluster=cluster, type=OperationType.CLUSTER_MODE).order_by("-started_at").first()
-    if change is None or change.state == OperationState.COMPLETED:
-        return None
-    return change.metadata["from"], change.metadata["to"]
+def mode_changes_hanging(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return (from, to) of each change of the mode that has begun since the last that was completed: one that is under way,
+    and those that failed.
+    """
+    return [(change.metadata["from"], change.metadata["to"]) for change in _changes_hanging(cluster)]
+
+
+def elections_in_doubt(cluster: Cluster) -> bool:
+    """Whether a change into or out of dledger has asked a leader for it, and is not completed."""
+    return any(
+        ClusterMode.DLEDGER in (change.metadata["from"], change.metadata["to"]) and _has_asked(change)
+        for change in _changes_hanging(cluster)
+    )
+
+
+def _changes_hanging(cluster: Cluster) -> list[Operation]:
+    changes = Operation.objects.filter(cluster=cluster, type=OperationType.CLUSTER_MODE).order_by("-started_at")
+    return list(takewhile(lambda change: change.state != OperationState.COMPLETED, changes.iterator(chunk_size=20)))
+
+
+def _has_asked(change: Operation) -> bool:
+    """Whether a worker has ever begun the step that asks for dledger, or the first one behind it. A retry counts on."""
+    asks = ["mode_change"] if change.metadata["to"] == ClusterMode.DLEDGER else ["mode_pass", "mode_change"]
+    return change.steps.filter(name__in=asks, attempts__gt=0).exists()
 
 
 def failover_list(cluster: Cluster) -> QuerySet[Failover]:

@@ -15,6 +15,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.logging import get_logger
+from controlplane.failover.decree import decree_refusal
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.failover.sampling import group_sample
@@ -83,9 +84,8 @@ def failover_preflight(
     """
     if view is None:
         return _impossible("", kind, "There is no such broker group.", now)
-    if view.elects:
-        cause = "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
-        return _impossible(view.name, kind, cause, now)
+    if (refusal := decree_refusal(view)) is not None:
+        return _impossible(view.name, kind, refusal, now)
     if len(view.replicas) < 2:
         cause = (
             "The group has one replica: there is nobody to promote. While its broker runs, the modes async, sync and dledger"
@@ -171,8 +171,10 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
     """Act by ourselves if nothing acknowledged is lost; called with each sample.
 
     A restarted master whose claim is blocked is told to lead again whatever the policy: no master changes. Another replica
-    is promoted only if the policy says so.
+    is promoted only if the policy says so. Where elections may be won nobody is.
     """
+    if decree_refusal(view) is not None:
+        return None
     now = timezone.now()
     verdict = judge(view, now)
     if not verdict.repeats and cluster.failover_policy != FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS:
@@ -271,6 +273,8 @@ def _candidate_problems(candidate: ReplicaView) -> list[str]:
         return [f"{name} does not answer."]
     if candidate.leads:
         return [f"{name} leads already."]
+    if candidate.quorum is not None:
+        return [f"{name} still elects: it takes no decree before the change of the mode has reached it."]
     if not candidate.promotable:
         return [f"{name} can't lead: {candidate.not_promotable_because or 'it does not say why'}."]
     return []

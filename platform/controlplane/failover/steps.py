@@ -14,6 +14,7 @@ from django.utils import timezone
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.common.errors import ApplicationError
+from controlplane.failover.decree import decree_refusal
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
@@ -47,6 +48,7 @@ def failover_preflight(context: StepContext) -> None:
         raise StepFailed(f"Replica {candidate.replica_id} leads already.", hint=_TRY_AGAIN)
     if failover.kind == FailoverKind.SWITCHOVER and view.master is None:
         raise StepFailed("There is no master to switch from.", hint="Promote a replica instead.")
+    _require_no_elections(view)
     leadership = GroupLeadership.objects.get(group__cluster=context.cluster, group__name=failover.group_name)
     seen = max([leadership.epoch, *(replica.epoch for replica in view.replicas if replica.epoch is not None)])
     _reserve(failover, leadership, seen + 1)
@@ -105,6 +107,7 @@ def failover_fence(context: StepContext) -> None:
         return
     if failover.new_epoch is None or failover.expected_epoch is None:
         raise StepFailed("No epoch was reserved.", hint=_TRY_AGAIN)
+    _require_no_elections(view)
     addresses = _addresses(context.cluster, failover.group_name)
     fence = "none"
     demoted: ReplicaStatus | None = None
@@ -119,6 +122,7 @@ def failover_fence(context: StepContext) -> None:
             fence, demoted = ("stopped" if fence == "stopped" else "demoted"), status
     _stopped_now(failover)
     view = _view(context)
+    _require_no_elections(view)  # by what they say behind the fence; giving the role back would be a decree, too
     cleanness = _cleanness(failover, view, demoted)
     if not cleanness.clean and not failover.confirmed_loss:
         _give_back(context, failover, demoted, addresses)
@@ -146,6 +150,7 @@ def failover_promote(context: StepContext) -> None:
     if not _is_done(failover, view):
         if any(replica.leads for replica in view.replicas):
             raise StepFailed("Another replica leads: somebody else changed the group.", hint=_TRY_AGAIN)
+        _require_no_elections(view)
         epoch = candidate.epoch or 0
         if failover.new_epoch is None or epoch >= failover.new_epoch:
             # The candidate has heard of a newer epoch in which nobody leads: take one above it.
@@ -275,6 +280,11 @@ def _view(context: StepContext) -> GroupView:
     if view is None:
         raise StepFailed(f"The broker group {name} is gone.")
     return view
+
+
+def _require_no_elections(view: GroupView) -> None:
+    if (refusal := decree_refusal(view)) is not None:
+        raise StepFailed(refusal, hint=_TRY_AGAIN)
 
 
 def _answering(view: GroupView, replica_id: int) -> ReplicaView:

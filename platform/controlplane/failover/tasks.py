@@ -32,6 +32,6 @@ def cluster_sample_task(cluster_id: str) -> None:
     sampling.fences_release(found)
     if found.elects_leaders:
         elections.elections_measure(found, driver)
-        return  # the groups decide
+    # Groups that elect decide themselves, but for one that is led by decree again, a change of its mode being unfinished.
     for view in views:
         services.automatic_failover(found, view, driver)

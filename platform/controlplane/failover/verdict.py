@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from controlplane.failover.decree import decree_refusal
 from mqwire.bodies import QuorumStatus
 
 # A supervisor restarts what crashes within a second or two; samples come each three seconds. Two of them, missed in a
@@ -77,13 +78,15 @@ class ReplicaView:
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
 
-    One that `elects` its leader is judged by quorum_verdict.py.
+    One that `elects` its leader, by its cluster's row, is judged by quorum_verdict.py. `elections_in_doubt`: a change of the
+    mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.
     """
 
     name: str
     in_sync_replicas: int
     replicas: Sequence[ReplicaView]
     elects: bool = False
+    elections_in_doubt: bool = False
     leader_id: int | None = None
     led_at: datetime | None = None
     led_epoch: int | None = None
@@ -146,7 +149,8 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     if len(samples) < len(group.replicas) or now - max(samples, default=now) > STALE_AFTER:
         return Verdict(GroupState.UNKNOWN, (f"Nobody has looked at {group.name} lately.",))
     master = group.master
-    candidates = tuple(replica.replica_id for replica in candidates_ranked(group))
+    refusal = decree_refusal(group)
+    candidates = () if refusal else tuple(replica.replica_id for replica in candidates_ranked(group))
     if master is not None:
         return _with_master(group, master, candidates)
     former = group.replica(group.leader_id)
@@ -168,7 +172,8 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     readable = [replica.replica_id for replica in group.replicas if replica.answers]
     reads = f"Reads go on from {_names(readable)}." if readable else "No replica answers: nothing can be read either."
     if not candidates:
-        return Verdict(GroupState.NO_MASTER, (first, reads), master_dead_since=since)
+        sentences = (first, reads, refusal) if refusal else (first, reads)
+        return Verdict(GroupState.NO_MASTER, sentences, master_dead_since=since)
     cleanness = cleanness_of(group, candidates[0])
     best = group.replica(candidates[0])
     repeats = bool(best is not None and best is former and best.claims and group.silent)
@@ -187,13 +192,14 @@ def is_dead(replica: ReplicaView, now: datetime) -> bool:
 
 
 def candidates_ranked(group: GroupView) -> list[ReplicaView]:
-    """Return who answers, may be promoted and does not lead; by (last epoch, held offset), then who led last, then by
-    replica id.
+    """Return who answers, may be promoted, acts by decree and does not lead; by (last epoch, held offset), then who led
+    last, then by replica id.
     """
     able = [
         replica
         for replica in group.replicas
         if replica.answers and not replica.leads and replica.promotable and replica.position is not None
+        if replica.quorum is None
     ]
     return sorted(
         able,

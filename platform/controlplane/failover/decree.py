@@ -1,0 +1,62 @@
+"""When a decree is safe beside replicas that may still elect. Pure.
+
+In the middle of a change of the mode into or out of dledger some replicas elect while others act by decree. A vote and a
+decree could then make two leaders of one epoch, unless no majority of the voters is left to elect anybody. Who acts by decree
+does so until a later record of the mode, which only a leader can write; who does not answer may still elect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the verdict asks this module
+    from controlplane.failover.verdict import GroupView, ReplicaView
+
+
+def election_may_be_won(voters: int, may_elect: int) -> bool:
+    """Return whether those of the voters that may still elect could be a majority of them."""
+    return may_elect >= voters // 2 + 1
+
+
+def acts_by_decree(group: GroupView, replica: ReplicaView) -> bool:
+    """Return whether this replica surely votes for nobody. While a change hangs, silent ones may have taken any part of it."""
+    if replica.quorum is not None or replica.last_seen_at is None:
+        return False
+    return replica.answers or not group.elections_in_doubt
+
+
+def decree_refusal(group: GroupView) -> str | None:
+    """Return why nobody of this group may be promoted or demoted now, with the way out; None when a decree is safe."""
+    if group.elects and not group.elections_in_doubt:
+        return "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
+    told = [replica for replica in group.replicas if replica.quorum is not None]
+    if not group.elections_in_doubt and not told:
+        return None
+    rows = {replica.replica_id: replica for replica in group.replicas}
+    # By those that answer, else by what the others told last. Who has no row any more is gone with its disk.
+    telling = [replica for replica in told if replica.answers] or told
+    electorates = {frozenset(one.quorum.voters) for one in telling if one.quorum is not None} or {frozenset(rows)}
+    for voters in sorted(electorates, key=lambda voters: (-len(voters), sorted(voters))):
+        present = [rows[replica_id] for replica_id in sorted(voters) if replica_id in rows]
+        doubtful = [replica for replica in present if not acts_by_decree(group, replica)]
+        if election_may_be_won(len(voters), len(doubtful)):
+            return _words(group, len(present), doubtful, needed=len(present) - len(voters) // 2)
+    return None
+
+
+def _words(group: GroupView, count: int, doubtful: list[ReplicaView], *, needed: int) -> str:
+    names = _names([replica.replica_id for replica in doubtful])
+    by_decree = count - len(doubtful)
+    silent = [replica.replica_id for replica in doubtful if not replica.answers]
+    back = f"bring {_names(silent)} back, or " if silent else ""
+    return (
+        f"A change of the mode of {group.name} is not finished: {names} may still elect a leader. {by_decree} of"
+        f" {count} replicas surely act{'s' if by_decree == 1 else ''} by decree, and {needed} must before anybody may be"
+        f" promoted. Way out: {back}retry the change of the mode once a replica leads."
+    )
+
+
+def _names(replica_ids: list[int]) -> str:
+    if len(replica_ids) == 1:
+        return f"replica {replica_ids[0]}"
+    return f"replicas {', '.join(map(str, replica_ids[:-1]))} and {replica_ids[-1]}"

@@ -1,0 +1,295 @@
+"""A decree beside replicas that may still elect: the rule, what an operator is told, and what each step dares to send. The
+brokers are scripted, the rows real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, OperationType, Replica
+from controlplane.failover import apis
+from controlplane.failover.decree import decree_refusal, election_may_be_won
+from controlplane.failover.models import FailoverKind, ReplicaSample
+from controlplane.failover.quorum_verdict import verdict_of
+from controlplane.failover.sampling import cluster_sample
+from controlplane.failover.selectors import elections_in_doubt, mode_changes_hanging
+from controlplane.failover.services import automatic_failover
+from controlplane.failover.verdict import GroupView, ReplicaView, candidates_ranked, judge
+from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning.processes import replica_process_name
+from mqwire.bodies import QuorumStatus
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import Json, World
+from tests.failover.promotions import lose, run, start
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_group import ScriptedGroup
+from tests.failover.views import NOW, slave_view
+from tests.sim.mode_operator import ModeOperator
+
+GROUP = "/api/v1/tenants/acme/clusters/trio/groups/broker-a/"
+
+
+@pytest.mark.parametrize(
+    ("voters", "may_elect", "won"),
+    [
+        (1, 0, False),
+        (1, 1, True),
+        (2, 1, False),
+        (2, 2, True),
+        (3, 1, False),
+        (3, 2, True),
+        (5, 2, False),
+        (5, 3, True),
+    ],
+)
+def test_a_majority_of_the_voters_may_elect(voters: int, may_elect: int, won: bool) -> None:
+    assert election_may_be_won(voters, may_elect) is won
+
+
+def test_the_simulated_operator_has_the_same_rule() -> None:
+    for voters in range(1, 8):
+        operator = cast("ModeOperator", SimpleNamespace(_replicas=[str(one) for one in range(voters)]))
+        for by_decree in range(voters + 1):
+            answered: dict[str, Any] = {str(one): SimpleNamespace(voters=()) for one in range(by_decree)}
+            assert ModeOperator._others_may_elect(operator, answered) is election_may_be_won(voters, voters - by_decree)
+            assert election_may_be_won(voters, voters - by_decree) is (by_decree < voters - (voters // 2 + 1) + 1)
+
+
+def replica(replica_id: int, said: str) -> ReplicaView:
+    """`said` in words: whether it elects, and whether it answers now."""
+    elects, silent = said.startswith("elects"), said.endswith("silent")
+    return slave_view(
+        replica_id,
+        promotable=True,
+        quorum=QuorumStatus(state="follower", voters=[0, 1, 2]) if elects else None,
+        unreachable_since=NOW if silent else None,
+        last_seen_at=None if said == "never seen, silent" else NOW,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "hangs", "row_elects", "safe"),
+    [
+        (("decree", "decree", "decree"), False, False, True),
+        (("decree, silent", "decree", "decree, silent"), False, False, True),  # nobody has elected, nor was asked to
+        (("never seen, silent", "decree", "never seen, silent"), False, False, True),
+        (("decree", "decree", "decree"), True, False, True),
+        (("decree, silent", "decree", "decree"), True, False, True),
+        (("decree, silent", "decree", "decree, silent"), True, False, False),
+        (("elects", "decree", "decree"), False, False, True),
+        (("elects", "decree", "elects"), False, False, False),
+        (("elects, silent", "decree", "decree, silent"), False, False, True),  # its last word was behind the change
+        (("elects, silent", "decree", "never seen, silent"), False, False, False),
+        (("elects, silent", "decree", "decree"), True, True, True),
+        (("elects, silent", "decree", "elects"), True, True, False),
+        (("elects, silent", "decree", "decree, silent"), True, True, False),
+        (("elects", "elects", "elects"), True, True, False),
+        (("decree", "decree", "decree"), False, True, False),  # the row says that the group elects, and nothing hangs
+    ],
+)
+def test_a_decree_is_safe_when_those_that_may_elect_are_no_majority(
+    said: tuple[str, ...], hangs: bool, row_elects: bool, safe: bool
+) -> None:
+    replicas = [replica(replica_id, words) for replica_id, words in enumerate(said)]
+    group = GroupView(
+        name="broker-a", in_sync_replicas=2, replicas=replicas, elects=row_elects, elections_in_doubt=hangs
+    )
+    assert (decree_refusal(group) is None) is safe
+    if not row_elects:
+        assert bool(judge(group, NOW).candidates) is safe
+
+
+def test_who_has_no_row_any_more_elects_nobody() -> None:
+    five = QuorumStatus(state="follower", voters=[0, 1, 2, 3, 4])
+    electing = [slave_view(0, quorum=five), slave_view(1, quorum=five)]
+    group = GroupView(name="broker-a", in_sync_replicas=2, replicas=[*electing, slave_view(2, promotable=True)])
+    assert decree_refusal(group) is None
+    assert [one.replica_id for one in candidates_ranked(group)] == [2]
+
+
+def test_the_refusal_tells_how_many_are_needed_and_the_way_out() -> None:
+    replicas = [replica(0, "elects, silent"), replica(1, "decree"), replica(2, "elects")]
+    group = GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, elects=True, elections_in_doubt=True)
+    assert decree_refusal(group) == (
+        "A change of the mode of broker-a is not finished: replicas 0 and 2 may still elect a leader. 1 of 3 replicas surely"
+        " acts by decree, and 2 must before anybody may be promoted. Way out: bring replica 0 back, or retry the change of"
+        " the mode once a replica leads."
+    )
+    assert verdict_of(group, NOW).sentences[-1] == decree_refusal(group)
+
+
+# --- with rows
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    return make_replicated(world.acme, "trio", "sync", replicas=3, policy="automatic_when_lossless")
+
+
+@pytest.fixture
+def group(cluster: Cluster, driver: DriverTwin) -> Iterator[ScriptedGroup]:
+    with ScriptedGroup.of(cluster).answering() as group, patch.object(apis, "get_driver", return_value=driver):
+        for row in Replica.objects.filter(group__cluster=cluster).select_related("group"):
+            driver.states[replica_process_name(cluster, row)] = ProcessState.RUNNING
+        yield group
+
+
+def hanging(cluster: Cluster, before: str, after: str, *, state: str = "failed", begun: bool = True) -> Cluster:
+    """A change of the mode that is not completed; returns the cluster with the row of before."""
+    operation = Operation.objects.create(
+        tenant=cluster.tenant,
+        cluster=cluster,
+        type=OperationType.CLUSTER_MODE,
+        state=state,
+        resource=cluster.path,
+        requested_by="alice",
+        metadata={"from": before, "to": after},
+    )
+    OperationStep.objects.create(operation=operation, position=1, name="mode_change", attempts=int(begun))
+    Cluster.objects.filter(pk=cluster.pk).update(mode=before)
+    return Cluster.objects.select_related("tenant").get(pk=cluster.pk)
+
+
+def dead_for_long(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> GroupView:
+    """The leader is gone for good."""
+    cluster_sample(cluster, driver)
+    lose(group)
+    cluster_sample(cluster, driver)
+    ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=0).update(
+        unreachable_since=timezone.now() - timedelta(seconds=9)
+    )
+    (view,) = cluster_sample(cluster, driver)
+    return view
+
+
+@pytest.mark.parametrize(("before", "after"), [("sync", "dledger"), ("dledger", "sync")])
+@pytest.mark.parametrize("path", ["promote/", "switchover/"])
+def test_no_decree_is_sent_while_a_majority_may_elect(
+    world: World,
+    api: Callable[..., Json],
+    cluster: Cluster,
+    group: ScriptedGroup,
+    driver: DriverTwin,
+    before: str,
+    after: str,
+    path: str,
+) -> None:
+    cluster = hanging(cluster, before, after)
+    group.electing = {2}
+    view = dead_for_long(cluster, group, driver)
+    dry = api(world.alice).call("POST", f"{GROUP}{path}?dry_run=true", {}).json()
+    assert (dry["possible"], "1 of 3 replicas surely acts by decree, and 2 must" in dry["problems"][0]) == (False, True)
+    asked = api(world.alice).call("POST", f"{GROUP}{path}", {"confirm": "broker-a"} if path == "promote/" else {})
+    assert (asked.status_code, asked.json()["code"]) == (422, "not_promotable")
+    assert automatic_failover(cluster, view, driver) is None
+    (told,) = api(world.bob).call("GET", GROUP.removesuffix("broker-a/")).json()["results"]
+    assert (told["state"], told["candidates"]) == ("no_master", [])
+    assert "may still elect a leader" in told["sentences"][-1]
+    assert group.calls == []
+
+
+def test_a_group_that_left_dledger_in_the_middle_is_promoted_once_a_majority_acts_by_decree(
+    world: World, api: Callable[..., Json], cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    cluster = hanging(cluster, "dledger", "sync")
+    group.electing = {0}
+    dead_for_long(cluster, group, driver)
+    (told,) = api(world.bob).call("GET", GROUP.removesuffix("broker-a/")).json()["results"]
+    assert (told["state"], told["candidates"], told["electorate"]) == ("no_master", [1, 2], None)
+    operation = run(start(cluster, driver), driver)
+    assert operation.steps.get(name="failover_verify").state == "completed", operation.error
+    assert group.promotions == [(2, 1)]
+
+
+def test_the_policy_promotes_in_the_middle_of_a_change_by_the_same_rule(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    cluster = hanging(cluster, "sync", "dledger")
+    view = dead_for_long(cluster, group, driver)
+    failover = automatic_failover(cluster, view, driver)
+    assert failover is not None
+    assert failover.kind == FailoverKind.AUTOMATIC
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_step_looks_again_before_it_sends_a_decree(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, steps: int
+) -> None:
+    from controlplane.provisioning.runner import operation_step_run
+
+    cluster = hanging(cluster, "sync", "dledger")
+    dead_for_long(cluster, group, driver)
+    failover = start(cluster, driver)
+    assert failover.operation is not None
+    for step in failover.operation.steps.order_by("position")[:steps]:
+        operation_step_run(step.pk, driver)
+    group.electing = {2}
+    operation = run(failover, driver)
+    assert operation.state == OperationState.FAILED
+    assert "may still elect" in str(operation.error)
+    assert group.promotions == []
+    assert not any(call.startswith("promote") for call in group.calls)
+
+
+def test_a_switchover_demotes_nobody_while_a_majority_may_elect(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    cluster = hanging(cluster, "sync", "dledger")
+    cluster_sample(cluster, driver)
+    failover = start(cluster, driver, FailoverKind.SWITCHOVER)
+    group.before_call = lambda call: group.electing.update({0, 2} if call.startswith("freeze") else ())
+    assert run(failover, driver).state == OperationState.FAILED
+    assert group.calls == ["freeze 10000"]
+
+
+def test_a_master_that_was_restarted_is_told_to_lead_again_only_where_nobody_elects(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    cluster = hanging(cluster, "sync", "dledger")
+    cluster_sample(cluster, driver)
+    lose(group, 1)
+    group.restart(0)
+    group[0].claims, group.electing = True, {2}
+    cluster_sample(cluster, driver)
+    ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=1).update(
+        unreachable_since=timezone.now() - timedelta(seconds=9)
+    )
+    (view,) = cluster_sample(cluster, driver)
+    assert automatic_failover(cluster, view, driver) is None
+    group.electing = set()
+    (view,) = cluster_sample(cluster, driver)
+    failover = automatic_failover(cluster, view, driver)
+    assert failover is not None
+    assert (failover.kind, failover.candidate_id) == (FailoverKind.REPEAT, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "doubt"),
+    [
+        (("sync", "dledger", "failed", True), True),
+        (("sync", "dledger", "in_progress", True), True),
+        (("sync", "dledger", "failed", False), False),  # no leader was ever asked
+        (("sync", "dledger", "completed", True), False),
+        (("dledger", "async", "failed", True), True),
+        (("sync", "async", "failed", True), False),
+    ],
+)
+def test_elections_are_in_doubt_from_the_moment_in_which_a_leader_may_have_been_asked(
+    cluster: Cluster, change: tuple[str, str, str, bool], doubt: bool
+) -> None:
+    before, after, state, begun = change
+    assert elections_in_doubt(hanging(cluster, before, after, state=state, begun=begun)) is doubt
+
+
+def test_a_failed_change_behind_another_does_not_hide_it(cluster: Cluster) -> None:
+    hanging(cluster, "sync", "dledger")
+    cluster = hanging(cluster, "sync", "async", begun=False)
+    assert mode_changes_hanging(cluster) == [("sync", "async"), ("sync", "dledger")]
+    assert elections_in_doubt(cluster)

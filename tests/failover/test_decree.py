@@ -234,6 +234,8 @@ def test_a_step_looks_again_before_it_sends_a_decree(
     operation = run(failover, driver)
     assert operation.state == OperationState.FAILED
     assert "may still elect" in str(operation.error)
+    failed = operation.steps.get(state="failed")
+    assert failed.name == ("failover_preflight", "failover_fence", "failover_promote")[steps]
     assert group.promotions == []
     assert not any(call.startswith("promote") for call in group.calls)
 
@@ -247,6 +249,23 @@ def test_a_switchover_demotes_nobody_while_a_majority_may_elect(
     group.before_call = lambda call: group.electing.update({0, 2} if call.startswith("freeze") else ())
     assert run(failover, driver).state == OperationState.FAILED
     assert group.calls == ["freeze 10000"]
+
+
+def test_the_role_is_not_given_back_where_a_majority_has_begun_to_elect(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    cluster = hanging(cluster, "sync", "dledger")
+    cluster_sample(cluster, driver)
+    failover = start(cluster, driver)
+
+    def sends_go_on(call: str) -> None:
+        if call == "demote 0":
+            group[0].end_offset += 100
+            group.electing = {1, 2}
+
+    group.before_call = sends_go_on
+    assert run(failover, driver).state == OperationState.FAILED
+    assert group.calls == ["demote 0"]
 
 
 def test_a_master_that_was_restarted_is_told_to_lead_again_only_where_nobody_elects(

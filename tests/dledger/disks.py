@@ -1,35 +1,15 @@
-"""File systems of their own for the replicas of a group, over loop devices: they can be full, die, and lose their power."""
+"""Disks of the replicas of a group (those of tests/replication/powercut.py): who is on which, and how one is filled."""
 
 from __future__ import annotations
 
 import errno
 import os
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from tests.daemons import BrokerDaemon
-from tests.replication.powercut import IMAGE_BYTES, Disk, Machine
+from tests.replication.powercut import Disk, Machine
 
 _FILLER = "filler"
-
-
-@contextmanager
-def disks_of(folder: Path, count: int, *, size_bytes: int = IMAGE_BYTES) -> Iterator[list[Disk]]:
-    """So many disks, mounted; unmounted at the end, when no process uses them any more."""
-    place = folder / "disks"
-    disks = [Disk(folder / f"disk-{number}.img", place / f"{number}", size_bytes) for number in range(count)]
-    with ExitStack() as stack:
-        # Other mount namespaces (of `ip netns exec`) take copies of our mounts: shared, these end with ours.
-        place.mkdir()
-        _run("mount", "--bind", str(place), str(place))
-        stack.callback(_run, "umount", str(place))
-        _run("mount", "--make-shared", str(place))
-        for disk in disks:
-            disk.make()
-            stack.callback(disk.unmount)
-        yield disks
 
 
 def placed_on(disks: Sequence[Disk], machines: Sequence[Machine] = ()) -> Callable[[BrokerDaemon, int], None]:
@@ -61,7 +41,3 @@ def fill(disk: Disk, *, leave_bytes: int) -> None:
 
 def make_room(disk: Disk) -> None:
     (disk.folder / _FILLER).unlink()
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)

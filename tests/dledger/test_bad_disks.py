@@ -9,11 +9,11 @@ import pytest
 
 from highwater import HighwaterError, Message, Producer
 from tests.daemons import ReplicaGroup
-from tests.dledger.disks import disks_of, fill, make_room, placed_on
+from tests.dledger.disks import fill, make_room, placed_on
 from tests.dledger.groups import WAIT_S, quorum_group, status, wait_all_level, wait_leader
 from tests.processes import wait_until
 from tests.remoting import create_topic
-from tests.replication.powercut import Disk, why_not
+from tests.replication.powercut import Disk, disks_of, why_not
 from tests.replication.replicas import read_all, send_until_ok
 
 pytestmark = pytest.mark.timeout(240)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from highwater import Producer
-from tests.dledger.disks import disks_of, placed_on
+from tests.dledger.disks import placed_on
 from tests.dledger.groups import WAIT_S, quorum_group, status, wait_all_level, wait_leader
 from tests.processes import wait_until
 from tests.remoting import create_topic
-from tests.replication.powercut import Machine, why_not
+from tests.replication.powercut import Machine, disks_of, why_not
 from tests.replication.replicas import read_all, send_until_ok
 
 pytestmark = pytest.mark.timeout(240)

@@ -124,6 +124,23 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
+@contextmanager
+def disks_of(folder: Path, count: int, *, size_bytes: int = IMAGE_BYTES) -> Iterator[list[Disk]]:
+    """So many disks, mounted; unmounted at the end, when no process uses them any more."""
+    place = folder / "disks"
+    disks = [Disk(folder / f"disk-{number}.img", place / f"{number}", size_bytes) for number in range(count)]
+    with ExitStack() as stack:
+        # Other mount namespaces (of `ip netns exec`) take copies of our mounts: shared, these end with ours.
+        place.mkdir()
+        _run("mount", "--bind", str(place), str(place))
+        stack.callback(_run, "umount", str(place))
+        _run("mount", "--make-shared", str(place))
+        for disk in disks:
+            disk.make()
+            stack.callback(disk.unmount)
+        yield disks
+
+
 @dataclass
 class Load:
     """Senders that go on whatever happens, and what was acknowledged to them."""
@@ -221,17 +238,8 @@ def campaign(
 ) -> tuple[int, int, int]:
     """(acknowledged, lost, twice) after so many cuts of these kinds, or the first that loses something."""
     choose = random.Random(seed)
-    place = folder / "disks"
-    disks = [Disk(folder / f"disk-{number}.img", place / f"{number}") for number in (0, 1)]
     with ExitStack() as stack:
-        # Other mount namespaces (of `ip netns exec`) take copies of our mounts: shared, these end with ours.
-        place.mkdir()
-        _run("mount", "--bind", str(place), str(place))
-        stack.callback(_run, "umount", str(place))
-        _run("mount", "--make-shared", str(place))
-        for disk in disks:
-            disk.make()
-            stack.callback(disk.unmount)
+        disks = stack.enter_context(disks_of(folder, 2))
         own = {number: {"storePathRootDir": str(disk.folder / "store")} for number, disk in enumerate(disks)}
         machines = [Machine(folder / f"boot_id-{number}") for number in (0, 1)]
         for machine in machines:

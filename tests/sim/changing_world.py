@@ -22,7 +22,7 @@ from tests.sim.quorum_world import QuorumWorld
 from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import GROUP, NameServer
 from tests.sim.verdict import judge
-from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, Outcome
+from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, Outcome, judged
 
 FOUND_S = 15.0
 FAULTS_S = 25.0
@@ -187,11 +187,4 @@ class ChangingWorld(QuorumWorld):
 
 def run_changing_seed(flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
     """One run, judged."""
-    world = ChangingWorld(flush, seed, replicas=replicas, show=show)
-    violation: str | None = None
-    try:
-        world.run()
-    except Violation as found:
-        violation = str(found)
-        world.loop.note(f"VIOLATION {violation}")
-    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))
+    return judged(ChangingWorld(flush, seed, replicas=replicas, show=show), seed)

@@ -18,7 +18,7 @@ from tests.sim.quorum_operator import Operator
 from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import GROUP, NameServer
 from tests.sim.verdict import judge
-from tests.sim.world import Outcome
+from tests.sim.world import Outcome, judged
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
@@ -338,11 +338,4 @@ class QuorumWorld:
 
 def run_quorum_seed(flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
     """One run, judged."""
-    world = QuorumWorld(flush, seed, replicas=replicas, show=show)
-    violation: str | None = None
-    try:
-        world.run()
-    except Violation as found:
-        violation = str(found)
-        world.loop.note(f"VIOLATION {violation}")
-    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))
+    return judged(QuorumWorld(flush, seed, replicas=replicas, show=show), seed)

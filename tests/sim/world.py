@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from brokerd.replica.in_sync import AckMode
 from brokerd.replica.replica import ReplicaSettings
@@ -35,6 +36,29 @@ class Outcome:
     violation: str | None
     counts: dict[str, int]
     last_lines: tuple[str, ...]
+
+
+class Judgeable(Protocol):
+    """A world of any kind of group."""
+
+    loop: EventLoop
+
+    @property
+    def history(self) -> History: ...
+
+    def run(self) -> None:
+        """Raises Violation."""
+
+
+def judged(world: Judgeable, seed: int) -> Outcome:
+    """Run it, and tell what it came to."""
+    violation: str | None = None
+    try:
+        world.run()
+    except Violation as found:
+        violation = str(found)
+        world.loop.note(f"VIOLATION {violation}")
+    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))
 
 
 class World:
@@ -191,10 +215,4 @@ def run_seed(
 ) -> Outcome:
     """One run, judged; the seed says how many replicas there are unless `replicas` does."""
     world = World(mode, flush, seed, replicas=replicas, decrees=decrees, auto_in_sync=auto_in_sync, show=show)
-    violation: str | None = None
-    try:
-        world.run()
-    except Violation as found:
-        violation = str(found)
-        world.loop.note(f"VIOLATION {violation}")
-    return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))
+    return judged(world, seed)

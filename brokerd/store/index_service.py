@@ -105,10 +105,9 @@ class IndexService:
             return [f"{problem}: the message index is made anew"]
         if self.indexed_until > recovered.end_offset:
             self._go_back(recovered.end_offset)
-        if (
-            self.wants_flush and not recovered.damage
-        ):  # it was cut: entries come where those were that slots on disk name
-            self._flush(sync_log=False)
+        # If it was cut, entries will come where those were that slots on disk name.
+        if self.wants_flush and not recovered.damage:
+            self.flush(sync_log=False)
         self.indexed_until = max(self.indexed_until, log.min_offset)
         return []
 
@@ -254,13 +253,10 @@ class IndexService:
 
     def flush_if_wanted(self) -> None:
         if self.wants_flush or (self._files and self.indexed_until != self._checkpointed_until):
-            self._flush(sync_log=True)
+            self.flush()
 
-    def flush(self) -> None:
+    def flush(self, *, sync_log: bool = True) -> None:
         """flush_steps() and sync_flushed() in one."""
-        self._flush(sync_log=True)
-
-    def _flush(self, *, sync_log: bool) -> None:
         for step in self.flush_steps():
             if step is not None:
                 self.sync_flushed(step, sync_log=sync_log)
@@ -272,7 +268,7 @@ class IndexService:
         """Forget the records from `end_offset` on, durably: the log is about to be cut there."""
         self._go_back(end_offset)
         if self._files or self._disk.exists(self._checkpoint_path):
-            self._flush(sync_log=False)  # in front of the cut it is synced, or sound
+            self.flush(sync_log=False)  # in front of the cut it is synced, or sound
 
     def _go_back(self, end_offset: int) -> None:
         while self._files and self._files[-1].header.begin_offset >= end_offset:

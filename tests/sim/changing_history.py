@@ -9,30 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from brokerd.replica.epoch_map import EpochMap
-from tests.sim.history import Copy, History, Violation
-from tests.sim.quorum_history import Record
+from tests.sim.history import Copy, Violation
+from tests.sim.quorum_history import ElectingHistory, Record
 
 
-class ChangingHistory(History):
+class ChangingHistory(ElectingHistory):
     """See the module."""
 
     def __init__(self) -> None:
-        super().__init__(mode="changing", in_sync_replicas=1)
+        super().__init__(mode="changing")
         self.lacking: Callable[[str, Copy], str | None] = lambda node, copy: None
-        self.on_vote: Callable[[str], None] = lambda node: None
         self.committed: dict[int, tuple[Record, int]] = {}  # by offset: the record, and the epoch that committed it
-        self.committed_end = 0
-        self.refused_by_leaders = 0
-        self.trusting: set[str] = set()
-        self._votes: dict[tuple[str, int], int] = {}
-
-    def voted(self, node: str, epoch: int, candidate: int) -> None:
-        """A vote has left, or the candidate's own has been counted."""
-        if (node, epoch) not in self._votes:
-            self.on_vote(node)
-        other = self._votes.setdefault((node, epoch), candidate)
-        if other != candidate:
-            raise Violation(f"epoch {epoch}: {node} voted for both replica {other} and replica {candidate}")
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         lacking = None if self.may_be_lost(copy) else self.lacking(node, copy)

@@ -31,30 +31,17 @@ def _copy(node: str, record: Record) -> Copy:
     return Copy(node, record.epoch, record.start, record.end, -1)
 
 
-class QuorumHistory(History):
-    """See the module. With SYNC_FLUSH nothing may ever be lost.
+class ElectingHistory(History):
+    """Of a group whose replicas vote: one vote of each in an epoch."""
 
-    With ASYNC_FLUSH what was acknowledged may be lost when the power of a majority was cut before these had synced it, or of one
-    that was then without a leader for so long that it took its log for whole (brokerd/README.md, "Groups that elect").
-    """
-
-    def __init__(self) -> None:
-        super().__init__(mode="dledger", in_sync_replicas=1)
-        self.lacking_majority: Callable[[str, Copy], str | None] = lambda node, copy: None
+    def __init__(self, mode: str) -> None:
+        super().__init__(mode=mode, in_sync_replicas=1)
         self.on_vote: Callable[[str], None] = lambda node: None
-        self.committed: dict[int, Record] = {}  # by offset
         self.committed_end = 0
-        self._committed_ends: dict[int, int] = {}  # epoch -> up to where its leader has committed
-        self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
         self.refused_by_leaders = 0
-        self.least_majority: Callable[[], int] = lambda: 0
         self.trusting: set[str] = set()
-        self._lost_by: list[tuple[str, LostRange]] = []
+        # Kept also where a disk is replaced: it must not vote before it has caught up, and then in a later epoch only.
         self._votes: dict[tuple[str, int], int] = {}
-
-    def disk_replaced(self, node: str) -> None:
-        super().disk_replaced(node)
-        # It must not vote before it has caught up, and then in a later epoch only: the votes stay known here.
 
     def voted(self, node: str, epoch: int, candidate: int) -> None:
         """A vote has left, or the candidate's own has been counted."""
@@ -63,6 +50,23 @@ class QuorumHistory(History):
         other = self._votes.setdefault((node, epoch), candidate)
         if other != candidate:
             raise Violation(f"epoch {epoch}: {node} voted for both replica {other} and replica {candidate}")
+
+
+class QuorumHistory(ElectingHistory):
+    """See the module. With SYNC_FLUSH nothing may ever be lost.
+
+    With ASYNC_FLUSH what was acknowledged may be lost when the power of a majority was cut before these had synced it, or of one
+    that was then without a leader for so long that it took its log for whole (brokerd/README.md, "Groups that elect").
+    """
+
+    def __init__(self) -> None:
+        super().__init__(mode="dledger")
+        self.lacking_majority: Callable[[str, Copy], str | None] = lambda node, copy: None
+        self.committed: dict[int, Record] = {}  # by offset
+        self._committed_ends: dict[int, int] = {}  # epoch -> up to where its leader has committed
+        self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
+        self.least_majority: Callable[[], int] = lambda: 0
+        self._lost_by: list[tuple[str, LostRange]] = []
 
     def elected(self, node: str, epoch: int, records: Iterable[Record], end_offset: int) -> None:
         """A process begins to lead: it must have all that older epochs committed.

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
@@ -45,6 +47,9 @@ class JobRun(BaseModel):
     rows_in = models.BigIntegerField(null=True)
     rows_out = models.BigIntegerField(null=True)
     rows_quarantined = models.BigIntegerField(null=True)
+    rows_late = models.BigIntegerField(null=True, help_text="counted after their hour's late window had passed")
+    rows_refused = models.BigIntegerField(null=True, help_text="would have lowered usage that was counted before")
+    snapshot_id = models.TextField(default="", db_default="", blank=True, help_text="the lake's snapshot that it read")
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     error = models.TextField(default="", blank=True)
@@ -79,6 +84,32 @@ class JobRun(BaseModel):
     def path(self) -> str:
         """The run's API path."""
         return f"/api/v1/operator/job-runs/{self.pk}/"
+
+
+class ClusterProgress(models.Model):
+    """How far one cluster's metering was ingested and checked, and the end that an operator agreed on, if any.
+
+    Spark's `ingest` and `billing_check` upsert their columns by SQL: so every column has a default in the database. Only the
+    control plane writes the `agreed_` columns.
+    """
+
+    cluster = models.OneToOneField(
+        Cluster, on_delete=models.CASCADE, primary_key=True, related_name="progress", db_constraint=False
+    )
+    ingested_until = models.DateTimeField(null=True, help_text="all metering up to here is in the lake")
+    ingest_error = models.TextField(default="", db_default="", blank=True)
+    ingest_failed_since = models.DateTimeField(null=True, help_text="the first of the failures since the last success")
+    checked_until = models.DateTimeField(null=True, help_text="compared with the brokers up to here, and found equal")
+    check_error = models.TextField(default="", db_default="", blank=True, help_text="what the last check found wrong")
+    agreed_until = models.DateTimeField(null=True, help_text="an operator agreed to bill what is known up to here")
+    agreed_reason = models.TextField(default="", db_default="", blank=True)
+    updated_at = models.DateTimeField(default=timezone.now, db_default=Now())
+
+    class Meta:
+        db_table = "insight_cluster_progress"
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} until {self.ingested_until}"
 
 
 class DrainState(models.TextChoices):

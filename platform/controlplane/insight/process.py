@@ -34,6 +34,9 @@ class JobResult:
     rows_in: int | None = None
     rows_out: int | None = None
     rows_quarantined: int | None = None
+    rows_late: int | None = None
+    rows_refused: int | None = None
+    snapshot_id: str = ""
     range_from: datetime | None = None
     range_to: datetime | None = None
 
@@ -74,6 +77,9 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
         rows_in=_count(answer.get("rows_in")),
         rows_out=_count(answer.get("rows_out")),
         rows_quarantined=_count(answer.get("rows_quarantined")),
+        rows_late=_count(answer.get("rows_late")),
+        rows_refused=_count(answer.get("rows_refused")),
+        snapshot_id=_snapshot(answer.get("snapshot_id")),
         range_from=_moment(answer.get("range_from")),
         range_to=_moment(answer.get("range_to")),
     )
@@ -150,6 +156,12 @@ def _secrets(value: Any) -> list[str]:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+
+
+def _snapshot(value: Any) -> str:
+    """Iceberg's snapshots are 64-bit numbers; kept as text, for no arithmetic is done with them."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return text if text.isascii() and text.isdigit() and len(text) <= 20 else ""
 
 
 def _moment(value: Any) -> datetime | None:

@@ -222,6 +222,9 @@ def _finish(run: JobRun, result: JobResult) -> None:
         "rows_in": result.rows_in,
         "rows_out": result.rows_out,
         "rows_quarantined": result.rows_quarantined,
+        "rows_late": result.rows_late,
+        "rows_refused": result.rows_refused,
+        "snapshot_id": result.snapshot_id,
     }
     if result.range_from is not None and result.range_to is not None and result.range_from <= result.range_to:
         values |= {"range_from": result.range_from, "range_to": result.range_to}

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from mqwire.errors import RemoteProtocolError
+from mqwire.first_decode import convert
 
 # Java's Integer and Long: a number outside of them is refused here rather than wrapped around somewhere later.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -53,7 +54,8 @@ class CustomHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def from_ext_fields(cls: type[HeaderT], ext_fields: dict[str, str]) -> HeaderT:
         """A header from what arrived. Raises RemoteProtocolError that names the missing or unreadable field."""
         try:
-            return msgspec.convert(ext_fields, cls, strict=False)
+            header: HeaderT = convert(ext_fields, cls)
+            return header
         except msgspec.ValidationError as error:
             raise RemoteProtocolError(f"{cls.__name__}: {error}") from error
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 
-import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -26,6 +25,7 @@ from controlplane.failover.quorum_verdict import Electorate, electorate_of, verd
 from controlplane.failover.timeline import TITLES
 from controlplane.failover.verdict import GroupView, ReplicaView, Verdict
 from mqwire.bodies import QuorumStatus
+from mqwire.first_decode import convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
 
 
 def _quorum_told(sample: ReplicaSample) -> QuorumStatus | None:
-    return None if sample.quorum is None else msgspec.convert(sample.quorum, QuorumStatus)
+    return None if sample.quorum is None else convert(sample.quorum, QuorumStatus)
 
 
 def _replica_row(

@@ -8,11 +8,10 @@ import msgspec
 
 from mqwire import fastjson
 from mqwire.errors import RemoteProtocolError
+from mqwire.first_decode import convert, json_decoder
 from mqwire.header import Int32
 
 BodyT = TypeVar("BodyT", bound="Body")
-
-_decoders: dict[type[Body], msgspec.json.Decoder[Any]] = {}
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -31,11 +30,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
         Raises RemoteProtocolError that names the type and, where there is one, the member that can't be read.
         """
-        decoder = _decoders.get(cls)
-        if decoder is None:
-            decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
         try:
-            body: BodyT = decoder.decode(data)
+            body: BodyT = json_decoder(cls).decode(data)
             return body
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             # Not standard JSON, or null where Java leaves a member out: the slow way takes it or tells what is wrong.
@@ -44,7 +40,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @classmethod
     def _from_loose_json(cls: type[BodyT], data: bytes | bytearray | memoryview) -> BodyT:
         try:
-            return msgspec.convert(fastjson.loads(data, object_key=_message_queue), cls, strict=False)
+            body: BodyT = convert(fastjson.loads(data, object_key=_message_queue), cls)
+            return body
         except msgspec.ValidationError as error:
             raise RemoteProtocolError(f"{cls.__name__}: {error}") from error
         except RemoteProtocolError as error:
@@ -60,4 +57,5 @@ class MessageQueue(Body, frozen=True, kw_only=True, order=True):
 
 
 def _message_queue(members: dict[Any, Any]) -> MessageQueue:
-    return msgspec.convert(members, MessageQueue, strict=False)
+    queue: MessageQueue = convert(members, MessageQueue)
+    return queue

@@ -8,6 +8,7 @@ from mqwire.bodies.base import Body, MessageQueue
 from mqwire.bodies.data_version import DataVersion
 from mqwire.bodies.route import TopicQueueMappingInfo
 from mqwire.errors import RemoteProtocolError
+from mqwire.first_decode import convert
 from mqwire.header import Int32, Int64
 
 
@@ -43,7 +44,8 @@ class TopicConfig(Body, frozen=True, kw_only=True):
         try:
             if len(values) == 6 and values[5]:
                 fields["attributes"] = msgspec.json.decode(values[5], type=dict[str, str])
-            return msgspec.convert(fields, cls, strict=False)
+            topic: TopicConfig = convert(fields, cls)
+            return topic
         except (msgspec.DecodeError, RecursionError) as error:
             raise RemoteProtocolError(f"TopicConfig: {error} in {line[:100]!r}") from error
 

@@ -7,7 +7,7 @@ import os
 
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
-from brokerd.processors.handler import answers_refusals, existing_group, existing_topic
+from brokerd.processors.handler import answers_refusals, existing_group, existing_topic, knowing_offsets
 from brokerd.processors.refusal import Refusal
 from mqwire.bodies import GetConsumerListByGroupResponseBody
 from mqwire.codes import RequestCode, ResponseCode
@@ -37,11 +37,20 @@ def get_consumer_list_by_group(broker: Broker, peer: Peer, request: RemotingComm
     return request.reply(body=GetConsumerListByGroupResponseBody(consumer_id_list=members).to_json())
 
 
+@answers_refusals
 def query_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Where the group goes on in a queue; QUERY_NOT_FOUND lets the client decide by its consumeFromWhere."""
     header = request.header(QueryConsumerOffsetRequestHeader)
+    knowing_offsets(broker)
     offset = broker.consumer_offsets.query(header.topic, header.consumer_group, header.queue_id)
     if offset < 0:
+        if not broker.replica.leads:
+            # With QUERY_NOT_FOUND the consumer would start where its consumeFromWhere says, perhaps after messages.
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this replica is a slave, has lost its master, and knows no offset of group {header.consumer_group} in"
+                f" queue {header.queue_id} of {header.topic}; the master may: ask again when there is one",
+            )
         if header.set_zero_if_not_found is False or not _starts_at_zero(broker, header.topic, header.queue_id):
             return request.reply(
                 ResponseCode.QUERY_NOT_FOUND,

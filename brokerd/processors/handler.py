@@ -25,6 +25,26 @@ def answers_refusals(handler: Handler) -> Handler:
     return answering
 
 
+def knowing_offsets(broker: Broker) -> None:
+    """Raises Refusal where this replica cannot know the group's offsets, and another can: it would send consumers back.
+
+    A follower that has lost its leader answers what it has, so that consumers can read on.
+    """
+    replica = broker.replica
+    if replica.leads:
+        if not replica.has_confirmed_epoch:
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this replica has just become the master and does not know yet where the queues end: ask again in a"
+                " moment",
+            )
+    elif broker.follower.hears_leader:
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"this replica is a slave and may lag behind: ask the master, {replica.leader_address}",
+        )
+
+
 def existing_topic(broker: Broker, topic: str) -> TopicConfig:
     """The topic's configuration; raises Refusal."""
     config = broker.topic_configs.select(topic)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.peer import Peer
 
-# A client may ask to be held for hours; nobody is held longer than this.
+# A client may ask to be held for hours; no pull is held longer than this.
 _MAX_SUSPEND_S: Final = 120.0
+# Nor longer than this by a replica that cannot tell whether the offset exists: the leader may know by then.
+_MAX_UNSURE_SUSPEND_S: Final = 0.5
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -57,10 +59,11 @@ class PullMessageProcessor:
             peer.write(request.reply(refused.code, refused.remark).encode())
             return
         broker = self._broker
-        reset_offset = broker.consumer_offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
-        if reset_offset is not None:
-            self._answer_reset(peer, request, header, reset_offset)
-            return
+        if broker.replica.leads:
+            reset_offset = broker.consumer_offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+            if reset_offset is not None:
+                self._answer_reset(peer, request, header, reset_offset)
+                return
         try:
             result = self._get(header, header.queue_offset, accept)
         except StoreError as error:
@@ -68,6 +71,8 @@ class PullMessageProcessor:
             return
         if result.count == 0 and header.sys_flag & PullSysFlag.SUSPEND and self._may_wait(header, result):
             self._hold(peer, request, header, accept)
+        elif header.sys_flag & PullSysFlag.SUSPEND and self._must_not_move(header, result):
+            self._hold(peer, request, header, accept, max_suspend_s=_MAX_UNSURE_SUSPEND_S)
         else:
             self._answer(peer, request, header, result)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
@@ -85,12 +90,14 @@ class PullMessageProcessor:
                 pull.peer.write(pull.request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
                 peers[pull.peer.id] = pull.peer
                 continue
-            if result.count == 0 and result.status in (
-                GetMessageStatus.NO_MATCHED_MESSAGE,
-                GetMessageStatus.OFFSET_OVERFLOW_ONE,
+            unsure = self._must_not_move(pull.header, result)
+            if unsure or (
+                result.count == 0
+                and result.status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.OFFSET_OVERFLOW_ONE)
             ):
                 # Nothing for this group's tags yet: look on from there when more comes.
-                pull.offset = max(pull.offset, result.next_begin_offset)
+                if not unsure:
+                    pull.offset = max(pull.offset, result.next_begin_offset)
                 pull.answered = False
                 self._broker.held_pulls.hold(pull)
                 continue
@@ -211,37 +218,46 @@ class PullMessageProcessor:
             and header.queue_offset == result.next_begin_offset
         )
 
+    def _must_not_move(self, header: PullMessageRequestHeader, result: GetResult) -> bool:
+        """Whether the answer would send the consumer to another offset, and this replica cannot know that it should.
+
+        A follower may lag, or have deleted more than its leader; a new leader does not know yet which records it may show.
+        """
+        return (
+            _code_of(header, result) is ResponseCode.PULL_OFFSET_MOVED and not self._broker.replica.has_confirmed_epoch
+        )
+
     def _hold(
         self,
         peer: Peer,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         accept: Callable[[int], bool] | None,
+        max_suspend_s: float = _MAX_SUSPEND_S,
     ) -> None:
         broker = self._broker
         if broker.held_pulls.full:
             self._answer(peer, request, header, self._get(header, header.queue_offset, accept))
             return
         if broker.config.long_polling_enable:
-            suspend_s = min(max(header.suspend_timeout_millis, 0) / 1000, _MAX_SUSPEND_S)
+            suspend_s = min(max(header.suspend_timeout_millis, 0) / 1000, max_suspend_s)
         else:
-            suspend_s = broker.config.short_polling_time_ms / 1000
+            suspend_s = min(broker.config.short_polling_time_ms / 1000, max_suspend_s)
         deadline_s = broker.clock.monotonic() + suspend_s
         broker.held_pulls.hold(HeldPull(peer, request, header, accept, header.queue_offset, deadline_s))
 
     def _answer(
         self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader, result: GetResult
     ) -> None:
-        code = _CODES.get(result.status)
-        if code is None:  # nothing in the queue, or no such queue
-            at_start = header.queue_offset == result.next_begin_offset
-            code = ResponseCode.PULL_NOT_FOUND if at_start else ResponseCode.PULL_OFFSET_MOVED
+        code, next_begin_offset = _code_of(header, result), result.next_begin_offset
+        if self._must_not_move(header, result):
+            code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
         if result.count and not peer.closed:
             credential = credential_of(self._broker.acl, request)
             self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
         self._write(
-            peer, request, code, result.status.name, result.next_begin_offset, result.min_offset, result.max_offset,
+            peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,
             result.chunks, suggested,
         )  # fmt: skip
 
@@ -286,6 +302,15 @@ class PullMessageProcessor:
         peer.write(encode_frame_prefix(reply))
         if body:
             peer.write(body)
+
+
+def _code_of(header: PullMessageRequestHeader, result: GetResult) -> ResponseCode:
+    """RocketMQ's answer to what the store found."""
+    code = _CODES.get(result.status)
+    if code is None:  # nothing in the queue, or no such queue
+        at_start = header.queue_offset == result.next_begin_offset
+        code = ResponseCode.PULL_NOT_FOUND if at_start else ResponseCode.PULL_OFFSET_MOVED
+    return code
 
 
 def tag_filter(expression: str) -> Callable[[int], bool] | None:

@@ -13,7 +13,7 @@ from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
-from brokerd.processors.handler import answers_refusals
+from brokerd.processors.handler import answers_refusals, knowing_offsets
 from brokerd.processors.refusal import Refusal
 from brokerd.store import BoundaryType, QueryResult, StoreError
 from mqwire.codes import RequestCode, ResponseCode
@@ -35,16 +35,20 @@ from mqwire.names import UNIQUE_MSG_QUERY_FLAG
 _INDEX_OF_TAGS: Final = "T"  # of RocketMQ 5.5; it would make each message's tag another entry
 
 
+@answers_refusals
 def get_max_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """One more than the last offset that consumers may see: an acknowledged send is never missing."""
     header = request.header(GetMaxOffsetRequestHeader)
+    knowing_offsets(broker)
     return request.reply(
         header=GetMaxOffsetResponseHeader(offset=broker.store.max_offset(header.topic, header.queue_id))
     )
 
 
+@answers_refusals
 def get_min_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     header = request.header(GetMinOffsetRequestHeader)
+    knowing_offsets(broker)
     offset = broker.store.min_offset(header.topic, header.queue_id)
     return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
@@ -53,6 +57,7 @@ def get_min_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Repl
 def search_offset_by_timestamp(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The first offset stored at the time or later (boundaryType LOWER), or the last stored then or earlier (UPPER)."""
     header = request.header(SearchOffsetRequestHeader)
+    knowing_offsets(broker)
     try:
         boundary = BoundaryType((header.boundary_type or "lower").lower())
     except ValueError:

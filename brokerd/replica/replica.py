@@ -99,6 +99,15 @@ class Replica:
         return self._in_sync is not None
 
     @property
+    def has_confirmed_epoch(self) -> bool:
+        """Whether it leads and its epoch's first record is confirmed: only then does it know where the group's log ends."""
+        return (
+            self._in_sync is not None
+            and self._epochs.last_epoch == self.epoch
+            and self._in_sync.confirm_offset > self._epochs.entries[-1].start_offset
+        )
+
+    @property
     def must_claim(self) -> bool:
         """Whether it led when it stopped: it may lead again once every other replica has agreed (`claimed`)."""
         return self._in_sync is None and self._state.role is Role.LEADER and self.elections is None

@@ -103,11 +103,7 @@ class LeaderPort:
 
     def _may_bind(self) -> bool:
         """Whether it leads for sure: its epoch record is confirmed, so that a stale leader never takes the port back."""
-        replica = self._broker.replica
-        if not self._port or not replica.leads or self._broker.stopping:
-            return False
-        epochs = replica.epochs
-        return epochs.last_epoch == replica.epoch and replica.confirm_offset > epochs.entries[-1].start_offset
+        return bool(self._port) and not self._broker.stopping and self._broker.replica.has_confirmed_epoch
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         logger.info("serving clients on leaderListenPort %d too", self._port)

@@ -69,6 +69,7 @@ class FollowerService:
         self._claim = LeaderClaim(broker, self._metadata)
         self._halted: str | None = None
         self._starting_over = False
+        self.hears_leader = False  # whether its last pull was answered by the leader of its epoch
         self._flushed = trio.Event()
         self._hints = 0  # leaders named by replicas that do not lead, since the last answer from one that does
         self._failures = 0  # rounds without an answer from a leader, since the last one that had some
@@ -176,6 +177,7 @@ class FollowerService:
                     failure = error  # raised behind the nursery, which would wrap it in a group
                 nursery.cancel_scope.cancel()
         finally:
+            self.hears_leader = False
             client.close()
         if failure is not None:
             elections = self._broker.replica.elections
@@ -223,6 +225,7 @@ class FollowerService:
                 await self._repair(header, broker.store.damaged_from)
             elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)
+                self.hears_leader = True
                 self._failures = self._hints = 0
                 if not leads:  # before that it may be anyone, with tables of any age
                     leads = True

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from highwater import ConsumeFrom, Credentials, HighwaterError, Message, Producer, PushConsumer
 from mqwire.acl import SessionCredentials
+from mqwire.bodies import TopicStatsTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_offset import GetMaxOffsetRequestHeader
+from mqwire.headers_topic import GetTopicStatsInfoRequestHeader
 from mqwire.message import StoredMessage, decode_records
 from mqwire.metering import MeteringRecord, decode_metering_record, units_of
 from mqwire.names import RMQ_SYS_METERING
@@ -21,7 +22,7 @@ from tests.daemons import BrokerDaemon, DaemonCluster, ReplicaGroup
 from tests.dledger.groups import quorum_group, wait_leader
 from tests.highwater.collector import Collector
 from tests.processes import wait_until
-from tests.remoting import call, connect, create_topic, exchange, signed
+from tests.remoting import Refused, call, connect, create_topic, exchange, signed
 from tests.replication.replicas import demote, promote, wait_level
 
 WAIT_S = 60.0
@@ -320,5 +321,11 @@ def test_pulls_that_a_killed_master_recorded_in_what_its_slave_never_got_are_rec
 
 
 def max_offset(broker: BrokerDaemon) -> int:
-    header = GetMaxOffsetRequestHeader(topic=TOPIC, queue_id=0)
-    return int(call(broker.address, RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)).ext_fields["offset"])
+    """Where the queue ends for readers of this very replica; -1 while it does not know the topic."""
+    header = GetTopicStatsInfoRequestHeader(topic=TOPIC)
+    try:
+        reply = call(broker.address, RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, header))
+    except Refused:
+        return -1
+    (queue,) = TopicStatsTable.from_json(reply.body).offset_table.values()
+    return queue.max_offset

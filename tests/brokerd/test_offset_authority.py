@@ -1,0 +1,123 @@
+"""Who cannot know a queue's end never moves a consumer: followers, and leaders that have not confirmed their epoch yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_offset import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+
+SUSPEND_MS = 15_000
+
+
+def pull_fields(offset: int, *, hold: bool = False) -> dict[str, str]:
+    sys_flag = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if hold else 0)
+    return {
+        "consumerGroup": "g", "topic": "orders", "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32",
+        "sysFlag": str(int(sys_flag)), "commitOffset": "0", "suspendTimeoutMillis": str(SUSPEND_MS),
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+
+
+def pull(broker: BrokerUnderTest, offset: int) -> RemotingCommand:
+    return broker.ask(RequestCode.PULL_MESSAGE, ext_fields=pull_fields(offset))
+
+
+def filled(broker: BrokerUnderTest) -> BrokerUnderTest:
+    """Ten messages in queue 0."""
+    broker.create_topic("orders")
+    broker.create_group("g")
+    for number in range(10):
+        broker.store_message("orders", b"%d" % number)
+    return broker
+
+
+def make_follower(broker: BrokerUnderTest) -> None:
+    replica = broker.broker.replica
+    replica.step_down(replica.epoch + 1, "127.0.0.1:20911")
+    broker.broker.role_changed()
+
+
+@pytest.fixture(params=["follower", "unconfirmed leader"])
+def unsure(request: pytest.FixtureRequest, make_broker: MakeBroker) -> BrokerUnderTest:
+    """A replica that cannot know where queue 0 of `orders` ends."""
+    broker = filled(make_broker(flushDiskType="SYNC_FLUSH"))
+    broker.store.flush()
+    broker.broker.held_changed()
+    if request.param == "follower":
+        make_follower(broker)
+    else:
+        broker.crash()  # leads again in an epoch whose first record is not durable yet
+        assert broker.broker.replica.leads
+    return broker
+
+
+@pytest.mark.parametrize("offset", [11, 400])
+def test_a_pull_after_the_end_keeps_its_offset_and_is_sent_to_the_master(unsure: BrokerUnderTest, offset: int) -> None:
+    reply = pull(unsure, offset)
+    assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert reply.ext_fields["nextBeginOffset"] == str(offset)
+    assert reply.ext_fields["suggestWhichBrokerId"] == "0"
+
+
+def test_a_pull_of_a_queue_without_messages_keeps_its_offset(unsure: BrokerUnderTest) -> None:
+    fields = {**pull_fields(7), "queueId": "1"}
+    reply = unsure.ask(RequestCode.PULL_MESSAGE, ext_fields=fields)
+    assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "7")
+
+
+def test_a_leader_that_has_confirmed_its_epoch_corrects_a_pull_after_the_end(broker: BrokerUnderTest) -> None:
+    filled(broker)
+    reply = pull(broker, 400)
+    assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_a_pull_that_may_wait_is_held_for_half_a_second_at_most(unsure: BrokerUnderTest) -> None:
+    peer = RecordingPeer()
+    assert unsure.request(RequestCode.PULL_MESSAGE, ext_fields=pull_fields(400, hold=True), peer=peer) == []
+    unsure.broker.dispatcher.pulls.answer_arrivals([("orders", 0)])
+    assert peer.take() == [], "an arrival that it did not ask for tells it nothing"
+    unsure.clock.advance(0.6)
+    unsure.broker.dispatcher.pulls.answer_expired(unsure.clock.monotonic())
+    (reply,) = peer.take()
+    assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "400")
+
+
+QUESTIONS = [
+    (RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="orders", queue_id=0)),
+    (RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic="orders", queue_id=0)),
+    (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader(topic="orders", queue_id=0, timestamp=0)),
+    (
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        QueryConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "header"), QUESTIONS)
+def test_a_follower_that_hears_its_leader_names_it_when_asked_for_offsets(
+    broker: BrokerUnderTest, code: RequestCode, header: GetMaxOffsetRequestHeader
+) -> None:
+    filled(broker)
+    broker.broker.consumer_offsets.commit("orders", "g", 0, 4)
+    make_follower(broker)
+    broker.broker.follower.hears_leader = True
+    reply = broker.ask(code, header)
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "127.0.0.1:20911" in (reply.remark or "")
+    broker.broker.follower.hears_leader = False
+    assert broker.ask(code, header).code == ResponseCode.SUCCESS, "without a leader consumers can read on"
+
+
+def test_a_follower_without_an_offset_does_not_say_that_the_group_has_none(broker: BrokerUnderTest) -> None:
+    filled(broker)
+    make_follower(broker)
+    reply = broker.ask(QUESTIONS[3][0], QUESTIONS[3][1])
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE

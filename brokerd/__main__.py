@@ -9,9 +9,10 @@ import sys
 
 import trio
 
+from brokerd.broker import Broker
 from brokerd.config import BrokerConfig, ConfigError, load_config
 from brokerd.config_file import UnreadableConfigFile
-from brokerd.run import run_broker
+from brokerd.run import collect_seldom, run_broker
 from brokerd.store import StoreError
 
 
@@ -49,7 +50,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 async def run_with_ready_line(config: BrokerConfig) -> None:
     """Serve, and tell whoever started us where."""
 
-    def on_ready(address: str) -> None:
+    def on_ready(address: str, _broker: Broker) -> None:
+        collect_seldom()
         print(f"highwater brokerd ready on {address}", flush=True)
 
     await run_broker(config, on_ready=on_ready)

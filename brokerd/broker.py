@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.acl import AccessControl
-from brokerd.clock import SystemClock
 from brokerd.config_dleger import peer_id
 from brokerd.config_values import BrokerRole, FlushDiskType
 from brokerd.consumer_manager import ConsumerManager
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.dispatch import Dispatcher
+from brokerd.environment import Environment
 from brokerd.processors import HANDLERS
 from brokerd.processors.replica_admin import replica_status
 from brokerd.producer_manager import ProducerManager
@@ -43,6 +43,7 @@ from brokerd.services.message_index import MessageIndexService
 from brokerd.services.metering import MeteringService
 from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
+from brokerd.services.remoting_client import RemotingClient
 from brokerd.services.replica_follower import FollowerService
 from brokerd.services.replica_server import ReplicaServer
 from brokerd.services.store_gate import StoreGate
@@ -54,7 +55,6 @@ from brokerd.store import (
     BatchToStore,
     MessageStore,
     MessageToStore,
-    OsDisk,
     RecoveryReport,
     StoreConfig,
     StoreError,
@@ -95,9 +95,14 @@ class Broker:
     Invariant: `store.confirm_offset`, which readers see up to, is the replica's confirmOffset.
     """
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, port: int, clock: SystemClock) -> None:
+    def __init__(self, config: BrokerConfig, store: MessageStore, port: int, environment: Environment) -> None:
+        clock, disk = environment.clock, environment.disk
         self.config = config
         self.clock = clock
+        self.disk = disk
+        self.threads = environment.threads
+        self.random = environment.random
+        self._network = environment.network
         self.store = store
         self.store_host = pack_host(config.broker_ip1, port)
         self.advertised_address = f"{config.broker_ip1}:{port}"
@@ -105,15 +110,17 @@ class Broker:
         self.stopping = False
         self.nursery: trio.Nursery | None = None
         self.stats = BrokerStats(clock.time_ms())
-        self.topic_configs = TopicConfigManager(config, clock.time_ms)
-        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms)
-        self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms)
+        self.topic_configs = TopicConfigManager(config, clock.time_ms, disk)
+        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk)
+        self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk)
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.producers = ProducerManager(config, clock.monotonic)
         self.rebalance_locks = RebalanceLockManager(clock.monotonic)
         self.acl = AccessControl(config) if config.acl_enable else None
         self.held_pulls = PullRequestHoldService()
-        self.replica = Replica(_replica_settings(config, self), store, EpochFile(OsDisk(), config.store_path_root_dir))
+        self.replica = Replica(
+            _replica_settings(config, self), store, EpochFile(disk, config.store_path_root_dir), self.random
+        )
         self.replica_server = ReplicaServer(self)
         self.loop_lag = LoopLag()
         self.read_split = ReadSplit(
@@ -124,7 +131,7 @@ class Broker:
             busy=lambda: self.loop_lag.busy,
         )
         self.follower = FollowerService(self)
-        self.diverged = DivergedMessages(OsDisk(), config.store_path_root_dir)
+        self.diverged = DivergedMessages(disk, config.store_path_root_dir)
         self.store_gate = StoreGate()
         self.acknowledgements = PendingAcknowledgements(timeout_s=config.sync_flush_timeout_ms / 1000)
         self.quorum = QuorumService(self)
@@ -207,7 +214,7 @@ class Broker:
         while self._arrived and self._arrived[0][0] <= confirmed:
             arrived |= self._arrived.popleft()[1]
         if arrived and len(self.held_pulls):
-            _flush_all(self.dispatcher.pulls.answer_arrivals(arrived))
+            _flush_all(self.dispatcher.pulls.answer_arrivals(sorted(arrived)))
 
     def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
         """Write SUCCESS answers once what they promise is true up to their records' end; at once when it is."""
@@ -396,6 +403,10 @@ class Broker:
         if credentials is not None:
             sign_request(request, SessionCredentials(credentials.access_key, credentials.secret_key))
 
+    def client_of(self, address: str) -> RemotingClient:
+        """A client of the name server or broker at `address`, with this broker's credentials."""
+        return RemotingClient(address, sign=self.sign, connect=self._network.connect)
+
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended: its clients are gone."""
         self.producers.close_peer(peer)
@@ -463,9 +474,11 @@ def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
     )
 
 
-def open_store(config: BrokerConfig, store_host: bytes, clock: SystemClock) -> tuple[MessageStore, RecoveryReport]:
+def open_store(
+    config: BrokerConfig, store_host: bytes, environment: Environment
+) -> tuple[MessageStore, RecoveryReport]:
     """The recovered store; raises StoreError when it cannot be opened."""
-    os.makedirs(config.store_path_root_dir, exist_ok=True)
+    environment.disk.make_directory(config.store_path_root_dir)
     store = MessageStore(
         StoreConfig(
             root_dir=config.store_path_root_dir,
@@ -486,8 +499,8 @@ def open_store(config: BrokerConfig, store_host: bytes, clock: SystemClock) -> t
             max_index_num=config.max_index_num,
             max_msgs_num_batch=config.max_msgs_num_batch,
         ),
-        disk=OsDisk(),
-        clock=clock,
+        disk=environment.disk,
+        clock=environment.clock,
         store_host=store_host,
     )
     return store, store.open()

@@ -17,3 +17,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds that never jump."""
         return time.monotonic()
+
+    def thread_time(self) -> float:
+        """Seconds of processor time that the calling thread has used."""
+        return time.thread_time()

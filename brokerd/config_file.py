@@ -13,9 +13,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from brokerd.store import Disk, OsDisk
 
 T = TypeVar("T")
+
+_OS_DISK: Final = OsDisk()
 
 
 class UnreadableConfigFile(Exception):
@@ -25,7 +29,7 @@ class UnreadableConfigFile(Exception):
     """
 
 
-def load(path: str, decode: Callable[[bytes], T]) -> tuple[T, str | None] | None:
+def load(path: str, decode: Callable[[bytes], T], disk: Disk = _OS_DISK) -> tuple[T, str | None] | None:
     """What `decode` makes of the file at `path`, or of its backup.
 
     Returns (value, None) from the file, (value, reason) from the backup with the reason why the file was not used, and
@@ -35,7 +39,7 @@ def load(path: str, decode: Callable[[bytes], T]) -> tuple[T, str | None] | None
     reasons: list[str] = []
     for candidate in (path, path + ".bak"):
         try:
-            content = read_file(candidate)
+            content = read_file(candidate, disk)
         except FileNotFoundError:
             if candidate == path:
                 reasons.append(f"{path} is missing")
@@ -58,74 +62,68 @@ def load(path: str, decode: Callable[[bytes], T]) -> tuple[T, str | None] | None
     )
 
 
-def store(path: str, content: bytes) -> None:
+def store(path: str, content: bytes, disk: Disk = _OS_DISK) -> None:
     """Replaces the file at `path` by `content`, durably, and keeps the former content as `.bak`.
 
     After a crash at any step, `path` or its backup holds the old or the new content whole. Raises OSError.
     """
     folder = os.path.dirname(path) or "."
-    os.makedirs(folder, exist_ok=True)
+    disk.make_directory(folder)
     temporary = path + ".tmp"
-    _write_durably(temporary, content, _mode_of(path))
+    _write_durably(disk, temporary, content, _permissions_of(disk, path))
     with contextlib.suppress(FileNotFoundError):
-        _keep_as_backup(path)
-    os.replace(temporary, path)
-    sync_folder(folder)
+        _keep_as_backup(disk, path)
+    disk.rename(temporary, path)
+    disk.sync_directory(folder)
 
 
-def remove(path: str) -> None:
+def remove(path: str, disk: Disk = _OS_DISK) -> None:
     """Deletes the file and its backup, durably; harmless when they are not there."""
     for name in (path, path + ".bak"):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+            disk.unlink(name)
     with contextlib.suppress(FileNotFoundError):
-        sync_folder(os.path.dirname(path) or ".")
+        disk.sync_directory(os.path.dirname(path) or ".")
 
 
-def read_file(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _mode_of(path: str) -> int:
-    """The mode to write `path` with: as it is, else owner only, for it may hold secret keys and who consumes what."""
+def read_file(path: str, disk: Disk = _OS_DISK) -> bytes:
+    fd = disk.open(path, os.O_RDONLY)
     try:
-        return os.stat(path).st_mode & 0o777
+        return disk.pread(fd, disk.size(fd), 0)
+    finally:
+        disk.close(fd)
+
+
+def _permissions_of(disk: Disk, path: str) -> int:
+    """Those to write `path` with: as they are, else the owner's only, for it may hold secret keys and who consumes what."""
+    try:
+        return disk.permissions(path)
     except FileNotFoundError:
         return 0o600
 
 
-def _keep_as_backup(path: str) -> None:
+def _keep_as_backup(disk: Disk, path: str) -> None:
     """Gives the present content a second name; `path` itself is never absent, not even for a moment."""
     temporary = path + ".bak.tmp"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
+        disk.unlink(temporary)
     try:
-        os.link(path, temporary)
+        disk.link(path, temporary)
     except FileNotFoundError:
         raise
     except OSError:
         # Some network file systems have no hard links.
-        _write_durably(temporary, read_file(path), _mode_of(path))
-    os.replace(temporary, path + ".bak")
+        _write_durably(disk, temporary, read_file(path, disk), _permissions_of(disk, path))
+    disk.rename(temporary, path + ".bak")
 
 
-def _write_durably(path: str, content: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+def _write_durably(disk: Disk, path: str, content: bytes, permissions: int) -> None:
+    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        os.fchmod(descriptor, mode)
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        disk.set_permissions(fd, permissions)  # before there is anything to read
+        written = 0
+        while written < len(content):
+            written += disk.pwrite(fd, memoryview(content)[written:], written)
+        disk.fsync(fd)
     finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: str) -> None:
-    """Makes renames and new names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        disk.close(fd)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile, Snapshot
+from brokerd.store import Disk
 from mqwire.bodies import Body, ConsumerOffsetSerializeWrapper, DataVersion
 from mqwire.header import Int32, Int64
 
@@ -39,9 +40,9 @@ class ConsumerOffsetFile(Body, frozen=True, kw_only=True):
 class ConsumerOffsetManager:
     """The table of offsets. Offsets count messages of one queue: the next one to consume."""
 
-    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int], disk: Disk) -> None:
         self._clock_ms = clock_ms
-        self._file = MetadataFile(config.config_folder, "consumerOffset.json")
+        self._file = MetadataFile(disk, config.config_folder, "consumerOffset.json")
         self._offsets: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         # How often each offset was reset: between replicas the higher count wins, and only then the higher offset.

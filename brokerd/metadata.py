@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from brokerd import config_file
+from brokerd.store import Disk
 from mqwire import fastjson
 from mqwire.bodies import Body
 from mqwire.errors import RemoteProtocolError
@@ -53,15 +54,16 @@ class MetadataFile:
     an older one never replaces a newer.
     """
 
-    def __init__(self, config_folder: str, name: str) -> None:
+    def __init__(self, disk: Disk, config_folder: str, name: str) -> None:
         self.path = os.path.join(config_folder, name)
+        self._disk = disk
         self._taken = 0
         self._stored = 0
         self._lock = threading.Lock()
 
     def load(self, body_type: type[BodyT]) -> BodyT | None:
         """The table on disk, None at a first start; raises UnreadableConfigFile."""
-        loaded = config_file.load(self.path, lambda content: decode(body_type, content))
+        loaded = config_file.load(self.path, lambda content: decode(body_type, content), self._disk)
         if loaded is None:
             return None
         table, reason = loaded
@@ -78,5 +80,5 @@ class MetadataFile:
         """Replaces the file durably, unless a newer snapshot has done so; raises OSError."""
         with self._lock:
             if snapshot.number > self._stored:
-                config_file.store(self.path, snapshot.content)
+                config_file.store(self.path, snapshot.content, self._disk)
                 self._stored = snapshot.number

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from brokerd.broker import Broker, open_store
-from brokerd.clock import SystemClock
+from brokerd.environment import Environment
 from brokerd.server import Server
 from brokerd.stats import SAMPLE_PERIOD_S
 from mqwire.message import pack_host
@@ -29,17 +28,19 @@ _GC_THRESHOLD: Final = 20_000
 _CONFIRM_OFFSET_PERIOD_S: Final = 5.0
 
 
-async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT.
+async def run_broker(
+    config: BrokerConfig, *, on_ready: Callable[[str, Broker], None], environment: Environment | None = None
+) -> None:
+    """Serve until the environment says to stop: SIGTERM or SIGINT on a real machine.
 
     Raises OSError when the port is taken, StoreError when the store cannot be opened, UnreadableConfigFile when a
     config/*.json and its backup are broken.
     """
-    clock = SystemClock()
-    server = Server(config)
+    environment = environment or Environment()
+    server = Server(config, environment.network)
     ip, port = server.listen()
     try:
-        store, report = open_store(config, pack_host(config.broker_ip1, port), clock)
+        store, report = open_store(config, pack_host(config.broker_ip1, port), environment)
         logger.info(
             "store opened: %d bytes, clean shutdown %s, %d records scanned in %d ms",
             report.end_offset,
@@ -49,12 +50,12 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
         )
         for anomaly in report.anomalies:
             logger.warning("store: %s", anomaly)
-        broker = Broker(config, store, port, clock)
+        broker = Broker(config, store, port, environment)
         broker.load()
     except BaseException:
         server.stop_listening()
         raise
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with environment.stop_orders() as next_order:
         async with trio.open_nursery() as nursery:
             broker.nursery = nursery
             await nursery.start(server.run, broker)
@@ -76,22 +77,12 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -
             nursery.start_soon(_scan_clients, broker)
             nursery.start_soon(broker.loop_lag.run)
             nursery.start_soon(_sample, broker)
-            _collect_seldom()
-            on_ready(f"{ip}:{port}")
-            async for number in signals:
-                logger.info("stopping on %s", signal.Signals(number).name)
-                break
+            on_ready(f"{ip}:{port}", broker)
+            logger.info("stopping on %s", await next_order())
             await _stop(broker, server)
             nursery.cancel_scope.cancel()
     store.close()
     logger.info("stopped")
-
-
-def _collect_seldom() -> None:
-    """What is there by now stays for good: the collector need not look at it again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_THRESHOLD)
 
 
 async def _stop(broker: Broker, server: Server) -> None:
@@ -133,7 +124,7 @@ async def _persist(broker: Broker) -> None:
         content = broker.consumer_offsets.take_changes()
         if content is not None:
             try:
-                await trio.to_thread.run_sync(broker.consumer_offsets.write, content)
+                await broker.threads.run(broker.consumer_offsets.write, content)
             except OSError as error:
                 broker.consumer_offsets.mark_changed()
                 logger.error("consumer offsets cannot be written, trying again: %s", error)
@@ -151,3 +142,10 @@ async def _sample(broker: Broker) -> None:
     while True:
         broker.stats.sample(broker.clock.monotonic())
         await trio.sleep(SAMPLE_PERIOD_S)
+
+
+def collect_seldom() -> None:
+    """What is there by now stays for good: the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)

@@ -20,6 +20,7 @@ from mqwire.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.config import BrokerConfig
+    from brokerd.environment import Network
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,9 @@ _TURNS: Final = 8
 class Server:
     """Listens and serves until cancelled."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, network: Network) -> None:
         self._config = config
+        self._network = network
         self._peers: set[Peer] = set()
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._listener: socket.socket | None = None
@@ -70,17 +72,7 @@ class Server:
     def bound(self, port: int) -> socket.socket:
         """A listening socket on bindAddress; raises OSError when the port is taken."""
         config = self._config
-        family = socket.AF_INET6 if ":" in config.bind_address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setblocking(False)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((config.bind_address, port))
-            listener.listen(config.server_socket_backlog)
-        except OSError:
-            listener.close()
-            raise
-        return listener
+        return self._network.listen(config.bind_address, port, config.server_socket_backlog)
 
     async def run(self, broker: Broker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and serve until cancelled; every connection ends with it."""

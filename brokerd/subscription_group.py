@@ -13,6 +13,7 @@ import msgspec
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile
+from brokerd.store import Disk
 from brokerd.topic_validator import invalid_group
 from mqwire import names
 from mqwire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -35,10 +36,10 @@ _SYSTEM_GROUPS = (
 class SubscriptionGroupManager:
     """The table of groups. `clock_ms` is the wall clock, for the DataVersion."""
 
-    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int], disk: Disk) -> None:
         self._config = config
         self._clock_ms = clock_ms
-        self._file = MetadataFile(config.config_folder, "subscriptionGroup.json")
+        self._file = MetadataFile(disk, config.config_folder, "subscriptionGroup.json")
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.data_version = DataVersion()

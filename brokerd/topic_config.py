@@ -15,6 +15,7 @@ import msgspec
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile
+from brokerd.store import Disk
 from brokerd.topic_validator import invalid_topic, is_system_topic
 from mqwire import names
 from mqwire.bodies import (
@@ -47,10 +48,10 @@ _ATTRIBUTES: Mapping[str, frozenset[str] | None] = MappingProxyType(
 class TopicConfigManager:
     """The table of topics. `clock_ms` is the wall clock, for the DataVersion."""
 
-    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int], disk: Disk) -> None:
         self._config = config
         self._clock_ms = clock_ms
-        self._file = MetadataFile(config.config_folder, "topics.json")
+        self._file = MetadataFile(disk, config.config_folder, "topics.json")
         self._table: dict[str, TopicConfig] = {}
         self._own_system_topics: frozenset[str] = frozenset()
         self.data_version = DataVersion()

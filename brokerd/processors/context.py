@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.client_channel import Peer
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.environment import Threads
     from brokerd.producer_manager import ProducerManager
     from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.replica.diverged import DivergedMessages
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from brokerd.services.replica_follower import FollowerService
     from brokerd.services.stranded_pulls import StrandedPulls
     from brokerd.stats import BrokerStats
-    from brokerd.store import AppendResult, MessageStore, MessageToStore
+    from brokerd.store import AppendResult, Disk, MessageStore, MessageToStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
     from mqwire.command import RemotingCommand
@@ -56,6 +58,9 @@ class Broker(Protocol):
     stats: BrokerStats
     store_host: bytes
     advertised_address: str
+    random: Random
+    disk: Disk
+    threads: Threads
 
     @property
     def clock(self) -> Clock: ...

@@ -7,7 +7,6 @@ maxReconsumeTimes times. Source: AbstractSendMessageProcessor.consumerSendMsgBac
 from __future__ import annotations
 
 import logging
-import random
 
 from brokerd.acl import credential_of
 from brokerd.acl_file import Permission
@@ -65,7 +64,7 @@ def consumer_send_msg_back(broker: Broker, peer: Peer, request: RemotingCommand)
     else:
         queue_nums, topic = group.retry_queue_nums, RETRY_GROUP_TOPIC_PREFIX + header.group
     _ensure_topic(broker, topic, queue_nums, _HAS_UNIT_SUB if header.unit_mode and not is_dead else 0)
-    again = _copy(message, header, topic, random.randrange(queue_nums), is_dead=is_dead)
+    again = _copy(message, header, topic, broker.random.randrange(queue_nums), is_dead=is_dead)
     try:
         stored = broker.schedule.transform_on_send(again)
         result = broker.append([stored], counted_for=credential_of(broker.acl, request))[0]

@@ -6,7 +6,6 @@ each request gets its answer. A request that is refused costs the others nothing
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -154,7 +153,7 @@ class SendMessageProcessor:
             config = self._resolve_topic(origin)
         write_queues = config.write_queue_nums
         if queue_id < 0:
-            queue_id = random.randrange(write_queues) if write_queues > 0 else 0
+            queue_id = broker.random.randrange(write_queues) if write_queues > 0 else 0
         elif queue_id >= write_queues and queue_id >= config.read_queue_nums:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER,

@@ -5,7 +5,6 @@ Kept off the hot path: `has_special_properties` decides with a few substring sea
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from brokerd.processors.refusal import Refusal
@@ -80,7 +79,7 @@ class SpecialSends:
         broker.topic_configs.create_for_send_back(topic, _DLQ_QUEUES_PER_GROUP)
         broker.register_soon()
         properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
-        return message._replace(topic=topic, queue_id=random.randrange(_DLQ_QUEUES_PER_GROUP))
+        return message._replace(topic=topic, queue_id=broker.random.randrange(_DLQ_QUEUES_PER_GROUP))
 
 
 def _decode(properties: bytes) -> str:

@@ -162,7 +162,7 @@ class ScheduleMessageService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._levels = broker.config.message_delay_level
-        self._file = MetadataFile(broker.config.config_folder, "delayOffset.json")
+        self._file = MetadataFile(broker.disk, broker.config.config_folder, "delayOffset.json")
         self._top_level = self._levels.maximum
         self._offsets: dict[int, int] = {}
         self._next_due_ms: dict[int, int] = {}
@@ -336,7 +336,7 @@ class ScheduleMessageService:
         if changes is None:
             return
         try:
-            await trio.to_thread.run_sync(self._write, *changes)
+            await self._broker.threads.run(self._write, *changes)
         except OSError as error:
             logger.error("the progress of delayed messages cannot be written, trying again: %s", error)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.config_values import FlushDiskType
-from brokerd.services.flush_thread import FlushThread
 from brokerd.store import StoreError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class FlushService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._wanted = trio.Event()
-        self._thread = FlushThread()
+        self._thread = broker.threads.one_call_thread()
         self._flush_s = 0.0  # a moving mean of how long a flush takes
         self._group_answers = 0
         self._synchronous = broker.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -98,7 +97,7 @@ class FlushService:
             try:
                 async with self._broker.store_gate.shared():
                     written = store.write_consume_queues()
-                    await trio.to_thread.run_sync(store.sync_consume_queues, written)
+                    await self._broker.threads.run(store.sync_consume_queues, written)
             except (StoreError, OSError) as error:
                 logger.error("the ConsumeQueues cannot be written, they stay in memory: %s", error)
 

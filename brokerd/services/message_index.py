@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -72,9 +71,9 @@ class MessageIndexService:
                 if store.index.indexed_until >= store.confirm_offset:
                     return  # what comes in from here on is better taken together than each few records
             spent_s = trio.current_time() - began_s
-            began_work_s = time.thread_time()
+            began_work_s = self._broker.clock.thread_time()
             await trio.sleep(spent_s)
-            if time.thread_time() - began_work_s > spent_s * _BUSY_SHARE:
+            if self._broker.clock.thread_time() - began_work_s > spent_s * _BUSY_SHARE:
                 await trio.sleep(spent_s * _BUSY_PAUSES)
 
     async def _flush(self) -> None:
@@ -84,7 +83,7 @@ class MessageIndexService:
                 return
             for step in store.index.flush_steps():
                 if isinstance(step, FlushedIndex):
-                    await trio.to_thread.run_sync(store.index.sync_flushed, step)
+                    await self._broker.threads.run(store.index.sync_flushed, step)
                     store.index.flushed(step)
                 else:
                     await trio.lowlevel.checkpoint()

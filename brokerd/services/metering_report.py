@@ -14,7 +14,7 @@ import msgspec
 
 from brokerd.metering import Meter
 from brokerd.metering_records import origins_recorded, pulls_behind
-from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.remoting_client import RequestFailed
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.message import unpack_host
@@ -98,7 +98,7 @@ class PullReporter:
         address = broker.replica.leader_address
         if address is None or broker.replica.leads:
             return
-        client = RemotingClient(address, sign=broker.sign)
+        client = broker.client_of(address)
         try:
             request = RemotingCommand.request(HighwaterRequestCode.METERING_REPORT, body=encode_pull_report(report))
             reply = await client.request(request, timeout_s=_TIMEOUT_S)

@@ -10,7 +10,7 @@ import trio
 from brokerd.quorum_commands import answer_in, command_of
 from brokerd.replica.elections import Outcome
 from brokerd.replica.quorum_messages import Answer, Message, Request
-from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.remoting_client import RequestFailed
 from mqwire.codes import ResponseCode
 from mqwire.errors import RemoteProtocolError
 
@@ -111,7 +111,7 @@ class QuorumService:
         if address is None:
             logger.warning("replica %d counts, but nobody has said where it is: dLegerPeers here lacks it", replica_id)
             return
-        client = RemotingClient(address, sign=broker.sign)
+        client = broker.client_of(address)
         try:
             reply = await client.request(command_of(message), timeout_s=_ANSWER_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:

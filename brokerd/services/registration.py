@@ -71,7 +71,7 @@ class RegistrationService:
                 nursery.start_soon(self._keep_registered, address)
 
     async def _keep_registered(self, address: str) -> None:
-        client = RemotingClient(address, sign=self._broker.sign)
+        client = self._broker.client_of(address)
         self._clients[address] = client
         delay_s = _FIRST_RETRY_S
         while True:
@@ -157,7 +157,7 @@ class RegistrationService:
         before = self._registered_as.get(address)
         if before is None:
             return
-        client = RemotingClient(address, sign=self._broker.sign)
+        client = self._broker.client_of(address)
         try:
             await self._take_out(client, *before)
         except RequestFailed as error:

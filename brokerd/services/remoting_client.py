@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from brokerd.environment import Connected
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +32,20 @@ class ConnectionLost(RequestFailed):
 class RemotingClient:
     """Requests to `address` ("ip:port"), one after the other, over a connection that is opened when needed.
 
-    `sign` adds the credentials to a request, or does nothing.
+    `sign` adds the credentials to a request, or does nothing; `connect` opens a connection to a host's port.
     """
 
-    def __init__(self, address: str, *, sign: Callable[[RemotingCommand], None]) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        sign: Callable[[RemotingCommand], None],
+        connect: Callable[[str, int], Awaitable[Connected]],
+    ) -> None:
         self.address = address
         self._sign = sign
-        self._stream: trio.SocketStream | None = None
+        self._connect = connect
+        self._stream: Connected | None = None
         self._connection = Connection()
         self._lock = trio.Lock()
 
@@ -59,7 +69,7 @@ class RemotingClient:
         if self._stream is None:
             host, _, port = self.address.rpartition(":")
             with trio.fail_after(_CONNECT_TIMEOUT_S):
-                self._stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+                self._stream = await self._connect(host.strip("[]"), int(port))
             self._connection = Connection()
         self._sign(command)
         await self._stream.send_all(command.encode())
@@ -96,4 +106,4 @@ class RemotingClient:
         """Drop the connection; the next request opens another."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            stream.socket.close()
+            stream.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.replica.replica import RoleRefused
-from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.remoting_client import RequestFailed
 from brokerd.services.replica_lookup import registered_members, replica_status_of
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -141,7 +141,7 @@ class LeaderClaim:
             end_offset=broker.store.end_offset,
             address=replica.settings.address,
         )
-        client = RemotingClient(address, sign=broker.sign)
+        client = broker.client_of(address)
         try:
             reply = await client.request(
                 RemotingCommand.request(HighwaterRequestCode.REPLICA_CLAIM, header), timeout_s=_REQUEST_TIMEOUT_S

@@ -7,7 +7,6 @@ decided here: brokerd/replica/replica.py says what an answer means.
 from __future__ import annotations
 
 import logging
-import random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -118,7 +117,7 @@ class FollowerService:
             retry_s = min(_FIRST_RETRY_S * 2**self._failures, longest_s)
             self._failures = min(self._failures + 1, _MAX_FAILURES)
             logger.warning("group %s: %s; trying again in %.1f s", replica.settings.group, error, retry_s)
-            await self._wait(retry_s * random.uniform(0.7, 1.3))
+            await self._wait(retry_s * self._broker.random.uniform(0.7, 1.3))
         except StoreError as error:
             self._halted = str(error)
             logger.error("group %s: the follower stops: %s", replica.settings.group, error)
@@ -153,7 +152,7 @@ class FollowerService:
         header = ReplicaDemoteRequestHeader(
             group=replica.settings.group, epoch=replica.epoch, leader_address=replica.settings.address
         )
-        client = RemotingClient(address, sign=self._broker.sign)
+        client = self._broker.client_of(address)
         try:
             await client.request(
                 RemotingCommand.request(HighwaterRequestCode.REPLICA_DEMOTE, header), timeout_s=_REQUEST_TIMEOUT_S
@@ -167,7 +166,7 @@ class FollowerService:
 
     async def _follow(self) -> None:
         address = await self._find_leader()
-        client = RemotingClient(address, sign=self._broker.sign)
+        client = self._broker.client_of(address)
         failure: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -290,7 +289,7 @@ class FollowerService:
         end_offset = broker.store.end_offset
         async with broker.store_gate.alone():
             self._check_epoch(header)
-            name, pulls = await trio.to_thread.run_sync(self._save_and_cut, decision.to_offset)
+            name, pulls = await broker.threads.run(self._save_and_cut, decision.to_offset)
         logger.warning(
             "the leader never had %d bytes from %d on: cut, and kept in diverged/%s",
             end_offset - decision.to_offset,
@@ -314,7 +313,7 @@ class FollowerService:
         async with broker.store_gate.alone():
             self._check_epoch(header)
             logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
-            await trio.to_thread.run_sync(
+            await broker.threads.run(
                 lambda: broker.replica.cut(damaged_from, lambda _: _cut_damaged(broker.store), confirmed=True)
             )
         broker.log_was_cut()
@@ -330,7 +329,7 @@ class FollowerService:
                 *(min_offset, broker.store.end_offset),
             )
             self._starting_over = True
-            await trio.to_thread.run_sync(
+            await broker.threads.run(
                 broker.replica.start_over,
                 min_offset,
                 header.diverged_epoch or 0,

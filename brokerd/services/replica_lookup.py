@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from brokerd.services.remoting_client import RemotingClient, RequestFailed
+from brokerd.services.remoting_client import RequestFailed
 from mqwire.bodies import ClusterInfo, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -20,7 +20,7 @@ async def registered_members(broker: Broker) -> list[dict[int, str]]:
     """brokerId -> address of this group, as each name server that answers has it."""
     found: list[dict[int, str]] = []
     for namesrv in broker.config.namesrv_addr:
-        client = RemotingClient(namesrv, sign=broker.sign)
+        client = broker.client_of(namesrv)
         try:
             reply = await client.request(
                 RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=_REQUEST_TIMEOUT_S
@@ -50,7 +50,7 @@ async def own_address_at(broker: Broker, address: str) -> str | None:
 
 async def replica_status_of(broker: Broker, address: str) -> ReplicaStatus:
     """What the replica at `address` tells of itself; raises RequestFailed when none of this group answers there."""
-    client = RemotingClient(address, sign=broker.sign)
+    client = broker.client_of(address)
     try:
         reply = await client.request(
             RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS), timeout_s=_REQUEST_TIMEOUT_S

@@ -70,7 +70,7 @@ class MetadataFollower:
 
     async def run(self, address: str) -> None:
         """Fetch from the leader at `address` until cancelled."""
-        client = RemotingClient(address, sign=self._broker.sign)
+        client = self._broker.client_of(address)
         self._fetched_version = None
         self._leader_address = address
         try:
@@ -97,7 +97,7 @@ class MetadataFollower:
 
     async def merge_offsets_from(self, address: str) -> None:
         """Take what consumers committed at another replica while this one was away; raises RequestFailed."""
-        client = RemotingClient(address, sign=self._broker.sign)
+        client = self._broker.client_of(address)
         try:
             offsets = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetSerializeWrapper)
         finally:
@@ -113,7 +113,7 @@ class MetadataFollower:
         address = self._leader_address
         if address is None or address == broker.advertised_address:
             return
-        client = RemotingClient(address, sign=broker.sign)
+        client = broker.client_of(address)
         try:
             with trio.move_on_after(_TAKE_OVER_S):
                 topics = await self._get(

@@ -33,6 +33,10 @@ class Disk(Protocol):
     # files
     def open(self, path: str, flags: int) -> int: ...
     def close(self, fd: int) -> None: ...
+    def permissions(self, path: str) -> int:
+        """Its permission bits; raises FileNotFoundError."""
+
+    def set_permissions(self, fd: int, bits: int) -> None: ...
     def size(self, fd: int) -> int: ...
     def pread(self, fd: int, count: int, offset: int, /) -> bytes: ...
     def pwrite(self, fd: int, data: Buffer, offset: int, /) -> int: ...
@@ -59,6 +63,9 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None: ...
     def rename(self, source: str, target: str) -> None: ...
+    def link(self, source: str, target: str) -> None:
+        """Give the file a second name; raises OSError where the file system has no hard links."""
+
     def unlink(self, path: str) -> None: ...
     def remove_directory(self, path: str) -> None: ...
 
@@ -81,6 +88,12 @@ class OsDisk:
 
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def permissions(self, path: str) -> int:
+        return os.stat(path).st_mode & 0o777
+
+    def set_permissions(self, fd: int, bits: int) -> None:
+        os.fchmod(fd, bits)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
@@ -131,6 +144,9 @@ class OsDisk:
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
 
     def unlink(self, path: str) -> None:
         os.unlink(path)

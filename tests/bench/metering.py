@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 
 from brokerd.broker import Broker, open_store
-from brokerd.clock import SystemClock
 from brokerd.config import load_config
+from brokerd.environment import Environment
 from mqwire.bodies import TopicConfig
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -75,8 +75,8 @@ class System:
             "brokerIP1": "127.0.0.1",
         }
         self.config = load_config(None, overrides=overrides, environ={}, warn=lambda _text: None)
-        self.store, _report = open_store(self.config, pack_host("127.0.0.1", 10911), SystemClock())
-        self.broker = Broker(self.config, self.store, 10911, SystemClock())
+        self.store, _report = open_store(self.config, pack_host("127.0.0.1", 10911), Environment())
+        self.broker = Broker(self.config, self.store, 10911, Environment())
         self.broker.load()
         self.broker.topic_configs.put(TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES))
         self.client = Client()

@@ -9,6 +9,7 @@ from brokerd.acl import AccessControl
 from brokerd.broker import Broker, open_store
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig, load_config
+from brokerd.environment import Environment
 from brokerd.store import AppendResult, MessageStore, MessageToStore
 from mqwire.acl import SessionCredentials, sign_request
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
@@ -109,8 +110,9 @@ class BrokerUnderTest:
             conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         self.config: BrokerConfig = load_config(str(conf), environ={}, warn=lambda _text: None)
         self.store: MessageStore
-        self.store, _report = open_store(self.config, pack_host("127.0.0.1", 10911), self.clock)
-        self.broker = Broker(self.config, self.store, 10911, self.clock)
+        environment = Environment(clock=self.clock)
+        self.store, _report = open_store(self.config, pack_host("127.0.0.1", 10911), environment)
+        self.broker = Broker(self.config, self.store, 10911, environment)
         self.broker.load()
         self._stopped = False
 

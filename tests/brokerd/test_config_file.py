@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from brokerd import config_file
 from brokerd.config_file import UnreadableConfigFile
+from tests.sim.memory_disk import Died, MemoryDisk
 
 
 def test_a_file_that_never_existed_loads_as_none(tmp_path: Path) -> None:
@@ -103,37 +102,21 @@ def test_the_mode_of_a_replaced_file_is_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize("failing_call", range(1, 12))
-def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_call: int
-) -> None:
-    path = str(tmp_path / "topics.json")
-    config_file.store(path, b"[0]")
-    config_file.store(path, b"[1]")
-    calls = 0
-
-    class Crash(Exception):
-        pass
-
-    def failing(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == failing_call:
-                raise Crash
-            return function(*arguments, **keywords)
-
-        return call
-
-    with monkeypatch.context() as patched:
-        for name in ("open", "write", "fsync", "link", "replace", "unlink"):
-            patched.setattr(os, name, failing(getattr(os, name)))
-        try:
-            config_file.store(path, b"[2]")
-            expected = [[2]]
-        except Crash:
-            expected = [[1], [2]]
-    loaded = config_file.load(path, json.loads)
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("call", range(14))
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(call: int, power_cut: bool) -> None:
+    path = "/config/topics.json"
+    disk = MemoryDisk()
+    config_file.store(path, b"[0]", disk)
+    config_file.store(path, b"[1]", disk)
+    disk.die_at = disk.calls + call
+    try:
+        config_file.store(path, b"[2]", disk)
+        expected = [[2]]
+    except Died:
+        expected = [[1], [2]]
+    assert call < 13 or expected == [[2]], "no more calls than these: one crash at each"
+    loaded = config_file.load(path, json.loads, disk.after_power_cut(call) if power_cut else disk.after_kill())
     assert loaded is not None
     assert loaded[0] in expected
 

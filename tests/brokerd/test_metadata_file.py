@@ -9,12 +9,13 @@ import pytest
 
 from brokerd import config_file
 from brokerd.metadata import MetadataFile, decode
+from brokerd.store import OsDisk
 from mqwire.bodies import DelayOffsetSerializeWrapper
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> MetadataFile:
-    return MetadataFile(str(tmp_path), "delayOffset.json")
+    return MetadataFile(OsDisk(), str(tmp_path), "delayOffset.json")
 
 
 def test_an_older_snapshot_does_not_replace_a_newer_one(file: MetadataFile) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from brokerd.config import BrokerConfig, load_config
 from brokerd.consumer_offset import ConsumerOffsetManager
+from brokerd.store import OsDisk
 
 TOPIC, GROUP = "orders", "billing"
 
@@ -18,7 +19,7 @@ def config(tmp_path: Path) -> BrokerConfig:
 
 
 def manager(config: BrokerConfig, offset: int | None = None) -> ConsumerOffsetManager:
-    made = ConsumerOffsetManager(config, lambda: 0)
+    made = ConsumerOffsetManager(config, lambda: 0, OsDisk())
     if offset is not None:
         made.commit(TOPIC, GROUP, 0, offset)
     return made

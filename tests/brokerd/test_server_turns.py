@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from brokerd.environment import OsNetwork
 from brokerd.peer import Peer
 from brokerd.server import Server
 from mqwire.codes import RequestCode
@@ -57,7 +58,7 @@ async def _most_turns_in_a_row() -> int:
         async with trio.open_nursery() as nursery:
             peer = Peer(theirs, nursery)
             ours.sendall(FRAME)
-            nursery.start_soon(Server(config)._read, broker, peer, Connection())
+            nursery.start_soon(Server(config, OsNetwork())._read, broker, peer, Connection())
             while client.served < SERVED_MAX:
                 await trio.lowlevel.checkpoint()
                 seen.append(client.served)

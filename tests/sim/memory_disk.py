@@ -181,6 +181,14 @@ class MemoryDisk:
         self._fds[self._next_fd] = (path, inode)
         return self._next_fd
 
+    def permissions(self, path: str) -> int:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "No such file", path)
+        return 0o600
+
+    def set_permissions(self, fd: int, bits: int) -> None:
+        """There is one user."""
+
     def close(self, fd: int, /) -> None:
         _, inode = self._fds.pop(fd)
         if self._locked.get(inode) == fd:
@@ -285,6 +293,14 @@ class MemoryDisk:
     def rename(self, source: str, target: str) -> None:
         self._call("rename", f"{source} {target}")
         self.names[target] = self.names.pop(source)
+
+    def link(self, source: str, target: str) -> None:
+        if source not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "No such file", source)
+        if target in self.names:
+            raise FileExistsError(errno.EEXIST, "File exists", target)
+        self._call("link", f"{source} {target}")
+        self.names[target] = self.names[source]
 
     def unlink(self, path: str) -> None:
         if path not in self.names:

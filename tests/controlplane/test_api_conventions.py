@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from unittest.mock import patch
@@ -35,7 +34,7 @@ PROBLEMS = [
     ("GET", f"{CLUSTERS}?limit=1000", None, 400, "invalid_input"),
     ("GET", f"{CLUSTERS}?cursor=nonsense", None, 400, "invalid_input"),
     ("GET", f"{CLUSTERS}?cursor=cD1ub25zZW5zZQ==", None, 400, "invalid_input"),
-    ("GET", f"/api/v1/operations/{uuid.uuid4()}/", None, 404, "not_found"),
+    ("GET", "/api/v1/operations/54efc4d1-b1aa-43e6-9a30-5fce8d0c39c5/", None, 404, "not_found"),
 ]
 
 

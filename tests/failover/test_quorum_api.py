@@ -133,6 +133,15 @@ def test_a_cluster_of_another_mode_has_no_electorate(world: World, api: Callable
 
 
 @each_change
+def test_a_dry_run_may_be_asked_for_in_the_body(
+    world: World, api: Callable[..., Json], group: ScriptedQuorum, path: str, body: dict[str, Any]
+) -> None:
+    answer = api(world.alice).call("POST", f"{GROUP}{path}", {**body, "dry_run": True})
+    assert (answer.status_code, group.calls) == (200, [])
+    assert not Operation.objects.filter(type__startswith="group.").exists()
+
+
+@each_change
 def test_a_dry_run_says_what_each_step_does_and_stops_and_changes_nothing(
     world: World, api: Callable[..., Json], group: ScriptedQuorum, path: str, body: dict[str, Any]
 ) -> None:

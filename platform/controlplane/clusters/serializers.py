@@ -21,8 +21,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.selectors import cluster_health, operation_view
 from controlplane.clusters.services import Growth
-
-Shape = serializers.Serializer[Any]
+from controlplane.common.strictness import Shape
 
 
 class ErrorSerializer(Shape):

@@ -7,6 +7,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.common.pagination import CursorPagination
+from controlplane.common.strictness import refuse_unknown_parameters
 from controlplane.common.throttling import rate_headers
 
 
@@ -15,6 +16,10 @@ class Api(APIView):
 
     # The schema generator and `paginated` read it.
     pagination_class: type[CursorPagination] = CursorPagination
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        refuse_unknown_parameters(self, request)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         final = super().finalize_response(request, response, *args, **kwargs)

@@ -11,9 +11,9 @@ from controlplane.clusters.api_base import ClusterApi
 from controlplane.clusters.selectors import operation_get
 from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
-from controlplane.common.errors import InvalidInput
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.common.strictness import is_dry_run
 from controlplane.failover.models import FailoverKind
 from controlplane.failover.selectors import failover_get, failover_list, group_get, group_rows
 from controlplane.failover.serializers import (
@@ -48,7 +48,7 @@ class _RoleChangeApi(ClusterApi):
         """Answer a dry run with the pre-flight, anything else with the operation."""
         found = group_get(self.cluster, group)
         candidate_id = values.get("candidate")
-        if is_dry_run(request):
+        if is_dry_run(request, values):
             preflight = group_preflight(
                 cluster=self.cluster, group=found, kind=kind, candidate_id=candidate_id, driver=get_driver()
             )
@@ -127,11 +127,3 @@ class FailoverDetailApi(ClusterApi):
     def get(self, request: Request, tenant: str, cluster: str, failover_id: uuid.UUID) -> Response:
         """Return the failover with its timeline and the measured write outage."""
         return Response(FailoverSerializer(failover_get(self.cluster, failover_id)).data)
-
-
-def is_dry_run(request: Request) -> bool:
-    """Whether only a preview is asked for; raises InvalidInput for what is neither true nor false."""
-    text = request.query_params.get("dry_run", "false").lower()
-    if text not in ("true", "false", "1", "0"):
-        raise InvalidInput.for_field("dry_run", "Use true or false.", "invalid")
-    return text in ("true", "1")

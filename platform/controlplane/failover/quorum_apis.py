@@ -13,7 +13,8 @@ from controlplane.clusters.selectors import operation_get
 from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
 from controlplane.common.idempotency import idempotent
-from controlplane.failover.apis import DRY_RUN, is_dry_run
+from controlplane.common.strictness import is_dry_run
+from controlplane.failover.apis import DRY_RUN
 from controlplane.failover.mode_services import mode_change_start, mode_preview
 from controlplane.failover.quorum_serializers import (
     ModePlanSerializer,
@@ -40,10 +41,10 @@ _RESPONSES = {200: QuorumPlanSerializer, 202: OperationSerializer}
 
 
 class _QuorumChangeApi(ClusterApi):
-    def change(self, request: Request, group: str, change: QuorumChange) -> Response:
+    def change(self, group: str, change: QuorumChange, *, dry_run: bool) -> Response:
         """Answer a dry run with the preview, anything else with the operation."""
         found, driver = group_get(self.cluster, group), get_driver()
-        if is_dry_run(request):
+        if dry_run:
             plan = quorum_preview(cluster=self.cluster, group=found, change=change, driver=driver)
             return Response(QuorumPlanSerializer(plan).data)
         operation = quorum_change_start(
@@ -69,7 +70,9 @@ class GroupTransferApi(_QuorumChangeApi):
         """Hand the leadership to another voter, planned, without losing anything."""
         form = TransferSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        return self.change(request, group, Transfer(form.validated_data.get("target")))
+        values = dict(form.validated_data)
+        dry_run = is_dry_run(request, values)
+        return self.change(group, Transfer(values.get("target")), dry_run=dry_run)
 
 
 class GroupPreferApi(_QuorumChangeApi):
@@ -89,7 +92,9 @@ class GroupPreferApi(_QuorumChangeApi):
         """Say which voter shall lead whenever it is level."""
         form = PreferSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        return self.change(request, group, Prefer(form.validated_data["replica"]))
+        values = dict(form.validated_data)
+        dry_run = is_dry_run(request, values)
+        return self.change(group, Prefer(values["replica"]), dry_run=dry_run)
 
 
 class GroupReplaceApi(_QuorumChangeApi):
@@ -109,7 +114,9 @@ class GroupReplaceApi(_QuorumChangeApi):
         """Put an empty replica in the place of a dead one: it observes, catches up, becomes a voter, and the dead one goes."""
         form = ReplaceSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        return self.change(request, group, Replace(form.validated_data["replica"]))
+        values = dict(form.validated_data)
+        dry_run = is_dry_run(request, values)
+        return self.change(group, Replace(values["replica"]), dry_run=dry_run)
 
 
 class GroupResizeApi(_QuorumChangeApi):
@@ -129,7 +136,9 @@ class GroupResizeApi(_QuorumChangeApi):
         """Grow the group from 3 to 5 replicas, or shrink it from 5 to 3, one voter at a time."""
         form = ResizeSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        return self.change(request, group, Resize(**form.validated_data))
+        values = dict(form.validated_data)
+        dry_run = is_dry_run(request, values)
+        return self.change(group, Resize(**values), dry_run=dry_run)
 
 
 class ClusterModeApi(ClusterApi):
@@ -152,8 +161,8 @@ class ClusterModeApi(ClusterApi):
         """
         form = ModeSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        wanted, driver = form.validated_data, get_driver()
-        if is_dry_run(request):
+        wanted, driver = dict(form.validated_data), get_driver()
+        if is_dry_run(request, wanted):
             return Response(ModePlanSerializer(mode_preview(cluster=self.cluster, driver=driver, **wanted)).data)
         operation = mode_change_start(actor=self.actor, cluster=self.cluster, driver=driver, **wanted)
         return accepted(dict(OperationSerializer(operation_get(self.actor, operation.pk)).data))

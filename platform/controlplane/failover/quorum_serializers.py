@@ -6,9 +6,8 @@ from rest_framework import serializers
 
 from controlplane.clusters.models import ClusterMode
 from controlplane.clusters.services import VOTERS
+from controlplane.common.strictness import DryRunShape, Shape
 from controlplane.failover.quorum_plan import ChangeKind
-
-Shape = serializers.Serializer[Any]
 
 
 class ReplicaId(serializers.IntegerField):
@@ -24,25 +23,25 @@ class ReplicasByGroup(serializers.DictField):
     child = serializers.ListField(child=serializers.IntegerField())
 
 
-class TransferSerializer(Shape):
+class TransferSerializer(DryRunShape):
     """To whom the leadership goes; to the best of the other voters when left out."""
 
     target = ReplicaId(required=False, allow_null=True)
 
 
-class PreferSerializer(Shape):
+class PreferSerializer(DryRunShape):
     """Whom the group wants as its leader."""
 
     replica = ReplicaId(allow_null=True, help_text="null: nobody in particular")
 
 
-class ReplaceSerializer(Shape):
+class ReplaceSerializer(DryRunShape):
     """Which replica an empty one replaces."""
 
     replica = ReplicaId()
 
 
-class ResizeSerializer(Shape):
+class ResizeSerializer(DryRunShape):
     """How many replicas the group is to have."""
 
     replicas = serializers.ChoiceField(choices=list(VOTERS))
@@ -80,7 +79,7 @@ class QuorumPlanSerializer(Shape):
     looked_at = serializers.DateTimeField()
 
 
-class ModeSerializer(Shape):
+class ModeSerializer(DryRunShape):
     """The mode in which a running cluster is to be."""
 
     mode = serializers.ChoiceField(choices=ClusterMode.choices)

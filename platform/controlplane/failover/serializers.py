@@ -6,11 +6,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.clusters.models import OperationState
+from controlplane.common.strictness import DryRunShape, Shape
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.failover.selectors import timeline_of
 from controlplane.failover.verdict import GroupState
-
-Shape = serializers.Serializer[Any]
 
 
 class Offset(serializers.CharField):
@@ -84,14 +83,14 @@ class GroupListSerializer(Shape):
     results = GroupSerializer(many=True)
 
 
-class PromoteSerializer(Shape):
+class PromoteSerializer(DryRunShape):
     """Whom to promote. `confirm` is the group's name, needed only when messages may be lost."""
 
     candidate = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=1000)
     confirm = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
 
 
-class SwitchoverSerializer(Shape):
+class SwitchoverSerializer(DryRunShape):
     """To whom to switch."""
 
     candidate = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=1000)

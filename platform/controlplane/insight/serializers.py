@@ -1,14 +1,11 @@
 """Shapes of the lag and the job API. 64-bit numbers are strings; unknown is null."""
 
-from typing import Any
-
 from rest_framework import serializers
 
+from controlplane.common.strictness import Shape
 from controlplane.failover.serializers import Offset
 from controlplane.insight.models import DrainState, Job, JobRunState
 from controlplane.topics.selectors import LiveState
-
-Shape = serializers.Serializer[Any]
 
 
 class LagWarningSerializer(Shape):

@@ -4,11 +4,12 @@ from typing import Any
 
 from rest_framework import serializers
 
+from controlplane.common.strictness import Shape
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 
 
-class TenantSerializer(serializers.Serializer[Any]):
+class TenantSerializer(Shape):
     """A tenant."""
 
     slug = serializers.SlugField()
@@ -18,14 +19,14 @@ class TenantSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
 
 
-class TenantCreateSerializer(serializers.Serializer[Any]):
+class TenantCreateSerializer(Shape):
     """What a new tenant needs."""
 
     slug = serializers.CharField(min_length=2, max_length=39)
     name = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
 
 
-class TenantUpdateSerializer(serializers.Serializer[Any]):
+class TenantUpdateSerializer(Shape):
     """What can be changed of a tenant; at least one."""
 
     name = serializers.CharField(max_length=100, required=False)
@@ -37,7 +38,7 @@ class TenantUpdateSerializer(serializers.Serializer[Any]):
         return attrs
 
 
-class MembershipSerializer(serializers.Serializer[Any]):
+class MembershipSerializer(Shape):
     """A member."""
 
     id = serializers.UUIDField()
@@ -47,20 +48,20 @@ class MembershipSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
 
 
-class MembershipCreateSerializer(serializers.Serializer[Any]):
+class MembershipCreateSerializer(Shape):
     """Whom to add."""
 
     email = serializers.EmailField(max_length=254)
     role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
 
 
-class MembershipUpdateSerializer(serializers.Serializer[Any]):
+class MembershipUpdateSerializer(Shape):
     """The new role."""
 
     role = serializers.ChoiceField(choices=Role.choices)
 
 
-class ApiTokenSerializer(serializers.Serializer[Any]):
+class ApiTokenSerializer(Shape):
     """A token without its secret."""
 
     id = serializers.UUIDField()
@@ -80,7 +81,7 @@ class IssuedTokenSerializer(ApiTokenSerializer):
     token = serializers.CharField()
 
 
-class ApiTokenCreateSerializer(serializers.Serializer[Any]):
+class ApiTokenCreateSerializer(Shape):
     """What a new token may do. `days` is its life; without it, there is no end."""
 
     name = serializers.CharField(max_length=100)
@@ -94,7 +95,7 @@ class ApiTokenCreateSerializer(serializers.Serializer[Any]):
     days = serializers.IntegerField(min_value=1, max_value=3650, required=False, allow_null=True, default=None)
 
 
-class AuditEventSerializer(serializers.Serializer[Any]):
+class AuditEventSerializer(Shape):
     """Who did what."""
 
     id = serializers.UUIDField()

@@ -9,13 +9,12 @@ from typing import Any
 from rest_framework import serializers
 
 from controlplane.clusters.serializers import ErrorSerializer
+from controlplane.common.strictness import Shape
 from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, BROWSE_LIMIT_MAX
 from controlplane.topics.models import MessageType, TopicState
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
 from controlplane.topics.services import QUEUES_MAX
-
-Shape = serializers.Serializer[Any]
 
 
 class QueueOffsetsSerializer(Shape):

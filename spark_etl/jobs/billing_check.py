@@ -31,8 +31,8 @@ from billing_usage
 where hour >= '{begin}' and hour < '{end}'
 """
 # Of each invoice whose month the range touches, what was invoiced for a topic, with all adjustments on later invoices, and what its
-# usage sums to. Where usage has changed since (a trigger notes that), the difference may wait for the tenant's next invoice, and
-# what is invoiced is right to the cent; else it is right to the last digit.
+# usage sums to, right to the last digit. Where usage has changed since (a trigger notes that), the difference may wait for the
+# tenant's next invoice; one that was rounded line by line left out what was less than a cent.
 INVOICES: Final = """
 with invoice as (
     select id, number, tenant_id, month, currency
@@ -41,7 +41,7 @@ with invoice as (
       and month < timestamptz '{end}' at time zone 'UTC'
 ), invoiced as (
     select coalesce(corrects_id, invoice_id) as invoice_id, cluster_id, direction, topic, price_id,
-           sum(exact_amount) as exact, sum(amount) as cents
+           sum(exact_amount) as exact
     from billing_invoiceline
     where coalesce(corrects_id, invoice_id) in (select id from invoice)
     group by 1, 2, 3, 4, 5
@@ -55,16 +55,17 @@ with invoice as (
     group by 1, 2, 3, 4, 5
 )
 select invoice.number::text as number, direction, topic, coalesce(exact, 0)::text as invoiced,
-       coalesce(cents, 0)::text as cents, coalesce(amount, 0)::text as counted
+       coalesce(amount, 0)::text as counted
 from invoiced full join counted using (invoice_id, cluster_id, direction, topic, price_id)
 join invoice on invoice.id = invoice_id
 left join billing_changedmonth changed on changed.tenant_id = invoice.tenant_id and changed.month = invoice.month
 where case
     when changed.changed_at is null then coalesce(exact, 0) <> coalesce(amount, 0)
-    else coalesce(cents, 0) <> round(coalesce(amount, 0), 2) and exists (
+    else coalesce(exact, 0) <> coalesce(amount, 0) and exists (
         select from billing_invoice later
         where later.tenant_id = invoice.tenant_id and later.currency = invoice.currency
           and later.issued_at > changed.changed_at
+          and (later.rounding = 'invoice' or abs(coalesce(exact, 0) - coalesce(amount, 0)) >= 0.01)
           and later.month > (
             select max(before.month) from billing_invoice before
             where before.tenant_id = invoice.tenant_id and before.currency = invoice.currency
@@ -79,7 +80,7 @@ from billing_invoice invoice join billing_invoiceline line on line.invoice_id = 
 where invoice.month + interval '1 month' > timestamptz '{begin}' at time zone 'UTC'
   and invoice.month < timestamptz '{end}' at time zone 'UTC'
 group by invoice.id
-having invoice.total <> sum(line.amount)
+having invoice.total <> round(sum(line.amount), 2)
 """
 
 
@@ -136,7 +137,7 @@ def _findings(counted: Counted, postgres: Postgres) -> DataFrame:
         found = found.unionByName(
             _texts(
                 invoices,
-                "invoice {number}, {direction}, topic {topic}: {invoiced} ({cents}) invoiced with all adjustments,"
+                "invoice {number}, {direction}, topic {topic}: {invoiced} invoiced with all adjustments,"
                 " {counted} counted",
             )
         ).unionByName(

@@ -14,10 +14,11 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.billing.budgets import budget_check, budget_set
 from controlplane.billing.invoices import invoice_drafts, invoices_issue
 from controlplane.billing.models import Budget, Invoice, Usage
+from controlplane.billing.money import to_cents
 from controlplane.billing.periods import Month, hour_of
 from tests.console.browser import LogIn, assert_drawn, is_painted, look_at
 from tests.console.world import World
-from tests.controlplane.billing_world import make_plan, make_run, subscribe, use
+from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
 
 NOW = datetime.now(UTC)
 THIS = Month.of(NOW)
@@ -149,7 +150,8 @@ def test_an_issued_invoice_has_a_number_lines_and_the_rows_behind_each(counted: 
     page = response.content.decode()
     assert f"data-total>{invoice.total} EUR" in page
     lines = response.context["invoice"].lines
-    assert sum(line.amount for line in lines) == invoice.total
+    assert to_cents(sum((line.amount for line in lines), start=Decimal(0))) == invoice.total
+    assert "rounded once to the cent" in page
     for line in lines:
         rows = client.get(counted.path(f"invoices/{invoice.number_text}/lines/{line.position}/"))
         assert rows.context["usage"].sum == line.exact_amount
@@ -157,6 +159,17 @@ def test_an_issued_invoice_has_a_number_lines_and_the_rows_behind_each(counted: 
     assert client.get(counted.path("invoices/HW-9999999/")).status_code == 404
     assert client.get(counted.path(f"invoices/{invoice.number_text}/lines/99/")).status_code == 404
     assert counted.client(counted.charlie).get(f"/t/globex/invoices/{invoice.number_text}/").status_code == 404
+
+
+def test_a_draft_says_which_cluster_its_invoice_waits_for(counted: World) -> None:
+    make_run(until=NOW)
+    counted.cluster.__class__.objects.update(created_at=LAST.start)
+    make_progress(counted.cluster, LAST.end - timedelta(hours=1))
+    assert invoices_issue(NOW) == []
+    client = counted.client(counted.bob)
+    words = f"It waits for cluster {counted.cluster.name}: its metering is read until"
+    assert words in client.get(counted.path("invoices/")).content.decode()
+    assert words in client.get(counted.path(f"invoices/draft-{LAST}-eur/")).content.decode()
 
 
 def corrected(counted: World) -> tuple[Invoice, str]:
@@ -177,7 +190,7 @@ def test_a_correction_is_shown_on_both_invoices_with_links_to_each_other(counted
     old = client.get(counted.path(f"invoices/{invoice.number_text}/")).content.decode()
     new = client.get(counted.path(f"invoices/{draft}/"))
     credit, charge = new.context["invoice"].adjustments
-    assert [str(credit.amount), str(charge.amount)] == ["-0.60", "1.00"]
+    assert [credit.amount, charge.amount] == [Decimal("-0.60"), Decimal("1.00")]
     assert f"data-total>{invoice.total} EUR" in old
     for line, words in ((credit, "Credit"), (charge, "Additional charge")):
         assert f"{line.position}. {words}" in new.content.decode()

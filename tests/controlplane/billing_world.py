@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.billing.models import Plan, Price, Subscription, Usage
 from controlplane.billing.periods import hour_of
 from controlplane.clusters.models import Cluster
-from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
+from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState, LagWindow
 from controlplane.tenants.models import Tenant
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,9 +35,12 @@ def make_run(
     since: datetime = LONG_AGO,
     **values: Any,
 ) -> JobRun:
-    """A run that has ended; one that completed has counted [since, until)."""
+    """A run that has ended; one that completed has counted [since, until), of which all was ingested and checked."""
     until = until or datetime.now(UTC)
     is_done = state == JobRunState.COMPLETED
+    if is_done and job == Job.USAGE_BILLING:
+        for cluster in Cluster.objects.all():
+            make_progress(cluster, until)
     return JobRun.objects.create(
         job=job,
         state=state,
@@ -54,6 +57,12 @@ def make_run(
             **values,
         },
     )
+
+
+def make_progress(cluster: Cluster, until: datetime | None, **values: Any) -> ClusterProgress:
+    """The cluster's metering is ingested and checked so far, without a finding."""
+    values = {"ingested_until": until, "checked_until": until, "check_error": "", "ingest_error": "", **values}
+    return ClusterProgress.objects.update_or_create(cluster=cluster, defaults=values)[0]
 
 
 def use(

@@ -1,4 +1,4 @@
-"""Usage that changes after its month's invoice was issued: the difference is on the next invoice, once, and to the cent."""
+"""Usage that changes after its month's invoice was issued: the difference is on the next invoice, once, and exactly."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from controlplane.billing.closing import issue_time
 from controlplane.billing.invoices import (
     InvoiceView,
     invoice_drafts,
     invoice_get,
     invoices_issue,
-    issue_time,
     line_usage,
 )
 from controlplane.billing.models import ChangedMonth, Invoice, InvoiceLine, Price, Usage
@@ -98,7 +98,7 @@ def test_less_usage_is_a_credit_and_the_issued_invoice_stays(world: World, issue
 
 def test_rows_that_are_gone_are_credited_whole(world: World, issued: Invoice) -> None:
     Usage.objects.all().delete()
-    assert lines(draft(world)) == [("HW-0000001", "payments", Decimal("-3.02"))]
+    assert lines(draft(world)) == [("HW-0000001", "payments", Decimal("-3.015"))]
 
 
 def test_a_topic_that_the_invoice_did_not_have_is_charged(world: World, issued: Invoice, price: Price) -> None:
@@ -120,18 +120,56 @@ def test_another_price_credits_the_old_line_and_charges_the_new_one(
     )
     recount(OCT.start, "5.00", price=other)
     assert lines(draft(world)) == [
-        ("HW-0000001", "payments", Decimal("-1.01")),
+        ("HW-0000001", "payments", Decimal("-1.005")),
         ("HW-0000001", "payments", Decimal("5.00")),
     ]
 
 
-def test_less_than_a_cent_waits_until_it_is_one(world: World, issued: Invoice) -> None:
+def test_less_than_a_cent_is_no_invoice_of_its_own(world: World, issued: Invoice) -> None:
     recount(OCT.start, "1.0051")
     assert invoice_drafts(world.acme, NOV.start) == []
-    recount(OCT.start, "1.0149999999")
+    recount(OCT.start, "1.0099999999")
     assert invoice_drafts(world.acme, NOV.start) == []
-    recount(OCT.start, "1.015")
-    assert lines(draft(world)) == [("HW-0000001", "payments", Decimal("0.01"))]
+    recount(OCT.start, "1.010")
+    assert (lines(draft(world)), draft(world).total) == (
+        [("HW-0000001", "payments", Decimal("0.005"))],
+        Decimal("0.01"),
+    )
+
+
+def test_less_than_a_cent_stands_on_an_invoice_that_has_other_lines(
+    world: World, issued: Invoice, price: Price
+) -> None:
+    recount(OCT.start, "1.0051")
+    use(world.cluster, NOV.start, "1.0049", price=price)
+    found = draft(world)
+    assert [line.amount for line in found.lines] == [Decimal("1.0049"), Decimal("0.0001")]
+    assert found.total == Decimal("1.01")
+
+
+def test_an_invoice_that_was_rounded_line_by_line_stays_and_is_adjusted_by_what_changed(
+    world: World, price: Price
+) -> None:
+    """As invoices were until lines kept their digits: 0.01 and 0.01 for 0.005 and 0.005."""
+    for topic in ("payments", "refunds"):
+        use(world.cluster, OCT.start, "0.005", topic=topic, price=price)
+    (invoice,) = issue(OCT)
+    with connection.cursor() as cursor:  # what was issued is frozen, but to those who own the table
+        cursor.execute("set constraints all immediate")
+        cursor.execute("alter table billing_invoice disable trigger billing_invoice_stays")
+        cursor.execute("alter table billing_invoiceline disable trigger billing_invoice_line_stays")
+        cursor.execute("update billing_invoice set rounding = 'line', total = 0.02")
+        cursor.execute("update billing_invoiceline set amount = 0.01")
+        cursor.execute("alter table billing_invoice enable trigger billing_invoice_stays")
+        cursor.execute("alter table billing_invoiceline enable trigger billing_invoice_line_stays")
+    assert Usage.objects.filter(topic="payments").update(amount=Decimal("0.105")) == 1
+    shown = invoice_get(world.acme, invoice.number_text)
+    assert (shown.total, shown.exact_total, "the total is the sum of the lines" in shown.rounding_rule) == (
+        Decimal("0.02"),
+        Decimal("0.02"),
+        True,
+    )
+    assert lines(draft(world)) == [(invoice.number_text, "payments", Decimal("0.1"))]
 
 
 def test_a_difference_is_invoiced_once_however_often_jobs_run(world: World, issued: Invoice, price: Price) -> None:
@@ -155,11 +193,11 @@ def test_a_second_difference_is_counted_from_the_first(world: World, issued: Inv
     use(world.cluster, DEC.start, "2", price=price)
     assert lines(draft(world, DEC.start)) == [
         ("", "payments", Decimal("2.00")),
-        ("HW-0000001", "payments", Decimal("-1.50")),
+        ("HW-0000001", "payments", Decimal("-1.501")),
     ]
     issue(DEC)
     about = [*issued.lines.all(), *issued.corrections.all()]
-    assert sum(line.amount for line in about) == to_cents(Decimal("0.003") + Decimal("2.01"))
+    assert sum(line.amount for line in about) == Decimal("0.003") + Decimal("2.01")
 
 
 def test_a_tenant_that_has_no_later_usage_gets_its_credit_all_the_same(world: World, issued: Invoice) -> None:
@@ -196,12 +234,12 @@ def test_an_adjustment_opens_the_rows_behind_it_and_all_lines_about_them(
     recount(OCT.start, "1.505", messages=15)
     first = line_usage(invoice_get(world.acme, "HW-0000001"), 1)
     assert [(place.state, place.line.amount) for place in first.places] == [
-        ("issued", Decimal("3.02")),
+        ("issued", Decimal("3.015")),
         ("draft", Decimal("0.50")),
     ]
     second = line_usage(draft_now(world), 1)
     assert (second.month, second.count, second.sum, second.difference) == (OCT, 2, Decimal("3.5150000000"), Decimal(0))
-    assert sum(place.line.amount for place in second.places) == to_cents(second.sum)
+    assert sum(place.line.amount for place in second.places) == second.sum
 
 
 def draft_now(world: World) -> InvoiceView:
@@ -282,7 +320,7 @@ def test_late_usage_that_comes_while_the_invoice_is_issued_is_on_it_or_noted(wor
     assert invoice.total + sum(pending) == Decimal("5.00")
 
 
-def test_a_year_of_recounts_leaves_each_topic_invoiced_to_the_cent(world: World, price: Price) -> None:
+def test_a_year_of_recounts_leaves_each_topic_invoiced_exactly(world: World, price: Price) -> None:
     months = [Month(2026, number) for number in range(1, 10)]
     for turn, month in enumerate(months):
         use(world.cluster, month.start, f"{turn}.{turn}35", price=price)
@@ -294,6 +332,6 @@ def test_a_year_of_recounts_leaves_each_topic_invoiced_to_the_cent(world: World,
     for invoice in Invoice.objects.filter(month__lte=months[-1].first_day):
         counted = Usage.objects.get(hour=datetime(2026, invoice.month.month, 1, tzinfo=UTC)).amount
         about = [*invoice.lines.filter(corrects=None), *invoice.corrections.all()]
-        assert sum(line.amount for line in about) == to_cents(counted)
+        assert sum(line.amount for line in about) == counted
     for invoice in Invoice.objects.all():
-        assert invoice.total == sum(line.amount for line in invoice.lines.all())
+        assert invoice.total == to_cents(sum((line.amount for line in invoice.lines.all()), start=Decimal(0)))

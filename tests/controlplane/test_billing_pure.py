@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from controlplane.billing.forecast import forecast
-from controlplane.billing.money import percent_of, thresholds_reached, to_cents, total_of
+from controlplane.billing.money import exact_text, percent_of, thresholds_reached, to_cents, total_of
 from controlplane.billing.periods import Month, days_of, hour_of, is_whole_hour
 from controlplane.common.errors import InvalidInput
 from controlplane.common.zones import zone_check, zone_names, zone_of
@@ -136,10 +136,26 @@ def test_an_amount_is_rounded_half_up_to_the_cent(exact: str, cents: str) -> Non
     assert str(to_cents(Decimal(exact))) == cents
 
 
-def test_the_total_is_the_sum_of_the_rounded_lines() -> None:
-    lines = [to_cents(Decimal("0.005"))] * 3
-    assert str(total_of(lines)) == "0.03"  # not 0.02, as 0.015 would be
-    assert str(total_of([])) == "0.00"
+@pytest.mark.parametrize(
+    ("lines", "total"),
+    [
+        (["0.005"] * 1000, "5.00"),
+        (["0.004"] * 1000, "4.00"),
+        (["0.0000000001"], "0.00"),
+        (["-0.005"], "-0.01"),
+        ([], "0.00"),
+    ],
+)
+def test_a_total_is_rounded_once_from_the_exact_lines(lines: list[str], total: str) -> None:
+    assert str(total_of(map(Decimal, lines))) == total
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [("0.5000000000", "0.50"), ("1.0050", "1.005"), ("100", "100.00"), ("-2", "-2.00"), ("0", "0.00")],
+)
+def test_an_exact_amount_shows_its_digits_and_at_least_the_cents(amount: str, text: str) -> None:
+    assert exact_text(Decimal(amount)) == text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from django.core import mail
 from django.db import IntegrityError, connection, transaction
 
 from controlplane.billing.budgets import budget_alert_mail, budget_check, budget_set, budgets_check
-from controlplane.billing.invoices import invoices_issue, issue_time
+from controlplane.billing.closing import issue_time
+from controlplane.billing.invoices import invoices_issue
 from controlplane.billing.models import Budget, BudgetAlert, Invoice, InvoiceLine, InvoiceSeries, Price, Usage
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Cluster
@@ -179,7 +180,7 @@ def test_usage_without_a_plan_is_counted_and_said_to_have_no_price(world: World,
 # --- invoices ---------------------------------------------------------------------------------------------------------
 
 
-def test_lines_are_rounded_to_the_cent_and_the_total_is_their_sum(
+def test_lines_keep_their_digits_and_the_total_is_their_sum_rounded_once(
     world: World, api: Callable[..., Json], price: Price
 ) -> None:
     fill(world.cluster, price)
@@ -188,12 +189,33 @@ def test_lines_are_rounded_to_the_cent_and_the_total_is_their_sum(
     found = get(api(world.bob), f"{INVOICES}{invoice.number_text}/")
     lines = [(line["direction"], line["topic"], line["exact_amount"], line["amount"]) for line in found["lines"]]
     assert lines == [
-        ("in", "payments", "3.0150000000", "3.02"),
+        ("in", "payments", "3.0150000000", "3.015"),
         ("in", "refunds", "0.1000000000", "0.10"),
-        ("out", "payments", "0.3333333333", "0.33"),
-        ("storage", "payments", "0.0005000000", "0.00"),
+        ("out", "payments", "0.3333333333", "0.3333333333"),
+        ("storage", "payments", "0.0005000000", "0.0005"),
     ]
-    assert (found["total"], found["state"], found["month"]) == ("3.45", "issued", "2026-11")
+    assert (found["total"], found["exact_total"]) == ("3.45", "3.4488333333")
+    assert (found["state"], found["month"], found["rounding"]) == ("issued", "2026-11", "invoice")
+    assert "rounded once to the cent" in found["rounding_rule"]
+
+
+def test_a_thousand_lines_of_half_a_cent_make_five_and_not_ten(world: World, price: Price) -> None:
+    for number in range(1000):
+        use(world.cluster, NOV.start, "0.005", topic=f"topic-{number}", price=price)
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    assert (invoice.lines.count(), invoice.total) == (1000, Decimal("5.00"))
+
+
+def test_an_invoice_keeps_the_snapshot_of_the_lake_that_it_was_made_from(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    use(world.cluster, NOV.start, "1", price=price)
+    make_run(until=DUE - timedelta(hours=1), snapshot_id="111")
+    make_run(until=DUE, snapshot_id="7390226071437811264")
+    (invoice,) = invoices_issue(DUE)
+    make_run(until=DUE + timedelta(hours=1), snapshot_id="333")
+    assert get(api(world.bob), invoice.path)["snapshot_id"] == "7390226071437811264"
 
 
 def test_every_line_opens_rows_that_sum_to_it(world: World, api: Callable[..., Json], price: Price) -> None:
@@ -227,7 +249,7 @@ def test_a_price_that_changes_inside_a_month_makes_two_lines(world: World, price
     make_run(until=DUE)
     (invoice,) = invoices_issue(DUE)
     lines = [(line.price.per_million_units, line.amount) for line in invoice.lines.order_by("position")]
-    assert lines == [(Decimal(40), Decimal("1.00")), (Decimal(80), Decimal("2.01"))]
+    assert lines == [(Decimal(40), Decimal("1.004")), (Decimal(80), Decimal("2.008"))]
     assert invoice.total == Decimal("3.01")
 
 
@@ -354,7 +376,7 @@ def test_the_csv_has_the_lines_and_the_total(world: World, api: Callable[..., Js
     header, line, total = csv.reader(io.StringIO(answer.content.decode()))
     found = dict(zip(header, line, strict=True))
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
-    assert (found["invoice"], found["exact_amount"], found["amount"]) == ("HW-0000001", "1.0050000000", "1.01")
+    assert (found["invoice"], found["exact_amount"], found["amount"]) == ("HW-0000001", "1.0050000000", "1.005")
     assert found["topic"] == "'=cmd|x"  # no formula of a spreadsheet
     assert dict(zip(header, total, strict=True))["amount"] == "1.01"
 

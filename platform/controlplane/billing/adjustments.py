@@ -1,14 +1,14 @@
 """Usage that was counted again after its month's invoice was issued: the difference goes on the tenant's next invoice.
 
 An issued invoice never changes. What its month's usage sums to now, less all that was invoiced for it (its lines and earlier
-adjustments), is an adjustment: a credit below 0, an additional charge above. It is computed, as drafts are, until the invoice
-that it stands on is issued; from then on it is part of what was invoiced. So however often usage is counted and drafts are looked
-at, each difference is invoiced once, and all lines about a month's topic sum to its usage, rounded to the cent.
+adjustments), is an adjustment: a credit below 0, an additional charge above, with all of its digits. It is computed, as drafts
+are, until the invoice that it stands on is issued; from then on it is part of what was invoiced. So however often usage is counted
+and drafts are looked at, each difference is invoiced once, and all lines about a month's topic sum to its usage exactly.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
@@ -25,7 +25,6 @@ from controlplane.billing.lines import (
     prices_of,
 )
 from controlplane.billing.models import ChangedMonth, Invoice, InvoiceLine, Usage
-from controlplane.billing.money import to_cents
 from controlplane.billing.periods import Month
 from controlplane.tenants.models import Tenant
 
@@ -37,7 +36,6 @@ class _Invoiced:
     """All that was invoiced for one key of one month."""
 
     quantities: Quantities = NOTHING
-    amount: Decimal = field(default_factory=lambda: Decimal("0.00"))
 
     def add(self, line: InvoiceLine) -> None:
         so_far = self.quantities
@@ -47,7 +45,6 @@ class _Invoiced:
             so_far.billed_units + line.billed_units,
             so_far.exact_amount + line.exact_amount,
         )
-        self.amount += line.amount
 
 
 def adjustment_lines(tenant: Tenant, month: Month, now: datetime) -> dict[str, list[LineView]]:
@@ -61,7 +58,7 @@ def adjustment_lines(tenant: Tenant, month: Month, now: datetime) -> dict[str, l
 
 
 def adjusted_month(tenant: Tenant, currency: str, changed_at: datetime) -> Month:
-    """Return the month whose invoice takes what changed at that moment: the first behind the last issued one that has usage.
+    """Return the month whose invoice takes what changed at that moment: the first after the last issued one that has usage.
 
     A tenant without any gets an invoice for the month of the change itself.
     """
@@ -69,14 +66,14 @@ def adjusted_month(tenant: Tenant, currency: str, changed_at: datetime) -> Month
     month = Month.of(changed_at)
     if last is None:
         return month
-    behind = Month.of_date(last).next
+    after = Month.of_date(last).next
     first = (
-        Usage.objects.filter(tenant=tenant, hour__gte=behind.start, hour__lt=month.start, price__currency=currency)
+        Usage.objects.filter(tenant=tenant, hour__gte=after.start, hour__lt=month.start, price__currency=currency)
         .order_by("hour")
         .values_list("hour", flat=True)
         .first()
     )
-    return max(behind, month if first is None else Month.of(first))
+    return max(after, month if first is None else Month.of(first))
 
 
 def tenants_with_changes() -> Iterable[object]:
@@ -85,7 +82,10 @@ def tenants_with_changes() -> Iterable[object]:
 
 
 def _differences(invoice: Invoice) -> list[LineView]:
-    """What the invoice's month sums to now, beyond what was invoiced for it; what is less than a cent waits until it is one."""
+    """What the invoice's month sums to now, beyond what was invoiced for it.
+
+    Exact amounts are compared: where an old invoice rounded its lines, that rounding stays as it was issued.
+    """
     invoiced: dict[LineKey, _Invoiced] = defaultdict(_Invoiced)
     # The names of clusters that are no more are on the lines only.
     names = {}
@@ -100,12 +100,10 @@ def _differences(invoice: Invoice) -> list[LineView]:
     own = (key for key in {*invoiced, *counted} if prices[key.price_id].currency == invoice.currency)
     for key in sorted(own, key=lambda key: line_order(names, prices, key)):
         now, before = counted.get(key, NOTHING), invoiced[key]
-        # Cents are those of the whole, so that rounding does not add up.
-        amount = to_cents(now.exact_amount) - before.amount
-        if amount:
-            difference = _less(now, before.quantities)
+        difference = _less(now, before.quantities)
+        if difference.exact_amount:
             name = names.get(key.cluster_id, "")
-            lines.append(line_of(key, difference, prices[key.price_id], name, amount=amount, corrects=invoice))
+            lines.append(line_of(key, difference, prices[key.price_id], name, corrects=invoice))
     return lines
 
 

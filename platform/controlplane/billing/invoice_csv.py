@@ -4,6 +4,7 @@ import csv
 import io
 
 from controlplane.billing.invoices import InvoiceView
+from controlplane.billing.money import exact_text
 
 HEADER = (
     "invoice",
@@ -29,7 +30,10 @@ HEADER = (
 
 
 def invoice_csv(invoice: InvoiceView) -> str:
-    """Return a header, a line for each line, and the total as the last: its position is empty."""
+    """Return a header, a line for each line, and the total as the last: its position is empty.
+
+    Lines have all of their digits; the total is their sum, rounded once.
+    """
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(HEADER)
@@ -48,7 +52,7 @@ def invoice_csv(invoice: InvoiceView) -> str:
                 line.billed_units,
                 format(line.rate.normalize(), "f"),
                 line.exact_amount,
-                line.amount,
+                exact_text(line.amount),
                 invoice.currency,
                 line.corrects.number_text if line.corrects else "",
                 line.corrected_month or "",

@@ -1,19 +1,20 @@
 """Invoices: a draft is computed for as long as its month can change, then it is issued: numbered without gaps, and frozen.
 
-Its lines are those of the month's usage (lines.py), and what it corrects of earlier invoices (adjustments.py); the total is the
-sum of the lines.
+Its lines are those of the month's usage (lines.py), and what it corrects of earlier invoices (adjustments.py), each with all of its
+digits; the total is their sum, rounded once. When it is issued says closing.py.
 """
 
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+import uuid
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.billing.adjustments import adjustment_lines, lines_about, tenants_with_changes
+from controlplane.billing.closing import Metered, Wait, issue_time, metered_clusters, month_waits
 from controlplane.billing.lines import (
     LineView,
     cluster_names,
@@ -23,7 +24,15 @@ from controlplane.billing.lines import (
     prices_of,
     stored_line,
 )
-from controlplane.billing.models import ChangedMonth, Invoice, InvoiceLine, InvoiceSeries, InvoiceState, Usage
+from controlplane.billing.models import (
+    ChangedMonth,
+    Invoice,
+    InvoiceLine,
+    InvoiceSeries,
+    InvoiceState,
+    Rounding,
+    Usage,
+)
 from controlplane.billing.money import total_of
 from controlplane.billing.periods import Month
 from controlplane.billing.selectors import usage_rows, usage_sum
@@ -38,11 +47,17 @@ _log = get_logger("controlplane.billing")
 
 # Usage is not written while an invoice is; so long it waits for those who are writing.
 _LOCK_TIMEOUT = "30s"
+# A month that waits stays a draft; so far back it is looked for.
+_DRAFT_MONTHS = 13
+_WAITING_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceView:
-    """An invoice as it is shown. `number` is None for a draft; `unpriced_rows` counts usage that has no price."""
+    """An invoice as it is shown. `number` is None for a draft; `unpriced_rows` counts usage that has no price.
+
+    `waits` says what a draft waits for; `agreed_ends` names clusters that are billed to an end that an operator stated.
+    """
 
     tenant: Tenant
     tenant_name: str
@@ -55,6 +70,25 @@ class InvoiceView:
     counted_until: datetime | None
     unpriced_rows: int = 0
     issued: Invoice | None = None
+    rounding: str = Rounding.INVOICE
+    snapshot_id: str = ""
+    agreed_ends: list[dict[str, str]] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+
+    @property
+    def exact_total(self) -> Decimal:
+        """The sum of the lines, before it is rounded."""
+        return sum((line.amount for line in self.lines), start=Decimal(0))
+
+    @property
+    def rounding_rule(self) -> str:
+        """How amounts became cents, as the invoice says it."""
+        if self.rounding == Rounding.LINE:
+            return "Each line is the exact sum of its usage rows, rounded half up to the cent; the total is the sum of the lines."
+        return (
+            "Each line is the exact sum of its usage rows. The total is the sum of the lines, rounded once to the cent: half a "
+            "cent and more, up."
+        )
 
     @property
     def usage_lines(self) -> list[LineView]:
@@ -108,7 +142,7 @@ class Place:
 class LineUsage:
     """The usage rows behind a line. `places` are all lines about the same topic of the same month, the first one first:
     together they are what was, or with the draft will be, invoiced for these rows. `difference` is what the rows sum to
-    beyond that: less than a cent.
+    beyond that: what the next invoice takes.
     """
 
     line: LineView
@@ -118,11 +152,6 @@ class LineUsage:
     sum: Decimal
     places: list[Place]
     difference: Decimal
-
-
-def issue_time(month: Month) -> datetime:
-    """Return when the month can no longer change: late records are taken for HIGHWATER_LATE_WINDOW_HOURS."""
-    return month.end + timedelta(hours=settings.HIGHWATER_LATE_WINDOW_HOURS)
 
 
 def invoice_list(tenant: Tenant) -> QuerySet[Invoice]:
@@ -148,13 +177,19 @@ def invoice_get(tenant: Tenant, name: str) -> InvoiceView:
 
 
 def invoice_drafts(tenant: Tenant, now: datetime | None = None) -> list[InvoiceView]:
-    """Return the drafts: of the present month, and of the last ones that are not issued yet, newest first."""
+    """Return the drafts: of the present month, and of those before that are not issued yet, newest first."""
     moment = now or timezone.now()
-    month = Month.of(moment)
+    month = first = Month.of(moment)
+    oldest = Usage.objects.filter(tenant=tenant).order_by("hour").values_list("hour", flat=True).first()
     drafts: list[InvoiceView] = []
-    # A month waits two days for late records, then for the jobs to run; three back is long ago.
-    for _ in range(4):
-        drafts += [draft for draft in _drafts(tenant, month, moment) if not _is_issued(tenant, month, draft.currency)]
+    for _ in range(_DRAFT_MONTHS):
+        drafts += [
+            replace(draft, waits=month_waits(tenant, month, moment))
+            for draft in _drafts(tenant, month, moment)
+            if not _is_issued(tenant, month, draft.currency)
+        ]
+        if month < first.previous and (oldest is None or month.start <= oldest):
+            break
         month = month.previous
     return drafts
 
@@ -207,33 +242,62 @@ def _drafted(tenant: Tenant, corrected: Invoice) -> list[Place]:
 
 
 def invoices_issue(now: datetime | None = None) -> list[Invoice]:
-    """Issue what is due; returns the new invoices. Running it twice, or twice at once, issues each once."""
+    """Issue what is due and waits for nothing; returns the new invoices. Running it twice, or twice at once, issues each once.
+
+    A tenant's months are issued in their order: one that waits holds back the next, not other tenants'.
+    """
     moment = now or timezone.now()
     issued = []
-    for month in _closed_months(moment):
+    waiting: set[uuid.UUID] = set()
+    for month in _due_months(moment):
         tenants = Usage.objects.filter(hour__gte=month.start, hour__lt=month.end).values_list("tenant_id", flat=True)
         concerned = Q(pk__in=tenants.distinct()) | Q(pk__in=tenants_with_changes())
-        for tenant in Tenant.objects.filter(concerned).order_by("created_at"):
-            for draft in _drafts(tenant, month, moment):
+        for tenant in Tenant.objects.filter(concerned).exclude(pk__in=waiting).order_by("created_at"):
+            drafts = [one for one in _drafts(tenant, month, moment) if not _is_issued(tenant, month, one.currency)]
+            if drafts and month_waits(tenant, month, moment):
+                waiting.add(tenant.pk)
+                continue
+            for draft in drafts:
                 invoice = _issue(tenant, month, draft.currency, moment)
                 if invoice is not None:
                     issued.append(invoice)
     return issued
 
 
-def _closed_months(now: datetime) -> list[Month]:
-    """Months whose usage is final, oldest first: the late window has passed, and usage was counted once more after it."""
+@dataclass(frozen=True, slots=True)
+class WaitingInvoice:
+    """A tenant's month that is past its issue time and waits, as operators see it."""
+
+    tenant: Tenant
+    month: Month
+    waits: list[Wait]
+
+
+def invoices_waiting(now: datetime | None = None) -> list[WaitingInvoice]:
+    """Return which invoices are due and wait, oldest first; at most 200. For operators: ask `operator_require` first."""
+    moment = now or timezone.now()
+    found: list[WaitingInvoice] = []
+    for month in _due_months(moment):
+        tenants = Usage.objects.filter(hour__gte=month.start, hour__lt=month.end).values_list("tenant_id", flat=True)
+        done = Invoice.objects.filter(month=month.first_day).values_list("tenant_id", flat=True)
+        for tenant in Tenant.objects.filter(pk__in=tenants.distinct()).exclude(pk__in=done).order_by("slug"):
+            if len(found) >= _WAITING_MAX:
+                return found
+            waits = month_waits(tenant, month, moment)
+            if waits and _drafts(tenant, month, moment):
+                found.append(WaitingInvoice(tenant, month, waits))
+    return found
+
+
+def _due_months(now: datetime) -> list[Month]:
+    """Months whose late window has passed, since the first that has usage, oldest first."""
     first = Usage.objects.order_by("hour").values_list("hour", flat=True).first()
     if first is None:
         return []
-    runs = JobRun.objects.filter(job=Job.USAGE_BILLING, state=JobRunState.COMPLETED, is_backfill=False)
-    last_begin = runs.order_by("-started_at").values_list("started_at", flat=True).first()
-    until = counted(Job.USAGE_BILLING).until
     months = []
     month = Month.of(first)
     while issue_time(month) <= now:
-        if last_begin is not None and last_begin >= issue_time(month) and until is not None and until >= month.end:
-            months.append(month)
+        months.append(month)
         month = month.next
     return months
 
@@ -264,6 +328,8 @@ def _issue(tenant: Tenant, month: Month, currency: str, now: datetime) -> Invoic
             tenant_name=draft.tenant_name,
             issued_at=now,
             counted_until=draft.counted_until or draft.month.end,
+            snapshot_id=draft.snapshot_id,
+            agreed_ends=draft.agreed_ends,
         )
         InvoiceLine.objects.bulk_create(
             InvoiceLine(
@@ -309,6 +375,7 @@ def _drafts(tenant: Tenant, month: Month, now: datetime) -> list[InvoiceView]:
     names, prices = cluster_names(tenant), prices_of(counted_now)
     keys = sorted(counted_now, key=lambda key: line_order(names, prices, key))
     until = counted(Job.USAGE_BILLING).until
+    snapshot_id, agreed = _snapshot(), _agreed_ends(tenant, month)
     drafts = []
     for currency in sorted({*(price.currency for price in prices.values()), *adjustments}):
         own = [
@@ -320,6 +387,9 @@ def _drafts(tenant: Tenant, month: Month, now: datetime) -> list[InvoiceView]:
             replace(line, position=position)
             for position, line in enumerate([*own, *adjustments.get(currency, [])], start=1)
         ]
+        total = total_of(line.amount for line in lines)
+        if not own and not total:
+            continue  # a difference of less than a cent alone is no invoice: it stands on the next one
         drafts.append(
             InvoiceView(
                 tenant=tenant,
@@ -328,10 +398,12 @@ def _drafts(tenant: Tenant, month: Month, now: datetime) -> list[InvoiceView]:
                 currency=currency,
                 number=None,
                 lines=lines,
-                total=total_of(line.amount for line in lines),
+                total=total,
                 issued_at=None,
                 counted_until=until,
                 unpriced_rows=unpriced,
+                snapshot_id=snapshot_id,
+                agreed_ends=agreed,
             )
         )
     return drafts
@@ -350,4 +422,28 @@ def _issued_view(invoice: Invoice) -> InvoiceView:
         issued_at=invoice.issued_at,
         counted_until=invoice.counted_until,
         issued=invoice,
+        rounding=invoice.rounding,
+        snapshot_id=invoice.snapshot_id,
+        agreed_ends=invoice.agreed_ends,
+    )
+
+
+def _snapshot() -> str:
+    """The lake's snapshot that usage was last counted from; empty when no run said."""
+    runs = JobRun.objects.filter(job=Job.USAGE_BILLING, state=JobRunState.COMPLETED).exclude(snapshot_id="")
+    return runs.order_by("-finished_at").values_list("snapshot_id", flat=True).first() or ""
+
+
+def _agreed_ends(tenant: Tenant, month: Month) -> list[dict[str, str]]:
+    return [
+        {"cluster": one.name, "until": one.agreed_until.isoformat(), "reason": one.agreed_reason}
+        for one in metered_clusters(tenant, month)
+        if one.agreed_until is not None and one.is_agreed(month) and _was_needed(one, month)
+    ]
+
+
+def _was_needed(one: Metered, month: Month) -> bool:
+    """Whether the month waits without what was agreed: else nothing has to be said of it."""
+    return one.end_of(month) > month.start and (
+        one.ingested_until is None or one.ingested_until < one.end_of(month) or bool(one.check_error)
     )

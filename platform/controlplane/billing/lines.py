@@ -1,7 +1,7 @@
 """Lines of invoices, and how usage makes them.
 
-A line stands for what one price made of one topic of one cluster in one direction. It is the exact sum of its usage rows, rounded
-half up to the cent.
+A line stands for what one price made of one topic of one cluster in one direction: the exact sum of its usage rows. Only the
+invoice's total is rounded.
 """
 
 import uuid
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from django.db.models import Sum
 
 from controlplane.billing.models import Direction, Invoice, InvoiceLine, Price, Usage
-from controlplane.billing.money import to_cents
 from controlplane.billing.periods import Month
 from controlplane.billing.selectors import UsageFilter
 from controlplane.clusters.models import Cluster
@@ -43,7 +42,10 @@ class Quantities:
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """A line of a draft or of an issued invoice. `corrects` is the invoice that an adjustment corrects."""
+    """A line of a draft or of an issued invoice. `corrects` is the invoice that an adjustment corrects.
+
+    `amount` is what it adds to the total: `exact_amount`, but on invoices that were rounded line by line.
+    """
 
     position: int
     cluster_id: uuid.UUID
@@ -127,10 +129,9 @@ def line_of(
     price: Price,
     cluster_name: str,
     *,
-    amount: Decimal | None = None,
     corrects: Invoice | None = None,
 ) -> LineView:
-    """Return a line that has no position yet; without `amount`, its exact amount rounded to the cent."""
+    """Return a line that has no position yet."""
     return LineView(
         position=0,
         cluster_id=key.cluster_id,
@@ -142,7 +143,7 @@ def line_of(
         bytes=quantities.bytes,
         billed_units=quantities.billed_units,
         exact_amount=quantities.exact_amount,
-        amount=to_cents(quantities.exact_amount) if amount is None else amount,
+        amount=quantities.exact_amount,
         corrects=corrects,
     )
 

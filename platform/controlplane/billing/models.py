@@ -212,6 +212,13 @@ class InvoiceState(models.TextChoices):
     ISSUED = "issued"
 
 
+class Rounding(models.TextChoices):
+    """Where an invoice was rounded to the cent, half up. INVOICE: once, its total. LINE: each line, as invoices were until 2026."""
+
+    LINE = "line"
+    INVOICE = "invoice"
+
+
 class Invoice(BaseModel):
     """A tenant's issued invoice for a UTC month, frozen. Drafts are computed, never stored."""
 
@@ -219,10 +226,17 @@ class Invoice(BaseModel):
     number = models.PositiveIntegerField(unique=True)
     month = models.DateField(help_text="the UTC month's first day")
     currency = models.CharField(max_length=3)
-    total = models.DecimalField(max_digits=20, decimal_places=2, help_text="the sum of the lines")
+    total = models.DecimalField(max_digits=20, decimal_places=2, help_text="the sum of the lines, to the cent")
+    rounding = models.CharField(max_length=8, choices=Rounding.choices, default=Rounding.INVOICE)
     tenant_name = models.CharField(max_length=100, help_text="as it was when the invoice was issued")
     issued_at = models.DateTimeField()
     counted_until = models.DateTimeField(help_text="how far usage was counted when it was issued")
+    snapshot_id = models.TextField(
+        default="", blank=True, help_text="the lake's snapshot that its usage was counted from"
+    )
+    agreed_ends = models.JSONField(
+        default=list, help_text="clusters billed to an end that an operator stated: [{cluster, until, reason}]"
+    )
 
     class Meta:
         ordering: ClassVar = ["-number"]
@@ -262,7 +276,11 @@ class InvoiceLine(models.Model):
     bytes = models.DecimalField(max_digits=30, decimal_places=0, help_text="of STORAGE: byte-hours")
     billed_units = models.DecimalField(max_digits=30, decimal_places=4)
     exact_amount = models.DecimalField(max_digits=38, decimal_places=10, help_text="the sum of the usage rows")
-    amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="rounded half up to the cent")
+    amount = models.DecimalField(
+        max_digits=38,
+        decimal_places=10,
+        help_text="what it adds to the total: exact, but to the cent with Rounding.LINE",
+    )
     corrects = models.ForeignKey(
         Invoice,
         on_delete=models.PROTECT,

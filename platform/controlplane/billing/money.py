@@ -1,4 +1,4 @@
-"""Amounts: exact while they are counted, rounded once, half up, to the cent of an invoice line. Pure."""
+"""Amounts: exact while they are counted, rounded once, half up, to the cent of an invoice's total. Pure."""
 
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
@@ -16,13 +16,20 @@ THRESHOLDS_PERCENT = (50, 80, 100)
 
 
 def to_cents(amount: Decimal) -> Decimal:
-    """Return the amount rounded half up to two decimals."""
+    """Return the amount rounded half up to two decimals; a credit like a charge, away from 0."""
     return amount.quantize(CENT, rounding=ROUND_HALF_UP)
 
 
 def total_of(lines: Iterable[Decimal]) -> Decimal:
-    """Return the sum of rounded lines: it is the total, and not rounded again."""
-    return sum(lines, start=Decimal("0.00"))
+    """Return the invoice's total: the exact sum of its lines, rounded once."""
+    return to_cents(sum(lines, start=ZERO))
+
+
+def exact_text(amount: Decimal) -> str:
+    """Return all digits that are not 0, and at least the cents: `1.005`, `0.50`."""
+    text = format(amount.normalize(), "f")
+    whole, _, digits = text.partition(".")
+    return f"{whole}.{digits.ljust(2, '0')}"
 
 
 def thresholds_reached(spent: Decimal, budget: Decimal) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.billing.closing import WaitFor
 from controlplane.billing.invoices import InvoiceView, corrections
-from controlplane.billing.models import Direction, InvoiceState
-from controlplane.billing.money import to_cents
+from controlplane.billing.models import Direction, InvoiceState, Rounding
+from controlplane.billing.money import exact_text, to_cents
 from controlplane.billing.plan_services import KINDS
 from controlplane.billing.selectors import BREAKDOWN_LIMIT_MAX, By, DayUsage, MonthUsage, Sums
 from controlplane.common.strictness import Shape
@@ -24,6 +25,13 @@ class Exact(serializers.CharField):
 
     def to_representation(self, value: Any) -> str:
         return format(value, "f")
+
+
+class Amount(Exact):
+    """An amount of money as a string: the digits that count, and at least the cents."""
+
+    def to_representation(self, value: Any) -> str:
+        return exact_text(value)
 
 
 class Multipliers(serializers.DictField):
@@ -234,8 +242,8 @@ class CorrectedSerializer(Shape):
 
 
 class InvoiceLineSerializer(Shape):
-    """A line: the exact sum of its usage rows, and that rounded half up to the cent. Of an adjustment, which `corrects` an
-    earlier invoice, all figures are differences: below 0 for a credit.
+    """A line: the exact sum of its usage rows. Of an adjustment, which `corrects` an earlier invoice, all figures are
+    differences: below 0 for a credit.
     """
 
     position = serializers.IntegerField()
@@ -249,7 +257,7 @@ class InvoiceLineSerializer(Shape):
     bytes = Offset()
     billed_units = Exact()
     exact_amount = Exact()
-    amount = Exact()
+    amount = Amount(help_text="what it adds to the total: exact, but to the cent where `rounding` is `line`")
     corrects = CorrectedSerializer(allow_null=True)
 
 
@@ -260,11 +268,34 @@ class CorrectionSerializer(Shape):
     path = serializers.CharField()
     state = serializers.ChoiceField(choices=InvoiceState.choices)
     position = serializers.IntegerField(source="line.position")
-    amount = Exact(source="line.amount")
+    amount = Amount(source="line.amount")
+
+
+class AgreedEndSerializer(Shape):
+    """A cluster that is billed to an end that an operator stated: what came later could not be read any more."""
+
+    cluster = serializers.CharField()
+    until = serializers.DateTimeField()
+    reason = serializers.CharField()
+
+
+class WaitSerializer(Shape):
+    """One thing that a draft waits for before it is issued."""
+
+    what = serializers.ChoiceField(choices=[one.value for one in WaitFor])
+    sentence = serializers.CharField()
+    cluster = serializers.CharField(source="cluster_name", allow_blank=True)
 
 
 class InvoiceSerializer(InvoiceHeadSerializer):
-    """An invoice; the total is the sum of the lines' amounts."""
+    """An invoice; the total is the sum of the lines' amounts, rounded half up to the cent."""
+
+    rounding = serializers.ChoiceField(choices=Rounding.choices, help_text="line: older invoices, rounded line by line")
+    rounding_rule = serializers.CharField()
+    exact_total = Exact(help_text="the total before it is rounded")
+    snapshot_id = serializers.CharField(allow_blank=True, help_text="the lake's snapshot that it was made from")
+    agreed_ends = AgreedEndSerializer(many=True)
+    waits = WaitSerializer(many=True, help_text="of a draft: what it waits for")
 
     tenant = serializers.CharField(source="tenant_name")
     due_at = serializers.DateTimeField(help_text="when a draft is issued at the earliest")

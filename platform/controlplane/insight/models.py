@@ -90,7 +90,7 @@ class ClusterProgress(models.Model):
     """How far one cluster's metering was ingested and checked, and the end that an operator agreed on, if any.
 
     Spark's `ingest` and `billing_check` upsert their columns by SQL: so every column has a default in the database. Only the
-    control plane writes the `agreed_` columns.
+    control plane writes `sealed_at` and the `agreed_` columns.
     """
 
     cluster = models.OneToOneField(
@@ -101,6 +101,7 @@ class ClusterProgress(models.Model):
     ingest_failed_since = models.DateTimeField(null=True, help_text="the first of the failures since the last success")
     checked_until = models.DateTimeField(null=True, help_text="compared with the brokers up to here, and found equal")
     check_error = models.TextField(default="", db_default="", blank=True, help_text="what the last check found wrong")
+    sealed_at = models.DateTimeField(null=True, help_text="metering was sealed here: no record follows")
     agreed_until = models.DateTimeField(null=True, help_text="an operator agreed to bill what is known up to here")
     agreed_reason = models.TextField(default="", db_default="", blank=True)
     updated_at = models.DateTimeField(default=timezone.now, db_default=Now())

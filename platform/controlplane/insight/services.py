@@ -23,6 +23,7 @@ from controlplane.insight.job_config import config_of
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 from controlplane.insight.process import JobResult, run_job
+from controlplane.insight.progress import progress_note
 from controlplane.insight.selectors import open_failures, runs_that_tell
 
 _log = get_logger("controlplane.insight")
@@ -228,7 +229,11 @@ def _finish(run: JobRun, result: JobResult) -> None:
     }
     if result.range_from is not None and result.range_to is not None and result.range_from <= result.range_to:
         values |= {"range_from": result.range_from, "range_to": result.range_to}
-    if JobRun.objects.filter(pk=run.pk, state=JobRunState.RUNNING).update(**values) == 1 and not result.completed:
+    if JobRun.objects.filter(pk=run.pk, state=JobRunState.RUNNING).update(**values) != 1:
+        return
+    run.refresh_from_db()
+    progress_note(run, result, now)
+    if not result.completed:
         _log.warning("a job failed", job=run.job, run=str(run.pk), error=result.error[:200])
         transaction.on_commit(
             lambda: current_app.send_task(ALERT_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S), robust=True

@@ -1,5 +1,6 @@
 """How amounts and counts of billing look on a page."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal
 
@@ -7,7 +8,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.billing.money import to_cents
+from controlplane.billing.money import exact_text, to_cents
 from controlplane.console.templatetags.console import unknown
 
 register = template.Library()
@@ -35,6 +36,18 @@ def money(amount: Decimal | None, currency: str | None) -> SafeString:
 def exact(value: Decimal | Literal[""] | None) -> str | SafeString:
     """Return a decimal with all of its digits, without trailing zeros."""
     return unknown() if value is None or value == "" else format(value.normalize(), "f")
+
+
+@register.filter
+def all_digits(amount: Decimal | Literal[""] | None) -> str | SafeString:
+    """Return an amount of money with all of its digits, and at least the cents: a line's."""
+    return unknown() if amount is None or amount == "" else exact_text(amount)
+
+
+@register.filter
+def moment(text: str) -> datetime:
+    """Return the time of an RFC 3339 text, as it is kept with an issued invoice."""
+    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 @register.filter

@@ -1,0 +1,134 @@
+"""How far each cluster's metering got: what runs of the jobs say of it, and the ends that operators state.
+
+A job that knows more than its run's result upserts the rows itself; `progress_note` leaves those alone.
+"""
+
+import re
+import uuid
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor
+from controlplane.accounts.operators import operator_require
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import InvalidInput
+from controlplane.insight.models import ClusterProgress, Job, JobRun
+from controlplane.insight.process import JobResult
+
+REASON_CHARACTERS_MAX = 500
+_ERROR_CHARACTERS_MAX = 2000
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_COUNT = re.compile(r"(\d+) findings")
+
+
+def progress_get(cluster: Cluster) -> ClusterProgress:
+    """Return the cluster's row; one that is not stored, of unknown values, when there is none."""
+    return ClusterProgress.objects.filter(pk=cluster.pk).first() or ClusterProgress(cluster=cluster)
+
+
+def progress_note(run: JobRun, result: JobResult, now: datetime) -> None:
+    """Write down what the end of a run says of each cluster, where the job has not said so itself."""
+    if run.is_backfill or run.started_at is None:
+        return
+    if run.job == Job.INGEST:
+        _note_ingest(run.started_at, result, now)
+    elif run.job == Job.BILLING_CHECK:
+        _note_check(run.started_at, result, now)
+
+
+def _note_ingest(started_at: datetime, result: JobResult, now: datetime) -> None:
+    errors = errors_by_cluster(result.error)
+    if not result.completed and not errors:
+        return  # it broke off: which clusters it had read is not known
+    clusters = Cluster.objects.filter(
+        state__in=(ClusterState.RUNNING, ClusterState.DELETING), created_at__lt=started_at
+    )
+    for cluster in clusters:
+        row, _ = ClusterProgress.objects.get_or_create(cluster=cluster, defaults={"updated_at": started_at})
+        if row.updated_at > started_at:
+            continue
+        if cluster.pk in errors:
+            row.ingest_error = errors[cluster.pk]
+            row.ingest_failed_since = row.ingest_failed_since or now
+        else:
+            row.ingest_error, row.ingest_failed_since = "", None
+            row.ingested_until = max(started_at, row.ingested_until or started_at)
+        row.updated_at = now
+        row.save(update_fields=["ingest_error", "ingest_failed_since", "ingested_until", "updated_at"])
+
+
+def _note_check(started_at: datetime, result: JobResult, now: datetime) -> None:
+    errors = errors_by_cluster(result.error)
+    if not result.completed and not errors:
+        return
+    # Of many findings only the first are named: then nothing is said of clusters that are not.
+    count = _COUNT.match(result.error)
+    all_named = result.completed or (count is not None and int(count[1]) <= result.error.count("\n"))
+    for row in ClusterProgress.objects.filter(updated_at__lte=started_at).exclude(ingested_until=None):
+        if row.pk in errors:
+            row.check_error = errors[row.pk]
+        elif all_named and row.ingested_until is not None:
+            row.check_error = ""
+            row.checked_until = min(row.ingested_until, result.range_to or row.ingested_until)
+        else:
+            continue
+        row.updated_at = now
+        row.save(update_fields=["check_error", "checked_until", "updated_at"])
+
+
+def errors_by_cluster(text: str) -> dict[uuid.UUID, str]:
+    """Return the lines of a failure that name a cluster by its id, together for each."""
+    found: dict[uuid.UUID, str] = {}
+    for line in text.splitlines():
+        match = _UUID.search(line)
+        if match is not None:
+            pk = uuid.UUID(match[0])
+            found[pk] = f"{found[pk]}\n{line}" if pk in found else line
+    return {pk: lines[:_ERROR_CHARACTERS_MAX] for pk, lines in found.items()}
+
+
+def cluster_end_agree(*, actor: Actor, cluster: Cluster, until: datetime, reason: str) -> ClusterProgress:
+    """State that the cluster's usage up to `until` is billed by what is known, and why. An agreed end only moves forward.
+
+    Raises InvalidInput for an end in the future or before the one that was agreed, and without a reason.
+    """
+    operator_require(actor)
+    reason = reason.strip()
+    if not reason:
+        raise InvalidInput.for_field("reason", "Say why: it is printed on the invoice.", "required")
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise InvalidInput.for_field("reason", f"Use at most {REASON_CHARACTERS_MAX} characters.", "too_long")
+    if until > timezone.now():
+        raise InvalidInput.for_field("until", "The end lies in the past.", "in_future")
+    with transaction.atomic():
+        ClusterProgress.objects.get_or_create(cluster=cluster)
+        row = ClusterProgress.objects.select_for_update().get(pk=cluster.pk)
+        if row.agreed_until is not None and until < row.agreed_until:
+            raise InvalidInput.for_field(
+                "until",
+                f"The end that was agreed is {row.agreed_until:%Y-%m-%d %H:%M} UTC; a later one can follow.",
+                "before",
+            )
+        row.agreed_until, row.agreed_reason = until, reason
+        row.save(update_fields=["agreed_until", "agreed_reason"])
+        audit_event_record(
+            actor=actor,
+            action="cluster.agree_end",
+            resource=cluster.path,
+            tenant_id=cluster.tenant_id,
+            details={
+                "until": until.isoformat(),
+                "reason": reason,
+                "ingested_until": None if row.ingested_until is None else row.ingested_until.isoformat(),
+            },
+        )
+    return row
+
+
+def cluster_sealed(cluster: Cluster, at: datetime) -> None:
+    """Note that the cluster's metering ends here. The first time counts."""
+    ClusterProgress.objects.get_or_create(cluster=cluster)
+    ClusterProgress.objects.filter(pk=cluster.pk, sealed_at=None).update(sealed_at=at)

@@ -99,7 +99,7 @@ def reply_to(request: RemotingCommand, answer: Answer) -> RemotingCommand:
             epoch=answer.epoch,
             reason=answer.reason,
             incarnation=answer.incarnation,
-            in_doubt=answer.in_doubt,
+            log_may_be_incomplete=answer.log_may_be_incomplete,
             leader=answer.leader,
             leader_address=answer.leader_address,
         )
@@ -119,7 +119,7 @@ def answer_in(reply: RemotingCommand, request: Request) -> Answer:
         granted=header.granted,
         epoch=header.epoch,
         incarnation=header.incarnation,
-        in_doubt=header.in_doubt,
+        log_may_be_incomplete=header.log_may_be_incomplete,
         leader=header.leader,
         leader_address=header.leader_address,
         reason=header.reason,

@@ -352,8 +352,12 @@ class _ReplicaLog:
         return replica.disk_is_new and replica.members.counts(replica.settings.replica_id)
 
     @property
-    def in_doubt(self) -> bool:
-        return self._replica.saved.in_doubt
+    def log_may_be_incomplete(self) -> bool:
+        return self._replica.saved.log_may_be_incomplete
+
+    @property
+    def may_lack_durable(self) -> bool:
+        return self._replica.saved.may_lack_durable
 
     @property
     def full(self) -> bool:

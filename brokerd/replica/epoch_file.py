@@ -46,8 +46,9 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     voted_for: int | None = None
     # Whether it has held all that the group had confirmed, once: an empty disk in a replica's place has no vote.
     joined: bool = False
-    # Its machine went down under it, and records that it had only in memory counted: its log may lack some at its end.
-    in_doubt: bool = False
+    # Its log may lack records at its end that it had, and that counted; until it has caught up (own_disk.py).
+    log_may_be_incomplete: bool = msgspec.field(default=False, name="in_doubt")
+    may_lack_durable: bool = False  # what was durable, too: waiting for others never ends in trusting this log
     held_in_memory: bool = False  # whether such records counted in the last run
     # (offset of the record that says so, voters, preferred leader): a cache as the epoch map is.
     members: tuple[tuple[int, tuple[int, ...], int | None], ...] = ()
@@ -99,6 +100,8 @@ class EpochFile:
 
     def load(self) -> EpochState | None:
         """See EpochStorage. A broken file is never taken for a new one: the replica would forget what it promised."""
+        # Killed between the rename and its sync, it may see a vote here that a power cut would still take back.
+        self._disk.sync_directory(os.path.dirname(self._path))
         if not self._disk.exists(self._path):
             return None
         fd = self._disk.open(self._path, os.O_RDONLY)

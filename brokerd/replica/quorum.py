@@ -246,7 +246,8 @@ class Quorum:
             self.leader = self.leader_address = None
             self._deadline_s = now_s + self.times.pull_timeout[1]
             return
-        ready.trust = self._log.in_doubt and now_s - self._alone_from_s >= self.times.doubt
+        waited = now_s - self._alone_from_s >= self.times.doubt
+        ready.trust = self._log.log_may_be_incomplete and waited and not self._log.may_lack_durable
         self.state = State.PRE_CANDIDATE
         self._ask(now_s, ready, self.epoch + 1, pre=True)
 
@@ -260,7 +261,7 @@ class Quorum:
     def _ask(self, now_s: float, ready: Ready, epoch: int, *, pre: bool) -> None:
         log = self._log
         self._tally = Tally()
-        self._tally.add(self._id, log.incarnation, in_doubt=log.in_doubt and not ready.trust)
+        self._tally.add(self._id, log.incarnation, log_may_be_incomplete=log.log_may_be_incomplete and not ready.trust)
         self._deadline_s = now_s + self._draw(self.times.vote_round)
         request = VoteRequest(
             group=self._group,
@@ -284,7 +285,7 @@ class Quorum:
         asked = {State.PRE_CANDIDATE: self.epoch + 1, State.CANDIDATE: self.epoch}.get(self.state)
         if answer.asked_epoch != asked or answer.pre is not (self.state is State.PRE_CANDIDATE):
             return  # of a round that is over
-        self._tally.add(answer.voter, answer.incarnation, in_doubt=answer.in_doubt)
+        self._tally.add(answer.voter, answer.incarnation, log_may_be_incomplete=answer.log_may_be_incomplete)
         self._count(now_s, ready)
 
     def _count(self, now_s: float, ready: Ready) -> None:
@@ -312,7 +313,7 @@ class Quorum:
             granted=reason is None,
             epoch=self.epoch,
             incarnation=self._log.incarnation,
-            in_doubt=self._log.in_doubt,
+            log_may_be_incomplete=self._log.log_may_be_incomplete,
             leader=self.leader,
             leader_address=self.leader_address,
             reason=reason or "",

@@ -32,7 +32,7 @@ class VoteAnswer:
     granted: bool
     epoch: int
     incarnation: str = ""  # which disk answers; "" from a version that does not say
-    in_doubt: bool = False  # its log may lack what it once held: see Tally.wins
+    log_may_be_incomplete: bool = False  # its log may lack what it once held: see Tally.wins
     leader: int | None = None
     leader_address: str | None = None
     reason: str = ""

@@ -107,8 +107,12 @@ class Log(Protocol):
         """Whether that took the place of another one, and the group has not adopted it."""
 
     @property
-    def in_doubt(self) -> bool:
-        """Whether its log may lack records at its end that it had, and that counted, before a power cut."""
+    def log_may_be_incomplete(self) -> bool:
+        """Whether its log may lack records at its end that it had, and that counted (own_disk.py)."""
+
+    @property
+    def may_lack_durable(self) -> bool:
+        """Whether what is missing may have been durable: then no waiting ends in trusting this log."""
 
     @property
     def full(self) -> bool:

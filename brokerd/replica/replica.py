@@ -9,7 +9,7 @@ send". The order in each method is the point: what must be durable is saved befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from random import Random
 
@@ -31,7 +31,7 @@ from brokerd.replica.epoch_record import (
 )
 from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
 from brokerd.replica.mode_change import ModeChange, PendingMode
-from brokerd.replica.own_disk import noted
+from brokerd.replica.own_disk import changes_by_own_disk
 from brokerd.replica.pull_protocol import (
     Cut,
     Fenced,
@@ -47,8 +47,9 @@ from brokerd.replica.quorum_state import Vote
 from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
 from brokerd.replica.role_refused import RoleRefused as RoleRefused
 from brokerd.replica.voters import MemberHistory, Members
-from brokerd.store import MessageStore
+from brokerd.store import MessageStore, TailDoubt
 
+_COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
 NOBODY = -1  # a vote that is nobody's, and spent
 
 
@@ -208,23 +209,24 @@ class Replica:
         # What lies behind may be cut yet, and readers shall not have seen it then.
         self._leader_confirm_offset = min(self._state.confirm_offset, self._store.end_offset)
         self.modes.load()
+        self._note_own_disk(self._store.doubts)
+        self._store.forget_doubts()
         if self._settings.mode is AckMode.QUORUM:
             if self._state.role is Role.LEADER:
                 self._save(role=Role.FOLLOWER, leader_address=None)
-            self._note_own_disk(lost_page_cache=self._store.lost_page_cache)
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             return
         if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
             self._lead(self._state.epoch + 1, now_s, now_ms)
 
-    def _note_own_disk(self, *, lost_page_cache: bool = False) -> None:
-        if changes := noted(self._state, lost_page_cache, self._settings.durable_counts, self._random):
+    def _note_own_disk(self, doubts: Collection[TailDoubt] = ()) -> None:
+        if changes := changes_by_own_disk(self._state, doubts, self._settings.durable_counts, self._random):
             self._save(**changes)
 
     def trust_own_end(self) -> None:
         """Nobody who could know better was found for long: durable on return; raises OSError."""
-        self._save(in_doubt=False)
+        self._save(**_COMPLETE)
 
     def add_known_replica(self, replica_id: int, address: str) -> None:
         """Remember a replica of the group, durably: its agreement is asked for before this one leads again."""
@@ -395,7 +397,7 @@ class Replica:
 
     def _lead(self, epoch: int, now_s: float, now_ms: int, members: Members | None = None) -> None:
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
-        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, in_doubt=False)
+        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, **_COMPLETE)
         start_offset = self._store.end_offset
         record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
@@ -556,11 +558,11 @@ class Replica:
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
         # What was confirmed before this epoch lies in front of what is confirmed in it.
         in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
-        if in_epoch and (self._state.in_doubt or not self._state.joined):
+        if in_epoch and (self._state.log_may_be_incomplete or not self._state.joined):
             # What it knew before its disk was lost lies in front of that, too; what follows is confirmed without it.
             self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at
             if self.held_offset >= self._joins_at:
-                self._save(joined=True, in_doubt=False)
+                self._save(joined=True, **_COMPLETE)
 
     def diverged(self, divergence: Divergence) -> Cut | Halt:
         """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""

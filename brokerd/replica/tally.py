@@ -15,18 +15,18 @@ class Tally:
 
     def __init__(self) -> None:
         self._granted: dict[int, str] = {}  # the incarnation that answered
-        self._in_doubt: set[int] = set()
+        self._incomplete: set[int] = set()
 
     @property
     def granted(self) -> Mapping[int, str]:
         """Replica id -> its disk's incarnation."""
         return self._granted
 
-    def add(self, voter: int, incarnation: str, *, in_doubt: bool) -> None:
-        """`in_doubt`: its log may lack records at its end that it had before a power cut, and that counted."""
+    def add(self, voter: int, incarnation: str, *, log_may_be_incomplete: bool) -> None:
+        """`log_may_be_incomplete`: its log may lack records at its end that it had before a power cut, and that counted."""
         self._granted[voter] = incarnation
-        if in_doubt:
-            self._in_doubt.add(voter)
+        if log_may_be_incomplete:
+            self._incomplete.add(voter)
 
     def wins(self, members: Members, *, founding: bool) -> bool:
         """Whether these are enough. `founding`: nobody has led this log before."""
@@ -41,4 +41,4 @@ class Tally:
             return False
         # A majority held what was acknowledged. Enough of those who vote must still have all that they held, that one of
         # them is of that majority; or nobody is left to ask.
-        return len(granted - self._in_doubt) > count - members.majority or len(granted) == count
+        return len(granted - self._incomplete) > count - members.majority or len(granted) == count

@@ -14,7 +14,7 @@ Read in this order:
     send_counts.py          what of it counts as sends
     index_service.py message_query.py    messages by key: the index, built behind the log; what it offers, looked at
     index_format.py index_file.py index_reader.py index_checkpoint.py    its parts, from bytes to the loop over a block
-    recovery.py store_checkpoint.py    what happens at open; where it may begin
+    recovery.py store_checkpoint.py tail_doubts.py    what happens at open; where it may begin; what may be missing then
     retention.py topic_tombstones.py append_raw.py    what is deleted; what stays deleted; bytes between replicas
 
 Not here: RocketMQ 5.5's index of tags, ConsumeQueueExt, batch and multi-dispatch ConsumeQueues, and config/*.json, which
@@ -57,6 +57,7 @@ from brokerd.store.results import (
     StoreState,
 )
 from brokerd.store.send_counts import SendCounts
+from brokerd.store.tail_doubts import TailDoubt
 
 __all__ = [
     "AppendFailedError",
@@ -91,5 +92,6 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreState",
     "SystemClock",
+    "TailDoubt",
     "WrittenEntries",
 ]

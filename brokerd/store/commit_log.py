@@ -26,6 +26,9 @@ Segment = tuple[int, Sequence[Buffer], int]  # offset, buffers, size of them all
 IOV_MAX = 1024
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _ZEROS = bytes(1024 * 1024)
+_WRITTEN_AGAIN_BYTES = (
+    64 * 1024
+)  # at a time: of a hole no more than that comes to be written, on a disk that may be full
 
 
 class CommitLog:
@@ -330,17 +333,42 @@ class CommitLog:
             self._disk.sync_directory(self.directory)
         self._disk.close(self._create(base))
 
-    def sync_recovered(self, begin: int) -> None:
-        """Sync all files from `begin` on: a killed process may have left what it wrote in the page cache only."""
+    def make_recovered_durable(self, begin: int) -> None:
+        """Put the log from `begin` on, which is all that is not known to be on the disk, there; raises OSError.
+
+        A sync alone would prove nothing: after one that failed Linux calls the pages clean, keeps them readable, and never
+        writes them (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So all of it is written
+        again first. What lies past the end of the log becomes zeros on the disk as well: a write that failed, or was
+        undone, must not reappear there.
+        """
         for base in self.bases:
-            if base + self.file_bytes > begin:
-                fd = self._disk.open(self.path(base), os.O_RDWR)
-                try:
-                    self._disk.fsync(fd)
-                finally:
-                    self._disk.close(fd)
+            if base + self.file_bytes <= begin:
+                continue
+            fd = self._disk.open(self.path(base), os.O_RDWR)
+            try:
+                self._write_again(fd, base, max(begin, base))
+                if base == self.bases[-1]:
+                    self._disk.ftruncate(fd, self.end_offset - base)
+                    self._disk.ftruncate(fd, self.file_bytes)
+                self._disk.fsync(fd)
+            finally:
+                self._disk.close(fd)
         self._disk.sync_directory(self.directory)
         self.durable_offset = self.end_offset
+
+    def _write_again(self, fd: int, base: int, offset: int) -> None:
+        """Write what a file holds from `offset` to the end of the log over itself; holes stay holes."""
+        disk = self._disk
+        end = min(self.end_offset - base, self.file_bytes)
+        position: int | None = offset - base
+        while (position := disk.next_data(fd, position)) is not None and position < end:
+            data = memoryview(disk.pread(fd, min(_WRITTEN_AGAIN_BYTES, end - position), position))
+            if not data:
+                return  # a short file; what is missing was reported as damage
+            while data:
+                count = disk.pwrite(fd, data, position)
+                position += count
+                data = data[count:]
 
     def delete_first_file(self) -> int:
         """Delete the oldest file and return its base. Never the active one: the caller sees to it."""

@@ -49,6 +49,7 @@ class ConsumeQueueStore:
         self._files = FileCache(disk, config.open_files_max)
         self._dirty_files: dict[str, None] = {}
         self._dirty_directories: dict[str, None] = {}
+        self._unproven_files: dict[str, None] = {}  # a sync of theirs failed
         self._digest = 0
         self._digests: dict[tuple[str, int], int] = {}
 
@@ -192,6 +193,8 @@ class ConsumeQueueStore:
 
         Raises DiskFullError when there is no room and StoreError otherwise: what is not written stays in memory.
         """
+        if self._unproven_files:
+            self._write_again()
         if self.unwritten_entries:
             for queue in self.queues.values():
                 if queue.tail:
@@ -209,9 +212,25 @@ class ConsumeQueueStore:
         return written
 
     def written_again(self, written: WrittenEntries) -> None:
-        """Syncing `written` failed: have it synced with the next."""
-        self._dirty_files.update(dict.fromkeys(written.files))
+        """Syncing `written` failed: have it written and synced with the next."""
+        self._unproven_files.update(dict.fromkeys(written.files))
         self._dirty_directories.update(dict.fromkeys(written.directories))
+
+    def _write_again(self) -> None:
+        """After a failed sync Linux calls pages clean that are not on the disk: only what is written again is synced."""
+        try:
+            while self._unproven_files:
+                path = next(iter(self._unproven_files))
+                if self._disk.exists(path):  # its topic may be gone
+                    fd = self._disk.open(path, os.O_RDWR)
+                    try:
+                        self._pwrite(fd, self._disk.pread(fd, self._file_bytes, 0).rstrip(b"\0"), 0)
+                    finally:
+                        self._disk.close(fd)
+                    self._dirty_files[path] = None
+                del self._unproven_files[path]
+        except OSError as error:
+            raise StoreError(f"{self._root} can't be written: {error.strerror}") from error
 
     def spill(self) -> None:
         """Write tails without any claim, to bound the memory they take. Raises as write() does."""

@@ -45,8 +45,10 @@ class LogScanner:
                     return
                 buffer = log.read(offset, wanted)
                 position = 0
-                if len(buffer) < wanted and parse_record(buffer, 0, offset, file_end - offset, False) is None:
-                    return
+                if len(buffer) < wanted:  # the file is short: what is here is all that there will be
+                    whole = parse_record(buffer, 0, offset, file_end - offset, offset >= crc_from)
+                    if whole is None:
+                        return
             elif record == file_end - offset:  # a BLANK reaches exactly to the end of its file
                 offset = file_end
                 file_end += file_bytes

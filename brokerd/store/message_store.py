@@ -48,6 +48,7 @@ from brokerd.store.send_counts import SendCounts
 from brokerd.store.status import StoreStatus
 from brokerd.store.store_checkpoint import INDEX_AHEAD_MS, NO_RECORD_CRC, StoreCheckpoint
 from brokerd.store.store_lock import take_lock
+from brokerd.store.tail_doubts import TailDoubt, TailDoubts
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
 
 _SPACE_CHECK_INTERVAL_MS = 1000
@@ -73,6 +74,7 @@ class MessageStore:
         config, disk = self._config, self._disk
         self._checkpoint = StoreCheckpoint()
         self._tombstones = TopicTombstones(disk, config.path("topicTombstones.json"))
+        self._doubts = TailDoubts(disk, config.path("log.uncertain"))
         self._log = CommitLog(config, disk, self._status)
         self._queues = ConsumeQueueStore(config, disk, self._tombstones)
         self._appender = MessageAppender(config, self._log, self._queues, self._status, self._store_host)
@@ -83,7 +85,6 @@ class MessageStore:
         self._disk_full = False
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
         self._no_room_until_ms = 0
-        self._lost_page_cache = False
         self._damaged_from: int | None = None
         self._next_space_check_ms = 0
 
@@ -110,15 +111,18 @@ class MessageStore:
 
     def _recover(self) -> RecoveryReport:
         config, disk, log = self._config, self._disk, self._log
+        disk.sync_directory(config.root_dir)  # a name that a killed process saw is not durable for that
         abort = config.path("abort")
         clean = not disk.exists(abort)
         self._checkpoint = StoreCheckpoint.load(disk, config.path("checkpoint"))
         fresh = not self._checkpoint.own and not disk.listdir(config.commit_log_dir)
-        recovery = Recovery(config, disk, log, self._queues, self._tombstones, self._checkpoint)
+        self._doubts.load()
+        recovery = Recovery(config, disk, log, self._queues, self._tombstones, self._checkpoint, self._doubts)
         report = recovery.run()
         report.clean_shutdown = clean
         same_boot = self._checkpoint.own and self._checkpoint.boot_id == disk.boot_id() != ""
-        self._lost_page_cache = not (clean or fresh or same_boot)
+        if not (clean or fresh or same_boot):
+            self._doubts.add(TailDoubt.LOST_PAGE_CACHE)  # before the checkpoint names this boot
         self._appender.last_store_timestamp_ms = max(
             recovery.last_store_timestamp_ms, self._checkpoint.physic_msg_timestamp_ms
         )
@@ -136,9 +140,11 @@ class MessageStore:
             )
             return report
         try:
-            log.sync_recovered(report.durable_mark)
+            log.make_recovered_durable(report.durable_mark)
         except OSError as error:
-            raise FlushFailedError(f"syncing {config.commit_log_dir} failed: {error.strerror}") from error
+            failure = FlushFailedError(f"syncing {config.commit_log_dir} failed: {error.strerror}")
+            self._note_failed_sync(failure)
+            raise failure from error
         disk.make_directory(config.consume_queue_dir)
         self._queues.trim()
         checkpoint = self._checkpoint
@@ -211,9 +217,19 @@ class MessageStore:
         return self._disk_full
 
     @property
-    def lost_page_cache(self) -> bool:
-        """Whether its machine went down under it, so that the log may lack records at its end that were never synced."""
-        return self._lost_page_cache
+    def doubts(self) -> frozenset[TailDoubt]:
+        """Why the log may lack records at its end; kept over restarts until forget_doubts()."""
+        return self._doubts.reasons
+
+    def forget_doubts(self) -> None:
+        """Whoever uses the log has noted them, durably. Raises OSError."""
+        self._doubts.forget()
+
+    def _note_failed_sync(self, failure: FlushFailedError) -> None:
+        try:
+            self._doubts.add(TailDoubt.SYNC_FAILED)
+        except OSError as error:
+            failure.add_note(f"Nor can that be noted for the next start: {error}")
 
     def lacks_room(self) -> bool:
         """Whether this disk is full, by a look of at most a second ago, or because something did not fit a moment ago.
@@ -331,7 +347,7 @@ class MessageStore:
 
         An error is for ever: FlushFailedError now and at each later call, appends are refused, reads go on.
         """
-        durable = self._log.flush()
+        durable = self._flush_log()
         try:
             self._log.prepare_next_file()
         except DiskFullError:
@@ -340,6 +356,13 @@ class MessageStore:
             if error.errno not in NO_ROOM:
                 raise
         return durable
+
+    def _flush_log(self) -> int:
+        try:
+            return self._log.flush()
+        except FlushFailedError as failure:
+            self._note_failed_sync(failure)
+            raise
 
     def write_consume_queues(self) -> WrittenEntries:
         """Put the ConsumeQueues' fresh entries into their files, unsynced: quick, for the main thread, once a second or so.
@@ -356,7 +379,7 @@ class MessageStore:
 
         One at a time, in the order of the writes. Raises FlushFailedError (latched) or OSError (try again later).
         """
-        durable = self._log.flush()
+        durable = self._flush_log()
         try:
             self._queues.sync(written)
             checkpoint = self._checkpoint

@@ -29,6 +29,7 @@ from brokerd.store.log_scanner import WINDOW_BYTES, LogScanner
 from brokerd.store.record import NOT_CONSUMABLE, DispatchRequest, DispatchTagsCode
 from brokerd.store.results import LogRange, RecoveryReport
 from brokerd.store.store_checkpoint import StoreCheckpoint
+from brokerd.store.tail_doubts import TailDoubt, TailDoubts
 from brokerd.store.topic_tombstones import TopicTombstones
 
 _GAP_MAX = 1_000_000  # a queue offset that jumps further is an oddity of the record, not of the log
@@ -50,6 +51,7 @@ class Recovery:
         consume_queues: ConsumeQueueStore,
         tombstones: TopicTombstones,
         checkpoint: StoreCheckpoint,
+        doubts: TailDoubts,
     ) -> None:
         self.report = RecoveryReport()
         self.last_store_timestamp_ms = 0
@@ -59,6 +61,7 @@ class Recovery:
         self._queues = consume_queues
         self._tombstones = tombstones
         self._checkpoint = checkpoint
+        self._doubts = doubts
         self._tags_code = DispatchTagsCode(config.delay_levels_ms)
         self._first_file_problems: list[str] = []
         self._complete_rebuild = False
@@ -83,7 +86,7 @@ class Recovery:
             not checkpoint.own
             or checkpoint.dispatch_offset <= log.min_offset
             or digest != checkpoint.queues_digest
-            or bool(problems)
+            or len(problems) > log.last_file_is_short  # which is how a crash leaves it while the end is being zeroed
         )
         try:
             if self._complete_rebuild and start > log.min_offset:
@@ -222,6 +225,7 @@ class Recovery:
         cut_end = self._log.bases[-1] + self._log.file_bytes
         if save:
             report.cut_saved_as = self._save_aside(end)
+            self._doubts.add(TailDoubt.RECORDS_TRUNCATED)
         report.cut = LogRange(end, cut_end)
         self._log.cut(end)
 

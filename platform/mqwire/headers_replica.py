@@ -123,7 +123,7 @@ class ReplicaVoteResponseHeader(CustomHeader, frozen=True, kw_only=True):
     epoch: Int64
     reason: str = ""
     incarnation: str = ""  # of the voter's disk
-    in_doubt: bool = False  # its log may lack what it once held, for a power cut
+    log_may_be_incomplete: bool = msgspec.field(default=False, name="inDoubt")  # for a power cut or a failed sync
     leader: Int64 | None = None
     leader_address: str | None = None
 

@@ -200,7 +200,7 @@ def test_a_group_that_is_older_than_the_names_of_disks_takes_them_as_it_sees_the
 def test_an_epoch_file_of_that_age_is_read() -> None:
     group = QuorumGroup.led()
     state = msgspec.to_builtins(group[1].replica.saved)
-    for name in ("incarnation", "incarnations", "in_doubt", "held_in_memory"):
+    for name in ("incarnation", "incarnations", "in_doubt", "may_lack_durable", "held_in_memory"):
         del state[name]
     old = msgspec.convert(state, type=type(group[1].replica.saved))
     assert [members.voters for _, members in old.member_history] == [(0, 1, 2)]

@@ -50,11 +50,11 @@ def test_who_lost_its_memory_does_not_elect_one_that_never_had_the_record() -> N
 def test_it_has_its_voice_again_once_it_holds_what_a_leader_has_confirmed() -> None:
     group = in_memory_group()
     group[1].lose_power()
-    assert group[1].replica.saved.in_doubt
+    assert group[1].replica.saved.log_may_be_incomplete
     group[1].replica.saw_epoch(1, "r0")
     group[1].pull(flush=False)
     group[1].pull(flush=False)
-    assert not group[1].replica.saved.in_doubt
+    assert not group[1].replica.saved.log_may_be_incomplete
     group[0].up = False
     group[2].up = True
     group[2].restart()
@@ -81,7 +81,7 @@ def test_without_anybody_who_knows_better_it_is_waited_for_and_then_done_without
     assert group.leaders == []
     campaign(group, 4 * LONG_S)
     assert len(group.leaders) == 1
-    assert not group[1].replica.saved.in_doubt
+    assert not group[1].replica.saved.log_may_be_incomplete
 
 
 @pytest.mark.parametrize("cut", [(1,), (1, 2)])
@@ -100,27 +100,27 @@ def test_of_five_those_that_were_not_cut_are_enough(cut: tuple[int, ...]) -> Non
 def test_a_killed_process_loses_nothing_and_keeps_its_voice() -> None:
     group = in_memory_group()
     group[1].restart()
-    assert not group[1].replica.saved.in_doubt
+    assert not group[1].replica.saved.log_may_be_incomplete
 
 
 def test_the_doubt_outlives_further_restarts() -> None:
     group = in_memory_group()
     group[1].lose_power()
     group[1].restart()
-    assert group[1].replica.saved.in_doubt
+    assert group[1].replica.saved.log_may_be_incomplete
 
 
 def test_a_clean_stop_leaves_no_doubt() -> None:
     group = in_memory_group()
     group[1].store.close()
     group[1].lose_power()
-    assert not group[1].replica.saved.in_doubt
+    assert not group[1].replica.saved.log_may_be_incomplete
 
 
 def test_what_was_durable_when_it_counted_is_not_in_doubt() -> None:
     group = QuorumGroup.led()
     group[1].lose_power()
-    assert not group[1].replica.saved.in_doubt
+    assert not group[1].replica.saved.log_may_be_incomplete
     group[0].up = False
     group.elect(1)
 
@@ -130,4 +130,4 @@ def test_what_counts_is_how_it_was_held_before_the_cut() -> None:
     group = in_memory_group()
     group[1].settings = QuorumGroup.of(3)[1].settings
     group[1].lose_power()
-    assert group[1].replica.saved.in_doubt
+    assert group[1].replica.saved.log_may_be_incomplete

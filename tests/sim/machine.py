@@ -17,6 +17,7 @@ from tests.sim.memory_disk import Died
 from tests.sim.network import Answer, Network
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_name_server import NameServer
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES
 
 FIRST_MS = 1_700_000_000_000
 
@@ -83,9 +84,20 @@ class Machine:
             return False
         epochs, end_offset, durable_offset = left
         held_offset = durable_offset if self.settings.durable_counts else end_offset
-        return epochs.contains(copy.epoch) and copy.end_offset <= min(
-            held_offset, epochs.end_of(copy.epoch, end_offset)
+        if not epochs.contains(copy.epoch) or copy.end_offset > min(held_offset, epochs.end_of(copy.epoch, end_offset)):
+            return False
+        return not self.settings.durable_counts or self._on_platter(copy)
+
+    def _on_platter(self, copy: Copy) -> bool:
+        """Whether a power cut would leave the record: what the process believes is no proof."""
+        base = copy.physical_offset - copy.physical_offset % FILE_BYTES
+        path = f"{COMMIT_LOG}/{base:020d}"
+        begin, end = copy.physical_offset - base, copy.end_offset - base
+        record = self.disk.on_platter(path, begin, end)
+        is_record = record[:4] == (end - begin).to_bytes(4, "big") and record[28:36] == copy.physical_offset.to_bytes(
+            8, "big"
         )
+        return is_record and record == self.disk.names[path].data[begin:end]
 
     # --- running
 

@@ -42,6 +42,20 @@ class Inode:
             self._persist(block)
         self.dirty_blocks.clear()
 
+    def fail_sync(self) -> None:
+        """As Linux does: some of it was written, the rest is called clean all the same, and is readable. Nobody writes it
+        again (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020)."""
+        for block in sorted(self.dirty_blocks)[1::2]:
+            self._persist(block)
+        self.dirty_blocks.clear()
+
+    def drop_clean_pages(self) -> None:
+        """Memory was short: what is clean is read from the platter the next time."""
+        for begin in range(0, min(len(self.data), len(self.synced)), BLOCK_BYTES):
+            if begin // BLOCK_BYTES not in self.dirty_blocks:
+                end = min(begin + BLOCK_BYTES, len(self.data), len(self.synced))
+                self.data[begin:end] = self.synced[begin:end]
+
     def after_power_cut(self, random: Random) -> Inode:
         """What is left of it: each unsynced block has reached the platter or has not."""
         if self.dirty_blocks or len(self.data) != len(self.synced):
@@ -125,6 +139,11 @@ class MemoryDisk:
     def content(self, below: str = "/") -> dict[str, bytes]:
         """Path -> bytes, of all files below a directory."""
         return {path: bytes(inode.data) for path, inode in sorted(self.names.items()) if path.startswith(below)}
+
+    def on_platter(self, path: str, begin: int, end: int) -> bytes:
+        """What a power cut is sure to leave of these bytes of a file."""
+        inode = self.synced_names.get(path)
+        return b"" if inode is None or inode is not self.names.get(path) else bytes(inode.synced[begin:end])
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         inode = self.names[path]
@@ -222,7 +241,11 @@ class MemoryDisk:
 
     def fdatasync(self, fd: int, /) -> None:
         path, inode = self._fds[fd]
-        self._call("sync", path)
+        try:
+            self._call("sync", path)
+        except OSError:
+            inode.fail_sync()
+            raise
         inode.sync()
 
     fsync = fdatasync

@@ -183,7 +183,7 @@ def _bug(name: str, patched: Any, flush: str = "sync", replicas: int | None = No
 
 
 def _no_doubt_after_a_power_cut() -> Patched:
-    return patch.object(_ReplicaLog, "in_doubt", property(lambda self: False))
+    return patch.object(_ReplicaLog, "log_may_be_incomplete", property(lambda self: False))
 
 
 QUORUM_BUGS = (

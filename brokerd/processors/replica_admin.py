@@ -67,6 +67,7 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         claims=replica.must_claim,
         promotable=not_promotable is None,
         not_promotable_because=not_promotable,
+        log_may_be_incomplete=replica.saved.log_may_be_incomplete,
         followers=[]
         if in_sync is None
         else [

@@ -360,8 +360,9 @@ class CommitLog:
         """Write what a file holds from `offset` to the end of the log over itself; holes stay holes."""
         disk = self._disk
         end = min(self.end_offset - base, self.file_bytes)
-        position: int | None = offset - base
-        while (position := disk.next_data(fd, position)) is not None and position < end:
+        position = offset - base
+        while (found := disk.next_data(fd, position)) is not None and found < end:
+            position = found
             data = memoryview(disk.pread(fd, min(_WRITTEN_AGAIN_BYTES, end - position), position))
             if not data:
                 return  # a short file; what is missing was reported as damage

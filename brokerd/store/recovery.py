@@ -8,8 +8,11 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
 2. Records are checked and dispatched one after the other, up to the first place p that holds none.
 3. Behind p there are only zeros: p is the end. Otherwise a whole record is looked for there.
    - p lies below the durable mark: damage. Acknowledged data is missing; nothing is cut, the store is read-only.
-   - there is none, or only such as a power cut explains (see StoreConfig.cut_unproven_tail): a torn tail. Whole records
-     among it are saved aside first; then the tail is cut and synced, before anything can be appended.
+   - there is none: a torn tail. It is truncated and synced, before anything can be appended.
+   - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.cut_unproven_tail). Whether p was
+     never durable, or was and is damaged, nobody can tell by this disk. Its records are saved aside and truncated, and
+     before that it is noted that the log may lack what counted (tail_doubts.py): such a replica has no full vote and is
+     no proof that a promotion is clean before it has caught up.
    - otherwise: damage, as above. Reading goes on behind it, so that as much as possible is served.
 4. Log, then ConsumeQueues, then the checkpoint are synced.
 
@@ -171,7 +174,8 @@ class Recovery:
         policy = self._config.cut_unproven_tail
         if policy == "after_power_loss":
             checkpoint = self._checkpoint
-            return checkpoint.own and end >= checkpoint.durable_mark and checkpoint.boot_id != self._disk.boot_id()
+            went_down = checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
+            return checkpoint.own and end >= checkpoint.durable_mark and went_down
         return policy == "always"
 
     def _dispatch(self, record: DispatchRequest) -> None:

@@ -98,8 +98,7 @@ def test_pages_that_were_dropped_are_missed_by_recovery_and_nothing_else_is() ->
     disk = disk.after_kill()
     for inode in disk.names.values():
         inode.drop_clean_pages()
-    store = new_store(disk, cut_unproven_tail="always")
-    store.open()
+    store = open_store(disk)
     assert bodies(store)[:4] == durable
     assert TailDoubt.SYNC_FAILED in store.doubts
 

@@ -60,6 +60,8 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     claims: bool = False  # it led when it stopped, and waits for every other replica's agreement to lead again
     promotable: bool
     not_promotable_because: str | None = None
+    # Its log may lack records at its end that counted: until it has caught up it proves nothing about a promotion.
+    log_may_be_incomplete: bool = False
     followers: list[FollowerStatus] = []
     diverged_files: int = 0
     store_timestamp_ms: int | None = None  # of the last record

@@ -26,6 +26,7 @@ def look_at(page: Page, name: str) -> None:
     screenshot(page, f"{name}-light")
     assert_accessible(page, name)
     assert not (cut := _cut_panels(page)), f"{name}: something is wider than its panel: {cut}"
+    assert not (outside := _menus_outside(page)), f"{name}: a menu opens off the screen: {outside}"
     page.emulate_media(color_scheme="dark")
     screenshot(page, f"{name}-dark")
     # What a theme or a width changes is contrast and room; the other rules see the same document as before.
@@ -33,7 +34,18 @@ def look_at(page: Page, name: str) -> None:
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(PHONE)
     screenshot(page, f"{name}-phone")
-    width = page.evaluate("document.documentElement.scrollWidth")
+    assert not (outside := _menus_outside(page)), f"{name}: a menu opens off a phone's screen: {outside}"
+    assert not (hidden := _hidden_navigation(page)), f"{name}: a phone hides entries of the navigation: {hidden}"
+    width = page.evaluate(
+        """() => {
+            // What is folded away is looked at as well.
+            const folded = [...document.querySelectorAll("details:not(.menu):not([open])")];
+            folded.forEach(details => details.open = true);
+            const width = document.documentElement.scrollWidth;
+            folded.forEach(details => details.open = false);
+            return width;
+        }"""
+    )
     assert width <= PHONE["width"], f"{name} is {width} px wide on a phone of {PHONE['width']} px: {_widest(page)}"
     assert_accessible(page, f"{name} (phone)", rules=["scrollable-region-focusable", "target-size"])
     page.set_viewport_size(DESKTOP)
@@ -93,6 +105,29 @@ def _cut_panels(page: Page) -> list[str]:
         """() => [...document.querySelectorAll(".panel")]
             .filter(panel => panel.scrollWidth > panel.clientWidth + 1)
             .map(panel => panel.textContent.trim().slice(0, 60))"""
+    )
+    return found
+
+
+def _menus_outside(page: Page) -> list[str]:
+    """The menus whose sheet, once opened, sticks out of the window to the left or right."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll("details.menu")].filter(menu => {
+            menu.open = true;
+            const sheet = menu.querySelector(".menu__sheet").getBoundingClientRect();
+            menu.open = false;
+            return sheet.left < 0 || sheet.right > innerWidth;
+        }).map(menu => menu.textContent.trim().slice(0, 60))"""
+    )
+    return found
+
+
+def _hidden_navigation(page: Page) -> list[str]:
+    """The entries of navigations that can't be seen without scrolling sideways."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll(".main-nav a, .tab-nav a")]
+            .filter(link => link.getBoundingClientRect().right > innerWidth)
+            .map(link => link.textContent.trim())"""
     )
     return found
 

@@ -36,7 +36,7 @@ def batches_of(messages: Iterable[ReceivedMessage]) -> Iterator[pa.RecordBatch]:
 
     The body is decompressed; times are to the millisecond.
     """
-    schema = to_arrow_schema(MESSAGE, timezone="UTC")
+    schema = to_arrow_schema(MESSAGE)
     waiting: list[ReceivedMessage] = []
     body_bytes = 0
     for message in messages:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
-from spark_etl.datasource.offsets import Offsets, QueueRange, limited, ranges
+from spark_etl.datasource.offsets import Offsets, QueueRange, limited, ordered, ranges
 from spark_etl.datasource.options import Options, parse_options
 from spark_etl.datasource.schema import MESSAGE, batches_of
 from spark_etl.datasource.topic_reader import TopicReader
@@ -33,7 +27,7 @@ def register(spark: SparkSession) -> None:
 class HighwaterDataSource(DataSource):
     """A topic of a Highwater or RocketMQ cluster. Options: see options.py."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
+    def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._given = dict(options)
 
@@ -69,30 +63,27 @@ class TopicBatchReader(DataSourceReader):
         yield from _batches(self._options, partition)
 
 
-class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(DataSourceStreamReader):
     """`spark.readStream`: Spark keeps the offsets in its checkpoint."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._target: Offsets | None = None
+        # Where the next micro-batch begins. Spark 4.1 does not pass it with the question where that batch ends, but it calls
+        # partitions() for each batch, and after a restart with the checkpoint as an empty range.
+        self._position: Offsets | None = None
         self._open: TopicReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors need the options only; a connection can't travel.
-        return {"_options": self._options, "_target": None, "_open": None}
+        return {"_options": self._options, "_position": None, "_open": None}
 
     def initialOffset(self) -> Offsets:
-        return self._reader().offsets_at(self._options.starting)
+        self._position = self._reader().offsets_at(self._options.starting)
+        return self._position
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        count = self._options.max_messages_per_trigger
-        return ReadAllAvailable() if count is None else ReadMaxRows(count)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._reader().next_offsets()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
-        latest = self._reader().next_offsets() if self._target is None else self._target
+    def latestOffset(self) -> Offsets:
+        start = self._position or {}
+        latest = self._reader().next_offsets()
         # A queue that is not in the route for a moment (its broker restarts) keeps its place.
         latest = {**{key: offset for key, offset in start.items() if key not in latest}, **latest}
         went_back = sorted(key for key, offset in latest.items() if offset < start.get(key, 0))
@@ -100,15 +91,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             key = went_back[0]
             raise LostMessagesError(
                 f"Queue {key} of {self._options.topic} ends at {latest[key]}, before the checkpoint, {start[key]}:"
-                " messages were lost by an unclean promotion, or the topic was made anew.",
+                " messages were lost by an unclean promotion, or the topic was deleted and created again.",
                 "go on with failOnDataLoss=false (and overlapMessages, for a reader that deduplicates), or take a new checkpoint.",
             )
-        return limited(start, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-
-    def reportLatestOffset(self) -> Offsets:
-        return self._reader().next_offsets()
+        return limited(start, latest, self._options.max_messages_per_trigger)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        self._position = ordered(end)
         return ranges(
             self._options.topic,
             start,

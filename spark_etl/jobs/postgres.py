@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 from spark_etl.errors import EtlError
 from spark_etl.jobs.config import JOBS, Database
-from spark_etl.jobs.jdbc_driver import DRIVER_CLASS
 
 # The first of the two keys of our advisory locks; the second is the job's place in JOBS.
 LOCK_CLASS: Final = 0x48575354
@@ -28,6 +27,7 @@ LOCK_WAIT_S: Final = 60.0
 LOCK_PAUSE_S: Final = 0.5
 WRITERS_MAX: Final = 4
 BATCH_ROWS: Final = 5000
+DRIVER_CLASS: Final = "org.postgresql.Driver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from spark_etl.errors import EtlError
-from spark_etl.jobs.jdbc_driver import driver_jar
+from spark_etl.jobs.jars import jar_paths
 
 # Where `import spark_etl` and `import highwater` are found.
 IMPORT_ROOTS: Final = tuple(str(Path(__file__).resolve().parents[2] / folder) for folder in ("", "platform"))
@@ -49,16 +49,16 @@ def build_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     roots = os.pathsep.join(IMPORT_ROOTS)
     # Spark's Python workers on this machine inherit it; those of a cluster are told.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [roots, os.environ.get("PYTHONPATH")]))
-    jar = str(driver_jar())
+    jars = ",".join(map(str, jar_paths()))
     given = {
         **SETTINGS,
         **(LOCAL_SETTINGS if master.startswith(("local", "spark://127.")) else {}),
-        "spark.jars": jar,
+        "spark.jars": jars,
         "spark.executorEnv.PYTHONPATH": roots,
         **settings,
     }
     if settings.get("spark.jars"):
-        given["spark.jars"] = f"{jar},{settings['spark.jars']}"
+        given["spark.jars"] = f"{jars},{settings['spark.jars']}"
     builder = SparkSession.builder.appName(f"highwater-{name}").master(master)
     for key, value in given.items():
         builder = builder.config(key, value)

@@ -50,6 +50,16 @@ class Stream:
         frame = self.topic.spark.readStream.format("highwater").options(**self._options).load()
         return frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self._checkpoint))
 
+    def run(self) -> list[str]:
+        """As a running query, which limits divide into micro-batches, until it has read what is there."""
+        self.batches = []
+        query = self.writer().trigger(processingTime="100 milliseconds").start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return self.bodies
+
     def drain(self) -> list[str]:
         self.batches = []
         self.writer().trigger(availableNow=True).start().awaitTermination()
@@ -65,11 +75,15 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(topic: Topic, tmp_path: Pa
     assert again.drain() == []
 
 
-def test_a_limit_cuts_what_waits_into_batches(topic: Topic, tmp_path: Path) -> None:
+def test_a_limit_divides_what_waits_into_batches_also_after_a_restart(topic: Topic, tmp_path: Path) -> None:
     sent = topic.send(numbers(0, 25))
     stream = Stream(topic, tmp_path / "checkpoint", maxMessagesPerTrigger=10)
-    assert stream.drain() == sent
+    assert stream.run() == sent
     assert [len(batch) for batch in stream.batches] == [10, 10, 5]
+    later = topic.send(numbers(25, 40))
+    again = Stream(topic, tmp_path / "checkpoint", maxMessagesPerTrigger=10)
+    assert again.run() == later
+    assert [len(batch) for batch in again.batches] == [10, 5]
 
 
 def test_a_stream_may_begin_at_the_end(topic: Topic, tmp_path: Path) -> None:
@@ -115,13 +129,19 @@ def stream_reader(topic: Topic, **options: Any) -> TopicStreamReader:
     return TopicStreamReader(parse_options(topic.options(**options), streaming=True))
 
 
+def end_after(reader: TopicStreamReader, start: dict[str, int]) -> dict[str, int]:
+    """Where the next micro-batch ends, asked as Spark does after a restart."""
+    assert reader.partitions(start, start) == []
+    return reader.latestOffset()
+
+
 def test_a_queue_that_ends_before_the_checkpoint_is_an_error_with_the_way_out(topic: Topic) -> None:
     topic.send(numbers(0, 4))
     reader = stream_reader(topic)
     try:
         start = {"broker-a:0": 900, "broker-a:1": 0}
         with pytest.raises(LostMessagesError, match=r"before the checkpoint, 900.*failOnDataLoss=false"):
-            reader.latestOffset(start, reader.getDefaultReadLimit())
+            end_after(reader, start)
     finally:
         reader.stop()
 
@@ -131,7 +151,7 @@ def test_a_reader_that_accepts_loss_goes_back_to_the_new_end(topic: Topic) -> No
     reader = stream_reader(topic, failOnDataLoss="false", overlapMessages=1)
     try:
         start = {"broker-a:0": 900, "broker-a:1": 2}
-        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        end = end_after(reader, start)
         assert end == {"broker-a:0": 2, "broker-a:1": 2}
         ranges = reader.partitions(start, end)
         assert [(one.queue.queue_id, one.begin, one.end) for one in ranges] == [(0, 1, 2)]  # type: ignore[attr-defined]  # QueueRange

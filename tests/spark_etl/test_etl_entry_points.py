@@ -14,7 +14,7 @@ import pytest
 
 from spark_etl.errors import ConfigError, EtlError
 from spark_etl.jobs.config import JobResult, parse_config
-from spark_etl.jobs.jdbc_driver import VARIABLE, driver_jar
+from spark_etl.jobs.jars import POSTGRES, VARIABLE, jar_paths
 from spark_etl.jobs.run import main
 from tests.daemons import REPOSITORY, daemon_environment
 from tests.spark_etl.metering import CLUSTER, TENANT, utc
@@ -120,12 +120,12 @@ def test_a_job_that_cannot_start_says_why_in_its_result(tmp_path: Path, text: st
     assert "Way out" in told["error"]
 
 
-def test_a_driver_of_yours_is_used_and_a_wrong_path_named(tmp_path: Path) -> None:
-    jar = tmp_path / "driver.jar"
-    with pytest.raises(EtlError, match=rf"{VARIABLE}=.*is no file.*unset it"):
-        driver_jar({VARIABLE: str(jar)})
-    jar.touch()
-    assert driver_jar({VARIABLE: str(jar)}) == jar
+def test_jars_of_yours_are_used_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    given = {VARIABLE: str(tmp_path)}
+    with pytest.raises(EtlError, match=rf"{VARIABLE}=.* has no {POSTGRES.file_name}.*unset the variable"):
+        jar_paths((POSTGRES,), given)
+    (tmp_path / POSTGRES.file_name).touch()
+    assert jar_paths((POSTGRES,), given) == [tmp_path / POSTGRES.file_name]
 
 
 def started_by_the_platform(tmp_path: Path, **environment: str) -> tuple[int, dict[str, Any]]:

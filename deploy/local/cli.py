@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.local import environment as environments
@@ -16,15 +17,17 @@ from deploy.local.environment import Environment
 from deploy.local.lanes import run_lanes
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.leftovers import describe, find_leftovers
-from deploy.local.stack import Stack
-from deploy.local.supervisor import MARK
+from deploy.local.names import ClusterNames
+from deploy.local.spark import describe_setup, read_setup
+from deploy.local.stack import BESIDES, Stack
+from deploy.local.supervisor import MARK, ProcessInfo
 from deploy.local.terminal import DevError, Terminal
 
 NOT_RUNNING = 3  # the exit status that init scripts use for it
 INTERRUPTED = 130
 
 # Commands whose every argument, options such as -k included, is for another program.
-PASSING_ON = ("test", "bench", "sim", "powercut", "catchup")
+PASSING_ON = ("test", "bench", "sim", "powercut", "catchup", "manage")
 
 CHECKS = (
     ("ruff check", ["-m", "ruff", "check", "."]),
@@ -89,13 +92,21 @@ class Dev:
             if leftovers := find_leftovers(self.layout.state):
                 self.terminal.warn(f"{describe(leftovers)}; ./dev down stops them")
             return NOT_RUNNING
-        width = max(len(process.full_name) for process in processes)
-        for process in processes:
+        names = ClusterNames.of(self.layout)
+        rows = [(names.full(process.full_name), process) for process in processes if not _is_idle(process)]
+        width = max(len(name) for name, _ in rows)
+        for name, process in rows:
             colour = "32" if process.state == "RUNNING" else "31"
             state = self.terminal.paint(f"{process.state:<8}", colour)
-            self.terminal.say(f"  {process.full_name:<{width}}  {state}  {process.description}")
+            self.terminal.say(f"  {name:<{width}}  {state}  {process.description}")
+        self.terminal.say()
+        if self.stack.runs_jobs:
+            for line in describe_setup(read_setup(self.layout), datetime.now(UTC)):
+                self.terminal.say(f"  {line}")
+        else:
+            self.terminal.say("  Jobs are switched off (HIGHWATER_JOBS=off): no usage is counted.")
         self.terminal.say(f"\n  Console: {self.stack.console_url}\n  State:   {self.layout.state}")
-        return 0 if all(process.state in ("RUNNING", "STARTING") for process in processes) else 1
+        return 0 if all(process.state in ("RUNNING", "STARTING") for _, process in rows) else 1
 
     def logs(self, options: argparse.Namespace) -> int:
         logs = self._logs()
@@ -105,9 +116,10 @@ class Dev:
             width = max(map(len, logs))
             self.terminal.say("\n".join(f"  {name:<{width}}  {path}" for name, path in logs.items()))
             return 0
-        if options.name not in logs:
+        path = logs.get(options.name) or logs.get(ClusterNames.of(self.layout).full(options.name))
+        if path is None:
             raise DevError(f"There is no log {options.name!r}.", f"one of: {', '.join(logs)}")
-        command = ["tail", "-n", str(options.lines), *(["-F"] if options.follow else []), str(logs[options.name])]
+        command = ["tail", "-n", str(options.lines), *(["-F"] if options.follow else []), str(path)]
         try:
             return subprocess.run(command, check=False).returncode
         except KeyboardInterrupt:
@@ -115,12 +127,18 @@ class Dev:
 
     def _logs(self) -> dict[str, Path]:
         """Log files by name: ours, and those of the tenants' daemons, running or not."""
+        names = ClusterNames.of(self.layout)
         files = [*self.layout.logs.glob("*.log"), *self.layout.clusters.glob("*/logs/*.log")]
-        logs = {path.stem: path for path in sorted(files)}
+        logs = {names.full(path.stem): path for path in sorted(files)}
         for process in self.stack.processes() or []:
             if process.log is not None and process.log.exists():
-                logs[process.full_name] = process.log
+                logs[names.full(process.full_name)] = process.log
         return logs
+
+    def manage(self, options: argparse.Namespace) -> int:
+        if self.stack.processes() is None:
+            raise DevError("The platform isn't running.", "./dev up")
+        return self._run(["manage.py", *options.arguments], self.stack.django_variables())
 
     def setup(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.RUNTIME if options.runtime else environments.DEVELOPMENT, self.terminal)
@@ -195,6 +213,11 @@ class Dev:
                     continue  # it got the same signal, as it is of our process group; pytest wants to write its summary
 
 
+def _is_idle(process: ProcessInfo) -> bool:
+    """Done, or never asked for: an installation that has ended, the demo's load after --no-demo."""
+    return process.group in BESIDES and process.state in ("EXITED", "STOPPED")
+
+
 def _parser() -> argparse.ArgumentParser:
     width = shutil.get_terminal_size().columns
     parser = argparse.ArgumentParser(
@@ -223,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     reset.add_argument("--yes", action="store_true", help="don't ask")
     token = command("token", "print an API token of a tenant, for scripts", Dev.token)
     token.add_argument("tenant", metavar="TENANT")
+    command("manage", "run a management command with the platform's settings; arguments go to manage.py", Dev.manage)
     command("test", "install what tests need, and run them; arguments go to pytest", Dev.test)
     command("check", "ruff, mypy --strict, import-linter", Dev.check)
     command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
@@ -231,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
     command("catchup", "have an empty slave catch up under live traffic; --mebibytes 1024", Dev.catchup)
     setup = command("setup", "only make the environment .venv/", Dev.setup)
     setup.add_argument("--runtime", action="store_true", help="without what only tests and checks need")
-    command("lock", "write the requirements files anew from pyproject.toml", Dev.lock)
+    command("lock", "write the requirements files from pyproject.toml", Dev.lock)
     return parser
 
 

@@ -22,8 +22,9 @@ from deploy.local.terminal import DevError, Terminal, tail
 
 RUNTIME = "requirements.txt"
 DEVELOPMENT = "requirements-dev.txt"
-# Beside RUNTIME, on the machines that run Spark jobs: see deploy/local/etl.py.
+# Beside RUNTIME, where Spark's jobs run: its packages, and a Java for a machine that has none; see spark_install.py.
 ETL = "requirements-etl.txt"
+JAVA = "requirements-java.txt"
 _COMPILE = (
     "--universal",
     "--generate-hashes",
@@ -101,17 +102,22 @@ class Environment:
             self._install_project()
         self._stamp.write_text(json.dumps(_wanted_stamp(requirements)))
 
-    def add(self, requirements: str, terminal: Terminal) -> None:
-        """Installs what a requirements file names into this environment, and takes nothing away.
+    def has_distribution(self, name: str, version: str) -> bool:
+        """Exactly this version is installed completely: its RECORD, which is written last, is there."""
+        record = f"lib/python3.*/site-packages/{name.replace('-', '_')}-{version}.dist-info/RECORD"
+        return any(self.prefix.glob(record))
 
-        Raises:
-            DevError: the installation failed.
+    def install_command(self, target: Path, requirements: str, cache: Path) -> list[str]:
+        """The command that installs a requirements file into the folder `target`, with no network traffic for what `cache` has.
+
+        Nothing unpinned is fetched: what builds a source package is this environment's own.
         """
-        file = REPOSITORY / requirements
+        options = ["--no-deps", "--no-build-isolation", "--require-hashes", "--cache-dir", str(cache)]
+        options += ["--target", str(target), "-r", str(REPOSITORY / requirements)]
         uv = self.bin / "uv"
-        pip = [str(uv), "pip", "install", "--python", str(self.python)] if uv.exists() else None
-        with terminal.step(f"Installing {_count(file)} packages ({requirements})"):
-            _run([*(pip or [str(self.python), "-m", "pip", "install"]), "--quiet", "--require-hashes", "-r", str(file)])
+        if uv.exists():
+            return [str(uv), "pip", "install", "--compile-bytecode", "--python", str(self.python), *options]
+        return [str(self.python), "-m", "pip", "install", "--no-input", *options]
 
     def _was_made_for_development(self) -> bool:
         try:
@@ -195,7 +201,7 @@ class Environment:
 
 
 def lock(environment: Environment, terminal: Terminal) -> None:
-    """Writes the requirements files anew from pyproject.toml: hashed, for every platform, naming no registry."""
+    """Writes the requirements files from pyproject.toml: hashed, for every platform, naming no registry."""
     uv = environment.bin / "uv"
     with terminal.step(f"Resolving {DEVELOPMENT}"):
         _run([str(uv), "pip", "compile", "pyproject.toml", "--group", "dev", *_COMPILE, "-o", DEVELOPMENT])
@@ -205,6 +211,8 @@ def lock(environment: Environment, terminal: Terminal) -> None:
         _run([str(uv), "pip", "compile", "pyproject.toml", "--group", "local", *constraint, *_COMPILE, "-o", RUNTIME])
     with terminal.step(f"Resolving {ETL}"):
         _run([str(uv), "pip", "compile", "--group", "pyproject.toml:etl", *constraint, *_COMPILE, "-o", ETL])
+    with terminal.step(f"Resolving {JAVA}"):
+        _run([str(uv), "pip", "compile", "--group", "pyproject.toml:java", *constraint, *_COMPILE, "-o", JAVA])
 
 
 def _wanted_stamp(requirements: str) -> dict[str, str]:

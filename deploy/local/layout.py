@@ -74,6 +74,11 @@ class Layout:
         return self.state / "clusters"
 
     @property
+    def spark(self) -> Path:
+        """What Spark's jobs need and the environment lacks: packages, a Java runtime; and how far their installation is."""
+        return self.state / "spark"
+
+    @property
     def secrets_file(self) -> Path:
         return self.state / "secrets.json"
 

@@ -27,6 +27,7 @@ from deploy.local.ports import LOOPBACK, Ports
 from deploy.local.postgres import Postgres, find_postgres
 from deploy.local.redis_server import Redis, find_redis
 from deploy.local.secrets_file import load_secrets
+from deploy.local.spark import WAITING, read_setup
 from deploy.local.supervisor import MARK, ProcessInfo, Program, Supervisor, write_config
 from deploy.local.terminal import DevError, Terminal, tail
 
@@ -34,6 +35,19 @@ APPLICATION_PROGRAMS = ("web", "worker", "beat")
 WEB_SECONDS_MAX = 60
 CACHES = ("tools", "interop")
 SETTINGS = "controlplane.settings.local"
+
+# Started, but not part of being up: an installation that ends by itself, and the demo's load, which is asked for.
+BESIDES = ("spark", "demo")
+# What pip and uv read; the installation needs it, tenants' daemons must not have it.
+INSTALLER_VARIABLES = (
+    "XDG_CACHE_HOME",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 
 # Settings of the user's that reach the control plane (and nothing else does).
 PASSED_ON = (
@@ -110,7 +124,9 @@ class Stack:
                 running -= set(supervisor.adopt(programs))
             self._start_servers(supervisor, services, running)
             self._start_application(supervisor, services, running)
-            supervisor.check([program.name for program in programs])
+            supervisor.check([program.name for program in programs if program.name not in BESIDES])
+            if self.runs_jobs:
+                self._start_spark_installation(supervisor)
 
     def _services(self, running: set[str]) -> Services:
         """Decides between the user's servers and ours. Raises DevError when what runs uses others than it would now."""
@@ -180,14 +196,39 @@ class Stack:
             Program("worker", worker, priority=110, environment=variables, directory=root, stop_seconds_max=30),
             Program("beat", beat, priority=120, environment=variables, directory=root),
         ]
-        if self._runs_jobs:
+        if self.runs_jobs:
             # Spark's jobs, one at a time: a long one keeps no operation waiting. Each ends with this worker.
             jobs = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO"]
             jobs += ["--queues", "jobs", "--pool", "solo", "--hostname", "jobs@%h"]
             programs.append(
                 Program("jobs", jobs, priority=130, environment=variables, directory=root, stop_seconds_max=5)
             )
+            programs.append(
+                Program(
+                    "spark",
+                    [python, "-m", "deploy.local.spark_install"],
+                    priority=140,
+                    environment={**self._installer_variables(), "PYTHONPATH": str(root)},
+                    directory=root,
+                    ends_by_itself=True,
+                    stop_as_group=True,
+                )
+            )
         return programs
+
+    def _installer_variables(self) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in self._variables.items()
+            if name.startswith(("PIP_", "UV_")) or name in INSTALLER_VARIABLES
+        }
+
+    def _start_spark_installation(self, supervisor: Supervisor) -> None:
+        """It works in the background; one that waits for its next try, tries at once."""
+        setup = read_setup(self.layout)
+        if setup is not None and setup.state == WAITING:
+            supervisor.stop(["spark"])
+        supervisor.start("spark")
 
     def _start_servers(self, supervisor: Supervisor, services: Services, running: set[str]) -> None:
         if services.postgres:
@@ -220,7 +261,7 @@ class Stack:
             file.unlink(missing_ok=True)
             with self.terminal.step("Migrating the database"):
                 self._migrate(services)
-        expected = (*APPLICATION_PROGRAMS, *(("jobs",) if self._runs_jobs else ()))
+        expected = (*APPLICATION_PROGRAMS, *(("jobs",) if self.runs_jobs else ()))
         stale = [name for name in expected if name not in running or not unchanged]
         if stale:
             with self.terminal.step(f"Starting {', '.join(stale)}"):
@@ -258,7 +299,8 @@ class Stack:
             time.sleep(0.1)
 
     @property
-    def _runs_jobs(self) -> bool:
+    def runs_jobs(self) -> bool:
+        """Spark's jobs run here, and Spark is installed for them; False with HIGHWATER_JOBS=off."""
         return self._variables.get("HIGHWATER_JOBS") != "off"
 
     # --- what it is like ----------------------------------------------------------------------------------------------

@@ -45,6 +45,10 @@ class Program:
     stop_signal: str = "TERM"
     stop_seconds_max: int = 15
     start_seconds: int = 1
+    ends_by_itself: bool = False
+    """Its work has an end: exit status 0 is its success, any other status starts it again."""
+    stop_as_group: bool = False
+    """SIGTERM goes to its children, too: for a program whose children don't end with it."""
 
     def render(self, logs: Path) -> str:
         options = {
@@ -56,12 +60,13 @@ class Program:
             "priority": self.priority,
             # Started by name, in order, once what they need is ready.
             "autostart": "false",
-            "autorestart": "true",
-            "startsecs": self.start_seconds,
+            "autorestart": "unexpected" if self.ends_by_itself else "true",
+            "startsecs": 0 if self.ends_by_itself else self.start_seconds,
             "startretries": 3,
             "stopsignal": self.stop_signal,
             "stopwaitsecs": self.stop_seconds_max,
             # SIGTERM goes to the process itself, which ends its children in good order; SIGKILL to all of them.
+            "stopasgroup": "true" if self.stop_as_group else "false",
             "killasgroup": "true",
             "redirect_stderr": "true",
             # Escaped once more than the rest: supervisord expands this value twice.

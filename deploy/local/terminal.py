@@ -60,10 +60,12 @@ class Terminal:
         print(self.paint("done", "32") + f" ({time.monotonic() - started:.1f} s)", flush=True)
 
     def confirm(self, question: str) -> bool:
-        """Asks on the terminal; without one the answer is no, so a script must say --yes."""
-        if not sys.stdin.isatty():
-            return False
-        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+        """Asks; the answer comes from standard input, a pipe (`echo y |`) included. No answer is a no."""
+        print(f"{question} [y/N] ", end="", flush=True)
+        answer = sys.stdin.readline() if sys.stdin is not None else ""
+        if not answer.endswith("\n") or not sys.stdin.isatty():
+            print()  # nobody pressed Enter here
+        return answer.strip().lower() in {"y", "yes"}
 
 
 def tail(text: str, lines: int = 20) -> str:

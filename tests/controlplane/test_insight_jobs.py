@@ -272,7 +272,8 @@ def test_due_jobs_are_queued_once_in_their_interval(world: World, settings: Any)
         ("ingest", "schedule"),
         ("usage_billing", "schedule"),
     ]
-    JobRun.objects.update(state=JobRunState.COMPLETED, created_at=datetime.now(UTC) - timedelta(seconds=400))
+    written = {"rows_out": 1, "created_at": datetime.now(UTC) - timedelta(seconds=400)}
+    JobRun.objects.update(state=JobRunState.COMPLETED, **written)
     jobs_dispatch()
     assert JobRun.objects.filter(job="ingest").count() == 2
     assert JobRun.objects.filter(job="usage_billing").count() == 1

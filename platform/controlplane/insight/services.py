@@ -34,6 +34,12 @@ ALERT_TASK = "insight.job_run_alert"
 # A task that nobody took in this time is sent again; taking it twice is harmless.
 RUN_TASK_EXPIRES_S = 30
 BACKFILL_DAYS_MAX = 400
+# Until a job has written something it runs more often, for its first few runs: who has just started a platform waits for that.
+FIRST_INTERVAL = timedelta(seconds=60)
+FIRST_RUNS_MAX = 5
+# A busy machine, not the job, is what failed: Spark gives its Python processes ten seconds to start, which can't be set.
+BUSY_MACHINE = ("Python worker failed to connect back", "Timed out while waiting for the Python worker")
+ATTEMPTS_MAX = 3
 # So many runs are deleted at once, and so often in a row: the rest an hour later.
 EXPIRE_BATCH = 500
 EXPIRE_BATCHES_MAX = 20
@@ -97,6 +103,9 @@ def job_run_execute(run_id: uuid.UUID) -> str:
             _finish(run, JobResult(False, f"The worker could not run it: {type(error).__name__}: {error}"))
             raise
         _finish(run, result)
+    if not result.completed and run.attempt < ATTEMPTS_MAX and any(sign in result.error for sign in BUSY_MACHINE):
+        job_run_retry(actor=SCHEDULE, run=JobRun.objects.get(pk=run.pk))
+        return "failed, and queued again"
     return "completed" if result.completed else "failed"
 
 
@@ -116,7 +125,8 @@ def jobs_dispatch() -> int:
                 job_runs_mark_lost(job)
     if not jobs_problem():
         for job, seconds in settings.HIGHWATER_JOB_INTERVALS_S.items():
-            _queue_if_due(job, timedelta(seconds=seconds))
+            interval = timedelta(seconds=seconds)
+            _queue_if_due(job, min(interval, FIRST_INTERVAL) if _is_awaited(job) else interval)
     waiting = JobRun.objects.filter(state=JobRunState.QUEUED).order_by("created_at")
     enqueued = set()
     for run in waiting:
@@ -201,6 +211,14 @@ def _queue(
             lambda: current_app.send_task(RUN_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S), robust=True
         )
     return run
+
+
+def _is_awaited(job: str) -> bool:
+    """Whether the job has written nothing yet, and has not run often either."""
+    if job not in (Job.INGEST, Job.USAGE_BILLING, Job.LAG_ANALYTICS):
+        return False
+    runs = JobRun.objects.filter(job=job)
+    return not runs.filter(rows_out__gt=0).exists() and runs.count() < FIRST_RUNS_MAX
 
 
 def _queue_if_due(job: str, interval: timedelta) -> None:

@@ -40,7 +40,8 @@ HIGHWATER_STEP_LEASE_S = env.float("HIGHWATER_STEP_LEASE_S", default=8.0)
 HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=60_000)
 
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------
-HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: where PySpark and Java are found
+HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: as soon as PySpark and Java are there
+HIGHWATER_SPARK_SETUP = ""  # a file that says how far the installation of Spark is, where the platform does that itself
 HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*]")
 HIGHWATER_SPARK_CONF: dict[str, str] = env.dict("HIGHWATER_SPARK_CONF", default={})  # name=value,name=value
 HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from controlplane.settings.base import *  # noqa: F403  # settings are layered by star import in Django
-from controlplane.settings.base import HIGHWATER_PUBLIC_URL, env
+from controlplane.settings.base import HIGHWATER_PUBLIC_URL, STATE_DIR, env
 
 SECRET_KEY = env.str("SECRET_KEY")
 ALLOWED_HOSTS = sorted({"127.0.0.1", "localhost", "[::1]", urlsplit(HIGHWATER_PUBLIC_URL).hostname or "localhost"})
@@ -17,7 +17,13 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 
-HIGHWATER_JOB_COMMAND = ["{python}", "-m", "deploy.local.etl", "{job}"]  # installs PySpark when a job first runs
+HIGHWATER_SPARK_SETUP = str(STATE_DIR / "spark" / "setup.json")
+HIGHWATER_JOB_COMMAND = [
+    "{python}",
+    "-m",
+    "deploy.local.etl",
+    "{job}",
+]  # with the PySpark and the Java that were installed
 
 EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
 ACCOUNT_EMAIL_VERIFICATION = "none"  # there is no mail server on a laptop

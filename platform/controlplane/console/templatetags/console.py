@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from controlplane.accounts.operators import is_operator
 from controlplane.common.zones import zone_of
 from controlplane.console.pills import Pill, pill_of
+from controlplane.insight.availability import Waiting, figures_awaited
 from controlplane.insight.models import JobRun
 from controlplane.insight.selectors import failures_open
 from controlplane.tenants.models import Tenant
@@ -189,6 +190,12 @@ def open_failures(context: template.Context) -> list[JobRun]:
     """Return the jobs' failures that an operator of the platform has to look at; nothing for anybody else."""
     request = context.get("request")
     return failures_open() if request is not None and is_operator(request.user) else []
+
+
+@register.simple_tag
+def first_figures_awaited() -> Waiting | None:
+    """Return why no usage was ever counted on this platform, in a sentence; None as soon as some was."""
+    return figures_awaited(timezone.now())
 
 
 @register.simple_tag(takes_context=True)

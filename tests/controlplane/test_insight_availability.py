@@ -1,0 +1,139 @@
+"""Jobs start as soon as Spark is there, without a restart; until the first figures a page says what it waits for."""
+
+import importlib.util
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.insight import services
+from controlplane.insight.availability import SOON, SWITCHED_OFF, figures_awaited, jobs_problem
+from controlplane.insight.models import JobRun, JobRunState
+from controlplane.insight.process import JobResult
+from controlplane.insight.services import SCHEDULE, jobs_dispatch
+from controlplane.insight.spark_setup import INTERRUPTED, MISSING
+from tests.controlplane.billing_world import make_run
+from tests.controlplane.world import World
+
+NOW = datetime.now(UTC)
+READY = {"state": "ready", "sentence": "Spark is installed, with /usr.", "updated_at": NOW.isoformat()}
+HALF = {"state": "installing", "sentence": "Spark is being installed, 40 %.", "updated_at": NOW.isoformat()}
+FAILED = {
+    "state": "waiting",
+    "sentence": "Spark could not be installed (attempt 1): no route to host",
+    "way_out": "check the network.",
+    "next_try_at": "2026-11-22T15:07:00+00:00",
+    "updated_at": NOW.isoformat(),
+}
+
+
+@pytest.fixture
+def file(settings: Any, tmp_path: Path) -> Path:
+    settings.HIGHWATER_JOBS = "auto"
+    settings.HIGHWATER_SPARK_SETUP = str(tmp_path / "setup.json")
+    settings.HIGHWATER_JOB_INTERVALS_S = {"ingest": 300}
+    return tmp_path / "setup.json"
+
+
+def test_jobs_are_scheduled_from_the_moment_that_spark_is_there(world: World, file: Path) -> None:
+    counts = []
+    for content in (None, HALF, FAILED, READY):
+        if content:
+            file.write_text(json.dumps(content))
+        jobs_dispatch()
+        counts.append(JobRun.objects.count())
+    assert counts == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", MISSING),
+        ("[]", MISSING),
+        ('{"state": 7, "updated_at": {}}', MISSING),
+        (json.dumps(HALF), HALF["sentence"]),
+        (json.dumps({**HALF, "updated_at": (NOW - timedelta(hours=1)).isoformat()}), INTERRUPTED),
+        (json.dumps(FAILED), FAILED["sentence"]),
+        (json.dumps(READY), ""),
+    ],
+)
+def test_why_no_job_runs_is_what_the_installer_last_said(file: Path, content: str, problem: str) -> None:
+    file.write_text(content)
+    assert jobs_problem() == problem
+
+
+def test_a_platform_that_does_not_install_spark_looks_for_it_each_time(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.HIGHWATER_JOBS, settings.HIGHWATER_SPARK_SETUP = "auto", ""
+    monkeypatch.setenv("JAVA_HOME", "/somewhere")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "PySpark is not installed here" in jobs_problem()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert jobs_problem() == ""
+
+
+def test_a_failed_installation_is_told_with_the_way_out_and_the_next_try(world: World, file: Path) -> None:
+    file.write_text(json.dumps(FAILED))
+    awaited = figures_awaited(NOW)
+    assert awaited is not None
+    assert (awaited.sentence, awaited.way_out) == (FAILED["sentence"], "check the network.")
+    assert awaited.next_try_at == datetime(2026, 11, 22, 15, 7, tzinfo=UTC)
+
+
+def test_the_first_figures_are_announced_and_then_there(world: World, file: Path) -> None:
+    file.write_text(json.dumps(READY))
+    awaited = figures_awaited(NOW)
+    assert awaited is not None
+    assert awaited.sentence == SOON
+    make_run(JobRunState.FAILED)
+    awaited = figures_awaited(NOW)
+    assert awaited is not None
+    assert awaited.sentence.startswith("The first count of usage failed.")
+    make_run()
+    assert figures_awaited(NOW) is None
+
+
+def test_jobs_that_are_switched_off_are_said_to_be(world: World, settings: Any) -> None:
+    settings.HIGHWATER_JOBS = "off"
+    awaited = figures_awaited(NOW)
+    assert awaited is not None
+    assert awaited.sentence == f"{SWITCHED_OFF} No usage is counted."
+
+
+def test_a_job_that_never_wrote_anything_is_due_each_minute(world: World, file: Path) -> None:
+    file.write_text(json.dumps(READY))
+    jobs_dispatch()
+    JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=0, created_at=NOW - timedelta(seconds=70))
+    jobs_dispatch()
+    assert JobRun.objects.count() == 2
+    JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=5, created_at=NOW - timedelta(seconds=70))
+    jobs_dispatch()
+    assert JobRun.objects.count() == 2
+
+
+def test_a_platform_without_traffic_is_not_kept_busy(world: World, file: Path) -> None:
+    file.write_text(json.dumps(READY))
+    for _ in range(services.FIRST_RUNS_MAX + 3):
+        jobs_dispatch()
+        JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=0, created_at=NOW - timedelta(seconds=70))
+    assert JobRun.objects.count() == services.FIRST_RUNS_MAX
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [("SparkException: Python worker failed to connect back.", 3), ("The disk is full.", 1)],
+)
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_failed_because_the_machine_was_busy_is_retried_by_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: str, attempts: int
+) -> None:
+    monkeypatch.setattr(services, "run_job", lambda job, config, lock: JobResult(False, error))
+    services.job_run_queue(actor=SCHEDULE, job="ingest")
+    while run := JobRun.objects.filter(state=JobRunState.QUEUED).first():
+        services.job_run_execute(run.pk)
+    assert list(JobRun.objects.order_by("attempt").values_list("attempt", "state")) == [
+        (attempt, "failed") for attempt in range(1, attempts + 1)
+    ]

@@ -327,3 +327,31 @@ def test_a_cluster_is_down_when_one_daemon_is(world: World) -> None:
     Replica.objects.update(health=Health.DOWN, health_message="The broker broker-a is down.", health_since=since)
     health = cluster_health(Cluster.objects.get(pk=world.cluster.pk))
     assert (health.status, health.sentences, health.since) == (Health.DOWN, ["The broker broker-a is down."], since)
+
+
+@pytest.mark.parametrize("name", ["orders", "broker-a"])
+def test_a_topic_is_not_named_like_its_cluster_or_a_broker_group(world: World, name: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        topic_create(actor=world.alice, cluster=world.cluster, name=name)
+    assert refused.value.errors[0].field == "name"
+
+
+def test_a_topic_that_is_being_deleted_is_not_changed(world: World) -> None:
+    topic = Topic.objects.create(cluster=world.cluster, name="payments", state=TopicState.ACTIVE)
+    Topic.objects.filter(pk=topic.pk).update(state=TopicState.DELETING)  # by somebody else, after it was read
+    with pytest.raises(Conflict):
+        topic_update(actor=world.alice, topic=topic, options=TopicOptions(description="new"))
+    assert Topic.objects.get(pk=topic.pk).state == TopicState.DELETING
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_change_that_a_deletion_overtakes_brings_the_topic_not_back(world: World, gone: bool) -> None:
+    topic = Topic.objects.create(cluster=world.cluster, name="payments", state=TopicState.ACTIVE)
+
+    def overtaken(topic: Topic, *, keep_read_queues: bool) -> None:
+        rows = Topic.objects.filter(pk=topic.pk)
+        rows.delete() if gone else rows.update(state=TopicState.DELETING)
+
+    with patch.object(services, "topic_apply", overtaken), pytest.raises(Conflict):
+        topic_update(actor=world.alice, topic=topic, options=TopicOptions(description="new"))
+    assert not Topic.objects.filter(cluster=world.cluster, name="payments").exclude(state=TopicState.DELETING).exists()

@@ -17,6 +17,8 @@ class OperatorApi(Api):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate and throttle, then require an operator."""
         super().initial(request, *args, **kwargs)
+        if str(request.method) not in self.allowed_methods:
+            self.http_method_not_allowed(request)
         actor: Any = request.user
         operator_require(actor)
         self.actor = actor

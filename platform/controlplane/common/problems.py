@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -55,6 +57,15 @@ def problem_exception_handler(error: Exception, context: Mapping[str, Any]) -> R
             body = application_problem(error, instance)
         case Http404():
             body = application_problem(NotFound("There is nothing here."), instance)
+        case RequestDataTooBig():
+            limit_mib = settings.DATA_UPLOAD_MAX_MEMORY_SIZE // 2**20
+            body = problem(
+                status=413,
+                code="body_too_large",
+                title=HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase,
+                detail=f"A request's body has at most {limit_mib} MiB.",
+                instance=instance,
+            )
         case exceptions.ValidationError():
             fields = field_errors(error.detail)
             body = problem(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
@@ -27,6 +28,7 @@ from highwater.errors import TopicNotFoundError
 QUEUES_MAX = 128
 TOPICS_MAX = 2000
 _PERMS = (2, 4, 6)
+_OPTIONS = ("read_queue_nums", "write_queue_nums", "perm", "message_type", "description")
 _READ = 4
 
 
@@ -64,6 +66,11 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
     actor_require(actor, "topic.create", cluster.tenant)
     options = options or TopicOptions()
     topic_name_check(name)
+    if name == cluster.slug or cluster.broker_groups.filter(name=name).exists():
+        # RocketMQ's brokers keep a topic under their cluster's and their own name.
+        raise InvalidInput.for_field(
+            "name", f"`{name}` is the name of this cluster or of one of its broker groups.", "reserved"
+        )
     options.check()
     require_running(cluster)
     if cluster.topics.count() >= TOPICS_MAX:
@@ -86,13 +93,13 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     if options.message_type != topic.message_type:
         raise InvalidInput.for_field("message_type", "A topic's message type can't be changed.", "immutable")
     require_running(topic.cluster)
-    if topic.state == TopicState.DELETING:
-        raise Conflict("The topic is being deleted.", code="topic_deleting")
     # After a cluster has grown, its first groups keep more read queues than their share, until somebody changes that.
     keep_read_queues = topic.read_queue_nums == options.read_queue_nums
     with transaction.atomic():
         _assign(topic, options)
-        topic.save()
+        values = {name: getattr(topic, name) for name in _OPTIONS}
+        if _still_there(topic).update(**values, updated_at=timezone.now()) != 1:
+            raise _being_deleted()
         _record(actor, "topic.update", topic)
     with _failure_kept(topic):
         topic_apply(topic, keep_read_queues=keep_read_queues)
@@ -106,9 +113,9 @@ def topic_delete(*, actor: Actor, topic: Topic) -> None:
     actor_require(actor, "topic.delete", topic.cluster.tenant)
     require_running(topic.cluster)
     with transaction.atomic():
-        _settle(topic, TopicState.DELETING)
+        _settle(topic, TopicState.DELETING, deleting=True)
         _record(actor, "topic.delete", topic)
-    with _failure_kept(topic), cluster_admin(topic.cluster) as admin:
+    with _failure_kept(topic, deleting=True), cluster_admin(topic.cluster) as admin:
         admin.delete_topic(topic.name, cluster=topic.cluster.slug)
     Topic.objects.filter(pk=topic.pk).delete()
 
@@ -134,11 +141,8 @@ def _row_for_creation(cluster: Cluster, name: str, options: TopicOptions) -> Top
 
 
 def _assign(topic: Topic, options: TopicOptions) -> None:
-    topic.read_queue_nums = options.read_queue_nums
-    topic.write_queue_nums = options.write_queue_nums
-    topic.perm = options.perm
-    topic.message_type = options.message_type
-    topic.description = options.description
+    for name in _OPTIONS:
+        setattr(topic, name, getattr(options, name))
 
 
 def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
@@ -234,18 +238,29 @@ def _read_queues_of(admin: Admin, topic: str, address: str) -> int:
         return 0
 
 
-def _settle(topic: Topic, state: TopicState, error: dict[str, str] | None = None) -> Topic:
-    Topic.objects.filter(pk=topic.pk).update(state=state, error=error, updated_at=timezone.now())
+def _settle(topic: Topic, state: TopicState, error: dict[str, str] | None = None, *, deleting: bool = False) -> Topic:
+    """Write the state in which an act left the topic. Only its deletion goes on from, or to, one that is being deleted."""
+    rows = Topic.objects.filter(pk=topic.pk) if deleting else _still_there(topic)
+    if rows.update(state=state, error=error, updated_at=timezone.now()) != 1:
+        raise _being_deleted()
     topic.refresh_from_db(fields=["state", "error", "updated_at"])
     return topic
 
 
+def _still_there(topic: Topic) -> QuerySet[Topic]:
+    return Topic.objects.filter(pk=topic.pk).exclude(state=TopicState.DELETING)
+
+
+def _being_deleted() -> Conflict:
+    return Conflict("The topic is being deleted, or was deleted a moment ago.", code="topic_deleting")
+
+
 @contextmanager
-def _failure_kept(topic: Topic) -> Iterator[None]:
+def _failure_kept(topic: Topic, *, deleting: bool = False) -> Iterator[None]:
     try:
         yield
     except ApplicationError as error:
-        _settle(topic, TopicState.FAILED, {"cause": error.message, "hint": error.hint})
+        _settle(topic, TopicState.FAILED, {"cause": error.message, "hint": error.hint}, deleting=deleting)
         raise
 
 

@@ -84,7 +84,9 @@ class RawAppender:
             if queue is None:
                 queue = self._consume_queues.create(topic, record.queue_id)
             expected = next_offsets.get(queue, queue.next_offset)
-            if record.queue_offset < expected or (expected and record.queue_offset != expected):
+            # Where a queue begins its leader decides: it may have forgotten, with the log's first files, that there was one.
+            begins = queue.is_empty and queue not in next_offsets
+            if record.queue_offset < 0 or (record.queue_offset != expected and not begins):
                 raise ValueError(
                     f"{topic}, queue {record.queue_id}: offset {record.queue_offset} can't follow {expected - 1}"
                 )

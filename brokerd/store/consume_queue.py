@@ -57,6 +57,11 @@ class ConsumeQueue:
         self.record_middle = (bytes((length,)) if length <= 127 else length.to_bytes(2, "big")) + self.topic_bytes
         self.is_schedule_topic = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no entry, whatever number its first one is going to have."""
+        return not self.next_offset or not (self.bases or self.tail)
+
     def path(self, base: int) -> str:
         return f"{self.directory}/{base:020d}"
 
@@ -69,13 +74,11 @@ class ConsumeQueue:
         before = len(self.tail)
         if queue_offset != self.next_offset:
             self.min_offset_known, self.min_physical_offset_known = 0, -1
-            if queue_offset < self.tail_offset:
+            if queue_offset < self.tail_offset or self.is_empty:
                 self.tail.clear()
                 self.tail_offset = queue_offset
             elif queue_offset < self.next_offset:
                 del self.tail[(queue_offset - self.tail_offset) * ENTRY_BYTES :]
-            elif self.next_offset == 0:
-                self.tail_offset = queue_offset
             else:
                 self.put_gap(queue_offset, physical_offset)
         self.tail += ENTRY.pack(physical_offset, size_bytes, tags_code)

@@ -159,6 +159,7 @@ class MessageStore:
         self._status.opened()
         self._remove_deleted_topics()
         self.flush_consume_queues()
+        self._tombstones.save_truncated()
         if clean:
             fd = disk.open(abort, os.O_RDWR | os.O_CREAT)
             disk.close(fd)
@@ -586,7 +587,9 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's messages. A later topic of that name goes on counting where this one stopped.
 
-        The bytes stay in the CommitLog until retention takes their files. Raises StoreReadOnlyError, OSError.
+        It holds from the log's present end on, and is truncated with the log: write a record of it first, and have the
+        other replicas delete where that ends. The bytes stay in the CommitLog until retention takes their files.
+        Raises StoreReadOnlyError, OSError.
         """
         if self._status.refusal is not None:
             self._status.check()

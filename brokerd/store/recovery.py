@@ -100,6 +100,11 @@ class Recovery:
             first = start = log.min_offset
             self._queues.load(start)
             end = self._scan(first, start)
+        if self._tombstones.truncate(end):  # these deletions were truncated: what they hid is to be found again
+            self._complete_rebuild = True
+            first = start = log.min_offset
+            self._queues.load(start)
+            end = self._scan(first, start)
         report.scanned_from = first
         report.consume_queue_rebuilt = self._complete_rebuild and end > start
         log.end_offset = end

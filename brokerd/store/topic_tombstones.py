@@ -3,12 +3,21 @@
 The records of a deleted topic stay in the CommitLog until retention removes their files. So that a rebuilt ConsumeQueue
 doesn't bring them back, and so that a new topic of the same name doesn't give their numbers to other messages, we remember for
 each deleted topic where the log ended then, and each queue's next offset. Forgotten when the log has passed that place.
+
+A deletion is part of the log's history: the broker writes a record of it (brokerd/metadata_log.py), and every replica deletes
+where that record ends. So a tombstone is truncated with the log: one that lies past the end never happened, its numbers are
+numbers that other messages may get from another leader, and the messages that it hid are there again. The record alone would
+not do, because recovery begins at a checkpoint, and retention may have deleted the record of a number that must be kept; and
+tombstones that outlived a truncation left a former leader waiting for ever for a number that no one would send.
+
+A topic may be deleted several times in a log: its tombstones are kept in their order, and the last one counts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from brokerd.store.disk import Disk
@@ -26,7 +35,8 @@ class TopicTombstones:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._tombstones: dict[str, Tombstone] = {}
+        self._tombstones: dict[str, tuple[Tombstone, ...]] = {}  # of each topic, in the log's order
+        self._truncated = False
 
     def load(self) -> None:
         """Raises StoreFormatError when the file can't be read: going on without it would revive deleted messages."""
@@ -39,11 +49,14 @@ class TopicTombstones:
             self._disk.close(fd)
         try:
             self._tombstones = {
-                topic: Tombstone(
-                    int(entry["physicalOffset"]),
-                    {int(queue_id): int(offset) for queue_id, offset in entry["nextOffsets"].items()},
+                topic: tuple(
+                    Tombstone(
+                        int(entry["physicalOffset"]),
+                        {int(queue_id): int(offset) for queue_id, offset in entry["nextOffsets"].items()},
+                    )
+                    for entry in (entries if isinstance(entries, list) else [entries])  # of an older version
                 )
-                for topic, entry in json.loads(data).items()
+                for topic, entries in json.loads(data).items()
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreFormatError(
@@ -51,33 +64,57 @@ class TopicTombstones:
             ) from error
 
     def get(self, topic: str) -> Tombstone | None:
-        return self._tombstones.get(topic)
+        """The topic's last deletion; None when there was none."""
+        found = self._tombstones.get(topic)
+        return None if found is None else found[-1]
 
     def bury(self, topic: str, tombstone: Tombstone) -> None:
         """Remember a deletion; durable on return. Numbers only rise over an earlier one of the same topic."""
-        earlier = self._tombstones.get(topic)
-        if earlier is not None:
-            merged = dict(earlier.next_offsets)
+        earlier = self._tombstones.get(topic, ())
+        if earlier:
+            merged = dict(earlier[-1].next_offsets)
             for queue_id, offset in tombstone.next_offsets.items():
                 merged[queue_id] = max(offset, merged.get(queue_id, 0))
             tombstone = Tombstone(tombstone.physical_offset, merged)
-        self._tombstones[topic] = tombstone
+        self._tombstones[topic] = (*earlier, tombstone)
         self._save()
+
+    def truncate(self, end_offset: int) -> bool:
+        """Drop those past the log's end, in memory; tells whether there were any. Their topics' queues must be rebuilt.
+
+        Not saved before that is done (save_truncated): a process that is killed in between must do it again.
+        """
+        found = self._keep(lambda tombstone: tombstone.physical_offset <= end_offset)
+        self._truncated |= found
+        return found
+
+    def save_truncated(self) -> None:
+        """The queues are what the log says, durably."""
+        if self._truncated:
+            self._save()
+            self._truncated = False
 
     def forget_below(self, min_offset: int) -> None:
         """Drop what no record of the log needs any longer."""
-        gone = [topic for topic, tombstone in self._tombstones.items() if tombstone.physical_offset <= min_offset]
-        if gone:
-            for topic in gone:
-                del self._tombstones[topic]
+        if self._keep(lambda tombstone: tombstone.physical_offset > min_offset):
             self._save()
+
+    def _keep(self, wanted: Callable[[Tombstone], bool]) -> bool:
+        kept = {topic: tuple(filter(wanted, every)) for topic, every in self._tombstones.items()}
+        if kept == self._tombstones:
+            return False
+        self._tombstones = {topic: every for topic, every in kept.items() if every}
+        return True
 
     def _save(self) -> None:
         data = {
-            topic: {
-                "physicalOffset": tombstone.physical_offset,
-                "nextOffsets": {str(queue_id): offset for queue_id, offset in tombstone.next_offsets.items()},
-            }
-            for topic, tombstone in self._tombstones.items()
+            topic: [
+                {
+                    "physicalOffset": tombstone.physical_offset,
+                    "nextOffsets": {str(queue_id): offset for queue_id, offset in tombstone.next_offsets.items()},
+                }
+                for tombstone in every
+            ]
+            for topic, every in self._tombstones.items()
         }
         replace_file(self._disk, self._path, json.dumps(data, indent=1, sort_keys=True).encode())

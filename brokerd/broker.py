@@ -242,6 +242,12 @@ class Broker:
 
     def refuses_sends(self) -> str | None:
         """Why no message is taken now, as a remark; None when they are."""
+        if self.metering.closed:
+            return "the broker takes no messages: its cluster is being deleted"
+        return self.refuses_appends()
+
+    def refuses_appends(self) -> str | None:
+        """Why nothing is written now, be it the broker's own; None when it is."""
         if self.stopping:
             return "the broker is stopping; send to another broker or again in a moment"
         if self._flush_failure is not None:
@@ -278,7 +284,7 @@ class Broker:
     @property
     def delivers_messages(self) -> bool:
         """Whether this replica delivers delayed messages: the leader does, unless its role is moving away."""
-        return self.replica.refuses_sends(self.clock.monotonic()) is None
+        return not self.metering.closed and self.replica.refuses_sends(self.clock.monotonic()) is None
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
         """Somebody named an epoch: a higher one ends this replica's leadership before anything more is acknowledged."""
@@ -424,6 +430,7 @@ class Broker:
         self.replica.start(self.clock.monotonic(), self.clock.time_ms())
         self.replica.keep_reserve()
         self._obey_mode()
+        self.metering.load()
         self.metering.role_changed()
         self.held_changed()
 

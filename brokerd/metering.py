@@ -25,6 +25,7 @@ class Interval:
     messages_out: tuple[OutRow, ...] = ()
     recounted: bool = False
     deleted_to: int | None = None
+    clock_step_ms: int = 0
 
 
 class Meter:
@@ -77,7 +78,17 @@ class Meter:
             rows += self._told.pop(origin)
         return tuple(rows)
 
-    def take(self, *, start_ms: int, end_ms: int, start_offset: int, end_offset: int) -> Interval:
+    def out_rows(self) -> tuple[OutRow, ...]:
+        """The rows of what was pulled so far, which stay."""
+        rows = [
+            OutRow(topic=topic, group=group, credential=credential, messages=messages, bytes=size, units=units)
+            for (topic, group, credential), (messages, size, units) in sorted(self._pulls.items())
+        ]
+        return (*rows, *(row for told in self._told.values() for row in told))
+
+    def take(
+        self, *, start_ms: int, end_ms: int, start_offset: int, end_offset: int, clock_step_ms: int = 0
+    ) -> Interval:
         """Close the interval: its counts leave the meter."""
         interval = Interval(
             start_ms=start_ms,
@@ -86,6 +97,7 @@ class Meter:
             end_offset=end_offset,
             messages_in=in_rows(self.sends.items()),
             messages_out=self.take_out(),
+            clock_step_ms=clock_step_ms,
         )
         self.clear()
         return interval

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from brokerd.metering import Interval
+from brokerd.metering_journal import IntervalKey
 from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, StoreError
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record, decode_records
@@ -64,7 +65,15 @@ class Recorded:
 
 
 def records_of(
-    interval: Interval, samples: Samples, *, cluster: str, broker: str, epoch: int, first_sequence: int, max_bytes: int
+    interval: Interval,
+    samples: Samples,
+    *,
+    cluster: str,
+    broker: str,
+    epoch: int,
+    first_sequence: int,
+    max_bytes: int,
+    pulls_lost_ms: int = 0,
 ) -> list[MeteringRecord]:
     """The interval as records of at most `max_bytes` each; all but the last are without an offset range."""
     groups = list(_packed(interval, samples, max(max_bytes - _NO_ROWS_BYTES, _ROWS_BYTES_MIN)))
@@ -87,6 +96,8 @@ def records_of(
             storage=tuple(row for row in rows if isinstance(row, StorageRow)),
             connections=samples.connections,
             deleted_to=interval.deleted_to,
+            clock_step_ms=interval.clock_step_ms,
+            pulls_lost_ms=pulls_lost_ms if number == last else 0,
         )
         for number, rows in enumerate(groups)
     ]
@@ -168,6 +179,15 @@ def origins_recorded(store: MessageStore, to_offset: int, count: int) -> set[str
     """Whose pulls the last `count` records in front of queue offset `to_offset` tell, confirmed or not."""
     records = _records_backwards(store, to_offset, count)
     return {row.origin for _, record in records for row in record.messages_out if row.origin}
+
+
+def intervals_recorded(store: MessageStore, to_offset: int, count: int) -> set[IntervalKey]:
+    """Which intervals the last `count` records in front of queue offset `to_offset` tell of, confirmed or not."""
+    return {
+        (record.epoch, record.start_ms)
+        for _, record in _records_backwards(store, to_offset, count)
+        if not record.recounted
+    }
 
 
 def pulls_behind(store: MessageStore, physical_offset: int, written_by: tuple[str, int], count: int) -> list[OutRow]:

@@ -1,4 +1,8 @@
-"""METERING_REPORT: a slave tells what it handed to consumers, for the master to record."""
+"""METERING_REPORT: a slave tells what it handed to consumers, for the master to record.
+
+METERING_CLOSE: the cluster is being deleted. Clients are served no more, and what was counted is recorded; sent again and again,
+until the answer says that nothing is left to record.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +21,13 @@ def take_report(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply()
 
 
-HANDLERS: dict[int, Handler] = {HighwaterRequestCode.METERING_REPORT: take_report}
+def close(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The field `recorded` is `true` when nothing is left to record."""
+    recorded = broker.metering.close()
+    return request.reply(ext_fields={"recorded": "true" if recorded else "false"})
+
+
+HANDLERS: dict[int, Handler] = {
+    HighwaterRequestCode.METERING_REPORT: take_report,
+    HighwaterRequestCode.METERING_CLOSE: close,
+}

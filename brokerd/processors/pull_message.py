@@ -18,7 +18,7 @@ from mqwire.errors import RemoteProtocolError
 from mqwire.field_layout import FieldLayouts
 from mqwire.headers_pull import PullMessageRequestHeader
 from mqwire.message import tags_code
-from mqwire.names import MASTER_ID
+from mqwire.names import MASTER_ID, RMQ_SYS_METERING
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -140,6 +140,8 @@ class PullMessageProcessor:
         broker = self._broker
         if not broker.config.broker_permission & PermName.READ:
             raise Refusal(ResponseCode.NO_PERMISSION, "the broker does not let anyone read: brokerPermission")
+        if broker.metering.closed and header.topic != RMQ_SYS_METERING:
+            raise Refusal(ResponseCode.NO_PERMISSION, "nothing is read any more: the cluster is being deleted")
         group = broker.subscription_groups.find_or_create(header.consumer_group)
         if group is None:
             raise Refusal(

@@ -2,11 +2,13 @@
 
 What is sent is counted while it is appended (store/append_message.py), into the open interval. At each multiple of the
 interval the open one is sealed, with the log's end as its end; it is recorded once confirmOffset has reached that. So each
-record says exactly what the log holds between its two offsets, and the next begins where it ends.
+record says exactly what the log holds between its two offsets, and the next begins where it ends. Intervals are of monotonic
+time (metering_clock.py): a wall clock that steps moves none of them.
 
 Whoever begins to lead looks up the last record in its log and counts what lies behind it again, up to where it began to lead:
 neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
-not in it either: a crash loses the counts of the open interval. A follower tells its leader what it hands out.
+not in it either: that is noted in a file each second (metering_journal.py), and what may be missing after a crash is told. A
+follower tells its leader what it hands out.
 """
 
 from __future__ import annotations
@@ -18,13 +20,30 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.metering import Interval, Meter
-from brokerd.metering_records import Recorded, Samples, last_recorded, message_of, records_of
+from brokerd.metering_clock import SteadyTime
+from brokerd.metering_journal import (
+    PERIOD_OF_MANY_ROWS_S,
+    PERIOD_S,
+    ROWS_OFTEN_MAX,
+    Journal,
+    JournalFile,
+    JournalInterval,
+)
+from brokerd.metering_records import (
+    Recorded,
+    Samples,
+    intervals_recorded,
+    last_recorded,
+    message_of,
+    records_of,
+)
 from brokerd.metering_recount import Recount, RecountError
 from brokerd.metering_storage import StoredBytes
 from brokerd.services.metering_report import PullReporter
 from brokerd.services.metering_samples import connections, take_samples
 from brokerd.store import GetResult, StoreError
 from mqwire.metering import MeteringRecordError, OutRow, PullReport
+from mqwire.names import RMQ_SYS_METERING
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -37,6 +56,7 @@ _RECORDS_AT_A_TIME: Final = 200  # of a recount: less than a millisecond of the 
 _SEALED_MAX: Final = 120  # intervals that wait; behind these the open one goes on
 _STOP_TIMEOUT_S: Final = 1.5
 _RECORD_BYTES_MAX: Final = 1024 * 1024
+_JOURNAL_RECORDS_BACK: Final = 240  # that are looked through for intervals of the journal: those that wait are fewer
 
 
 class MeteringService:
@@ -59,6 +79,14 @@ class MeteringService:
         self._running: trio.CancelScope | None = None
         self.stored_bytes = StoredBytes(broker.store)
         self._reporter = PullReporter(broker)
+        self._time = SteadyTime(broker.clock.time_ms(), broker.clock.monotonic())
+        self._told_step_ms = 0
+        self._journal = JournalFile(broker.disk, broker.config.config_folder)
+        self._journal_fails = False
+        # Of an earlier run that was killed: told by the next record.
+        self._pulls_lost_ms = 0
+        self.closed = False
+        self._closing: Interval | None = None  # the last one, once it is sealed
 
     # --- counting
 
@@ -112,13 +140,30 @@ class MeteringService:
         self._reporter.move_to(self.meter)
         self._epoch = broker.replica.epoch
         self._lead_offset = self._open_offset = broker.store.end_offset
-        self._open_ms = broker.clock.time_ms()
+        self._time = SteadyTime(broker.clock.time_ms(), broker.clock.monotonic())
+        self._open_ms = self._now_ms()
         self._next_seal_ms = self._after(self._open_ms)
+        self._closing = None
         self._caught_up = False
         self.stored_bytes = StoredBytes(broker.store)
 
+    def _now_ms(self) -> int:
+        clock = self._broker.clock
+        now_ms = self._time.now_ms(clock.time_ms(), clock.monotonic())
+        if bool(self._time.step_ms) != bool(self._told_step_ms):
+            self._told_step_ms = self._time.step_ms
+            if self._told_step_ms:
+                logger.warning(
+                    "the wall clock stepped by %.1f s; metering goes on by the monotonic clock, and takes the new time over if it"
+                    " lasts",
+                    self._told_step_ms / 1000,
+                )
+            else:
+                logger.warning("the wall clock is back at the time that metering kept")
+        return now_ms
+
     def _after(self, now_ms: int) -> int:
-        # Multiples of the interval by the wall clock, so that none begins in one hour and ends in the next.
+        # Multiples of the interval, so that none begins in one hour and ends in the next.
         return (now_ms // self._interval_ms + 1) * self._interval_ms
 
     @property
@@ -136,6 +181,7 @@ class MeteringService:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_stored_bytes)
                 nursery.start_soon(self._keep_reporting)
+                nursery.start_soon(self._keep_journal)
                 told = ""
                 while True:
                     pause_s = _LOOK_PERIOD_S
@@ -156,7 +202,7 @@ class MeteringService:
     async def _pause(self, pause_s: float) -> None:
         idle = self.meter is None or (self._leads and self._caught_up and not self._sealed)
         if idle and pause_s == _LOOK_PERIOD_S:
-            left_ms = self._next_seal_ms - self._broker.clock.time_ms()
+            left_ms = self._next_seal_ms - self._now_ms()
             pause_s = 1.0 if self.meter is None else min(max(left_ms / 1000, 0.001), self._interval_ms / 1000)
         self._wake = trio.Event()
         with trio.move_on_after(pause_s):
@@ -170,28 +216,45 @@ class MeteringService:
             self._begin()  # nobody said so; what was counted may be incomplete
         if not self._caught_up:
             await self._catch_up()
-        if self._broker.clock.time_ms() >= self._next_seal_ms:
-            self._seal()
+        self._seal_if_due()
         await self._record_sealed()
 
+    def _seal_if_due(self) -> None:
+        if self._now_ms() >= self._next_seal_ms:
+            self._seal()
+        if self._time.step_lasts(self._broker.clock.monotonic()):
+            # Each record lies wholly in the old time or in the new one, and is as long as it took.
+            self._seal()
+            moved_ms = self._time.adopt()
+            self._told_step_ms = 0
+            self._open_ms = self._now_ms()
+            self._next_seal_ms = self._after(self._open_ms)
+            logger.warning("metering takes over the wall clock's time, %.1f s away", moved_ms / 1000)
+
     def _seal(self) -> None:
-        now_ms = self._broker.clock.time_ms()
+        now_ms = self._now_ms()
         self._next_seal_ms = self._after(now_ms)
         if self.meter is None or len(self._sealed) >= _SEALED_MAX:
             return
         end_offset = self._broker.store.end_offset
         self._sealed.append(
             self.meter.take(
-                start_ms=self._open_ms, end_ms=now_ms, start_offset=self._open_offset, end_offset=end_offset
+                start_ms=self._open_ms,
+                end_ms=now_ms,
+                start_offset=self._open_offset,
+                end_offset=end_offset,
+                clock_step_ms=self._time.step_ms,
             )
         )
+        if self.closed and self._closing is None:
+            self._closing = self._sealed[-1]
         self._open_offset = end_offset
-        self._open_ms = max(self._open_ms, now_ms)
+        self._open_ms = max(self._open_ms + 1, now_ms)  # no two intervals have the same begin: the journal's key
 
     def _may_record(self, end_offset: int) -> bool:
         # While sends are refused, for a role that is moving, nothing else may lengthen the log either.
         broker = self._broker
-        return self._leads and broker.store.confirm_offset >= end_offset and broker.refuses_sends() is None
+        return self._leads and broker.store.confirm_offset >= end_offset and broker.refuses_appends() is None
 
     async def _record_sealed(self) -> None:
         while self._sealed and self._may_record(self._sealed[0].end_offset):
@@ -216,9 +279,11 @@ class MeteringService:
             epoch=self._epoch,
             first_sequence=self._sequence + 1,
             max_bytes=min(config.max_message_size_bytes, _RECORD_BYTES_MAX),
+            pulls_lost_ms=self._pulls_lost_ms,
         )
         broker.append([message_of(record, broker.store_host) for record in records])
         self._sequence += len(records)
+        self._pulls_lost_ms = 0
 
     # --- beginning to lead
 
@@ -244,8 +309,7 @@ class MeteringService:
             await trio.lowlevel.checkpoint()
             if not self._leads:
                 return
-            if broker.clock.time_ms() >= self._next_seal_ms:
-                self._seal()
+            self._seal_if_due()
         self._caught_up = True
 
     def _record_recounted(self, piece: Interval) -> None:
@@ -271,7 +335,18 @@ class MeteringService:
         """Record the open interval, before the broker refuses sends; waits for the slaves a moment. Bounded."""
         if self._running is not None:
             self._running.cancel()
-        if self._interval_ms and not self._broker.replica.leads:
+        if not self._interval_ms:
+            return
+        try:
+            await self._record_the_rest()
+        finally:
+            try:
+                self._journal.store(self.journal(closed=True))
+            except OSError as error:
+                logger.error("what was pulled last is not noted: %s", error)
+
+    async def _record_the_rest(self) -> None:
+        if not self._broker.replica.leads:
             with trio.move_on_after(_STOP_TIMEOUT_S):
                 await self._reporter.send()
         if self.meter is None or not self._leads or not self._caught_up:
@@ -280,7 +355,7 @@ class MeteringService:
             try:
                 self._seal()
                 await self._record_sealed()
-                while self._sealed and self._leads and self._broker.refuses_sends() is None:
+                while self._sealed and self._leads and self._broker.refuses_appends() is None:
                     await trio.sleep(_LOOK_PERIOD_S / 5)
                     await self._record_sealed()
                 # A slave that had all shall have this too: else its promotion would part the logs.
@@ -298,12 +373,81 @@ class MeteringService:
             follower.in_sync and follower.end_offset < end_offset for follower in in_sync.followers.values()
         )
 
+    # --- what a killed process must not forget
+
+    def load(self) -> None:
+        """Take over what an earlier run handed out and recorded nowhere. Call it before the role is known."""
+        if not self._interval_ms:
+            return
+        broker = self._broker
+        journal = self._journal.load()
+        last_end = broker.store.queue_end_offset(RMQ_SYS_METERING, 0) or 0
+        recorded = intervals_recorded(broker.store, last_end, _JOURNAL_RECORDS_BACK)
+        if journal is not None:
+            self._reporter.meter.add_out(journal.unrecorded(recorded))
+        if journal is not None and journal.boot_id == broker.disk.boot_id():
+            self._pulls_lost_ms = 0 if journal.closed else round(1000 * _period_s(journal))
+        elif recorded:  # a power cut, or the first start of this version
+            self._pulls_lost_ms = self._interval_ms
+
+    def journal(self, *, closed: bool = False) -> Journal:
+        """What was handed out and is in no record yet."""
+        intervals = [
+            JournalInterval(self._epoch, interval.start_ms, interval.messages_out)
+            for interval in self._sealed
+            if interval.messages_out
+        ]
+        if self.meter is not None:
+            rows = self.meter.out_rows()
+            if rows:
+                intervals.append(JournalInterval(self._epoch, self._open_ms, rows))
+        return Journal(self._broker.disk.boot_id(), tuple(intervals), self._reporter.unreported(), closed)
+
+    async def _keep_journal(self) -> None:
+        while True:  # noqa: ASYNC110  # it is written by time: counting must not wake anybody
+            await trio.sleep(await self._note())
+
+    async def _note(self) -> float:
+        """Write the journal; returns after how many seconds it should be written again."""
+        journal = self.journal()
+        try:
+            await self._broker.threads.run(self._journal.store, journal)
+            self._journal_fails = False
+        except OSError as error:
+            if not self._journal_fails:
+                logger.error("what is pulled is not noted, a crash would lose it: %s", error)
+            self._journal_fails = True
+        return _period_s(journal)
+
+    # --- closing: the cluster is deleted
+
+    def close(self) -> bool:
+        """Serve no client from now on, and record everything; ask again until it returns True: nothing is left to record.
+
+        A restart opens again.
+        """
+        if not self.closed:
+            self.closed = True
+            logger.warning("metering is closed: this broker serves no clients any more, its cluster is being deleted")
+        if not self._interval_ms:
+            return True
+        if self.meter is None:
+            self._reporter.wake()
+            return not self._reporter.unreported()
+        if self._closing is None:
+            self._next_seal_ms = 0
+            self._wake.set()
+            return False
+        return self._caught_up and not self._sealed
+
     # --- what is pulled from a follower
 
     async def _keep_reporting(self) -> None:
         while True:
-            await trio.sleep(self._interval_ms / 1000)
-            if not self._broker.replica.leads:
+            await self._reporter.pause(self._interval_ms / 1000)
+            if not self._broker.replica.leads and self._reporter.prepare():
+                # With its number in the journal, a report that is sent again after a crash is known.
+                await self._note()
                 await self._reporter.send()
 
     # --- storage
@@ -319,3 +463,7 @@ class MeteringService:
                 except (StoreError, OSError) as error:
                     logger.error("the stored bytes cannot be counted, trying again: %s", error)
             await trio.sleep(self._interval_ms / 1000 / 2)
+
+
+def _period_s(journal: Journal) -> float:
+    return PERIOD_S if journal.row_count <= ROWS_OFTEN_MAX else PERIOD_OF_MANY_ROWS_S

@@ -2,7 +2,7 @@
 
 A report that was not answered is sent again with its number. A former leader also tells what it recorded at the end of its log
 and the new leader does not have, and what others had told it. Everything told has an origin, which is in the record as well:
-so it is taken once, whoever tells it again and whoever leads by then. A crash of this replica loses what it has not told.
+so it is taken once, whoever tells it again and whoever leads by then. What is not told yet is in the journal (metering_journal.py).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import trio
 
 from brokerd.metering import Meter
 from brokerd.metering_records import origins_recorded, pulls_behind
@@ -44,6 +45,7 @@ class PullReporter:
         # Origins, oldest first, of what is recorded or will be; None: not looked up since this replica leads.
         self._taken: dict[str, None] | None = None
         self._leads_from = 0  # the queue offset of this leadership's first record
+        self._wake = trio.Event()
 
     # --- leading
 
@@ -78,22 +80,48 @@ class PullReporter:
 
     # --- following
 
+    def unreported(self) -> tuple[OutRow, ...]:
+        """What is not told yet; what was told and not answered has its report as its origin."""
+        rows = self.meter.out_rows()
+        pending = self._pending
+        if pending is None:
+            return rows
+        own = report_origin(pending.replica_id, pending.number)
+        told = (row if row.origin else msgspec.structs.replace(row, origin=own) for row in pending.messages_out)
+        return (*told, *rows)
+
+    def wake(self) -> None:
+        """Tell what there is now."""
+        self._wake.set()
+
+    async def pause(self, pause_s: float) -> None:
+        """Wait, unless woken."""
+        self._wake = trio.Event()
+        with trio.move_on_after(pause_s):
+            await self._wake.wait()
+
     def pulls_behind(self, offset: int) -> list[OutRow]:
         """What this replica recorded as the leader from this offset of its log on, which is about to be cut there."""
         broker = self._broker
         return pulls_behind(broker.store, offset, unpack_host(broker.store_host), _CUT_RECORDS_MAX)
 
-    async def send(self) -> None:
-        """Tell the leader what is new; what it does not take waits for the next time."""
-        broker = self._broker
+    def prepare(self) -> bool:
+        """Give what is new its number; whether there is a report to send."""
         if self._pending is None:
             rows = self.meter.take_out(_ROWS_MAX)
             if not rows:
-                return
+                return False
             self._number += 1
             self._pending = PullReport(
-                replica_id=broker.replica.settings.replica_id, number=self._number, messages_out=rows
+                replica_id=self._broker.replica.settings.replica_id, number=self._number, messages_out=rows
             )
+        return True
+
+    async def send(self) -> None:
+        """Tell the leader what is new; what it does not take waits for the next time."""
+        broker = self._broker
+        if not self.prepare() or self._pending is None:
+            return
         report = self._pending
         address = broker.replica.leader_address
         if address is None or broker.replica.leads:

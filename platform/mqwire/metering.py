@@ -120,6 +120,10 @@ class MeteringRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     connections: ConnectionCounts
     deleted_to: _Count | None = None
     """Only where retention was faster than metering: what lay in front of this offset and was not counted before is gone."""
+    clock_step_ms: int = 0
+    """How far the broker's wall clock was from `end_ms`, which is of steady time; 0 while it is followed."""
+    pulls_lost_ms: _Count = 0
+    """A broker was killed before this record: what it handed out in its last so many milliseconds may not be counted."""
 
     def __post_init__(self) -> None:
         if self.end_offset < self.start_offset:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from brokerd.metering_journal import NAME as JOURNAL
 from highwater import ConsumeFrom, Credentials, HighwaterError, Message, Producer, PushConsumer
 from mqwire.acl import SessionCredentials
 from mqwire.bodies import TopicStatsTable
-from mqwire.codes import RequestCode, ResponseCode
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_topic import GetTopicStatsInfoRequestHeader
 from mqwire.message import StoredMessage, decode_records
@@ -231,6 +232,31 @@ def test_a_clean_stop_leaves_nothing_to_count_again(tmp_path: Path) -> None:
         broker.start()
         (record,) = assert_exact(broker)
         assert not record.recounted
+
+
+def test_a_killed_broker_still_knows_what_it_handed_out(tmp_path: Path) -> None:
+    with DaemonCluster.start(tmp_path, {"meteringIntervalMs": "600000"}) as cluster:
+        broker = cluster.broker
+        create_topic(broker.address, TOPIC, queues=1, namesrv=cluster.namesrv)
+        with Producer(cluster.namesrv, "p", compress_msg_body_over_howmuch=-1) as producer:
+            for _ in range(10):
+                producer.send(Message(TOPIC, b"x" * 100))
+        for _ in range(3):
+            assert len(read_queue(broker, TOPIC)) == 10
+        journal = next(tmp_path.rglob(JOURNAL))
+        wait_until(lambda: b'"messages":30' in journal.read_bytes(), timeout_s=WAIT_S, what="the pulls are noted")
+        broker.kill()
+        broker.start()
+        with connect(broker.address) as stream:  # have the open interval recorded
+
+            def is_recorded() -> bool:
+                request = RemotingCommand.request(HighwaterRequestCode.METERING_CLOSE)
+                return exchange(stream, request).ext_fields["recorded"] == "true"
+
+            wait_until(is_recorded, timeout_s=WAIT_S, what="everything is recorded")
+        records = read_records(broker)
+        assert (handed_out(records), counted(records)[0]) == (30, 10)
+        assert max(record.pulls_lost_ms for record in records) == 1000
 
 
 def test_a_promoted_slave_goes_on_without_gap_or_overlap(tmp_path: Path) -> None:

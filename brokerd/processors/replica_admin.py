@@ -86,6 +86,10 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         diverged_files=broker.diverged.count(),
         quorum=_quorum_status(broker),
         pending_mode=None if replica.modes.pending is None else replica.modes.pending.policy.mode,
+        incarnation=replica.saved.incarnation,
+        has_caught_up=replica.saved.joined,
+        total_replicas=max(settings.total_replicas, 1 + len(replica.known_replicas)),
+        voters=list(replica.members.voters),
     )
 
 

@@ -316,7 +316,11 @@ class Replica:
         )
 
     def step_down(self, epoch: int, leader_address: str | None) -> None:
-        """Stop leading: somebody leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused."""
+        """Stop leading: someone leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused.
+
+        Without `leader_address` a higher epoch is a promise to whoever asks for it: this replica takes nothing older, and
+        follows no one until it hears of a leader of that epoch or a newer one.
+        """
         if self.elections is not None and not self.leads and (epoch, leader_address is not None) > (self.epoch, False):
             self.elections.saw_epoch(epoch, leader_address)  # of a group that is led by decree again
             return
@@ -327,7 +331,8 @@ class Replica:
         if leader_address == self._settings.address:
             leader_address = None
         if epoch > self.epoch or self._state.role is Role.LEADER or leader_address is not None:
-            self._save(epoch=epoch, role=Role.FOLLOWER, leader_address=leader_address or self._state.leader_address)
+            known = self._state.leader_address if epoch == self.epoch else None
+            self._save(epoch=epoch, role=Role.FOLLOWER, leader_address=leader_address or known)
 
     def saw_epoch(self, epoch: int, leader_address: str | None = None) -> bool:
         """Anyone named a higher epoch: a leader stops before it acknowledges anything more; tells whether it did so.

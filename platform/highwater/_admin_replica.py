@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 
 from highwater._admin_base import AdminBase, gather
 from highwater._edge import read_body, read_header, read_records
 from highwater._models import ReceivedMessage
 from highwater._pull import received
 from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
+from highwater.promotion import (
+    Ballot,
+    Cleanness,
+    FormerLeader,
+    Group,
+    Standing,
+    ballot_drawn,
+    cleanness_of,
+    electors_in_doubt,
+)
 from mqwire.bodies import DivergedFile, DivergedFileList, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode
 from mqwire.headers_replica import (
@@ -170,62 +181,92 @@ def _named_by(status: ReplicaStatus) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PromotionPlan:
-    """What a promotion would do, by what the replicas said a moment ago.
+    """What a promotion would do, by what the replicas said a moment ago; highwater/promotion.py has the rule and the order.
 
-    `lost_bytes` is what the candidate lacks of the longest log that is known: what an unclean promotion loses.
-    `clean_because` or `unclean_because` tells which it is.
+    `cleanness` is a forecast: with a master that answers it is drained first, and the promises decide. `addresses` are of those
+    that answer, by replica id.
     """
 
     candidate: ReplicaStatus
     master: ReplicaStatus | None
-    expected_epoch: int
-    new_epoch: int
-    lost_bytes: int
-    lost_messages: int | None
-    unclean_because: str | None
+    group: Group
+    ballot: Ballot
+    cleanness: Cleanness
+    addresses: Mapping[int, str]
 
 
-def plan_promotion(members: tuple[GroupMember, ...], group: str, replica_id: int) -> PromotionPlan:
-    """Pure: whether promoting `replica_id` can lose a message that was acknowledged (replication.md: clean)."""
+def plan_promotion(
+    members: tuple[GroupMember, ...], group: str, replica_id: int, random: Random | None = None
+) -> PromotionPlan:
+    """Pure but for `random`, which draws the epochs: whether promoting `replica_id` can lose what was acknowledged.
+
+    Raises NoRouteError when it does not answer, ConfigurationError when no one may be promoted, whoever agrees to what loss:
+    in a group that elects its leader, or of which so many may still elect that they could be a majority.
+    """
     statuses = [member.status for member in members if member.status is not None]
-    by_id: Mapping[int, ReplicaStatus] = {status.replica_id: status for status in statuses}
+    by_id = {status.replica_id: status for status in statuses}
     candidate = by_id.get(replica_id)
     if candidate is None:
         known = ", ".join(str(one) for one in sorted(by_id)) or "none"
         raise NoRouteError(f"replica {replica_id} of {group} does not answer (those that do: {known})")
-    if any(status.quorum is not None for status in statuses):
+    if candidate.quorum is not None:
         raise ConfigurationError(f"{group} elects its leader (mode dledger): use transferLeadership instead of promote")
+    if doubtful := electors_in_doubt(statuses):
+        raise ConfigurationError(
+            f"replicas {', '.join(map(str, doubtful))} of {group} elected its leader once and may still do so: promoting one"
+            " could make two leaders of one epoch. Bring them back, so that they say how they act; or promote in the console,"
+            " which knows whether the change of the mode was completed"
+        )
     leaders = [status for status in statuses if status.role == "master" and status.replica_id != replica_id]
     master = max(leaders, key=lambda status: status.epoch, default=None)
-    ahead = [
-        status
-        for status in statuses
-        if (status.log_epoch, status.end_offset) > (candidate.log_epoch, candidate.end_offset)
-    ]
-    longest = max((status.end_offset for status in ahead), default=candidate.end_offset)
-    lost_bytes = max(0, longest - candidate.end_offset)
-    lost_messages = 0 if not ahead else None
-    if master is not None:
-        for follower in master.followers:
-            if follower.replica_id == replica_id and ahead:
-                lost_messages = follower.gap_messages
-    unclean = None
+    rule = _group_of(statuses, master)
+    answers = {key: Standing.of(status) for key, status in by_id.items()}
+    if master is not None:  # it is drained first
+        answers[replica_id] = replace(
+            answers[replica_id],
+            log_epoch=master.log_epoch,
+            held_offset=master.held_offset,
+            end_offset=master.end_offset,
+        )
+    cleanness = cleanness_of(rule, answers, replica_id, at_risk=_lacking(candidate, statuses))
     if not candidate.promotable:
-        unclean = f"the candidate says that it must not lead: {candidate.not_promotable_because}"
-    elif master is None:
-        # With a master that answers the plan is to drain it first: then nothing is lost.
-        total = max(len(members) + (0 if any(member.status is None for member in members) else 1), 2)
-        needed = total - candidate.in_sync_replicas + 1
-        if ahead:
-            unclean = f"replica {ahead[0].replica_id} has a longer log: promote that one, or lose what only it has"
-        elif candidate.mode != "sync" or len(statuses) < needed:
-            unclean = "the master does not answer: what only it has is lost"
+        cleanness = Cleanness(
+            False, f"replica {replica_id} says that it must not lead: {candidate.not_promotable_because}.", None, None
+        )
     return PromotionPlan(
         candidate=candidate,
         master=master,
-        expected_epoch=candidate.epoch,
-        new_epoch=max(status.epoch for status in statuses) + 1,
-        lost_bytes=lost_bytes,
-        lost_messages=lost_messages,
-        unclean_because=unclean,
+        group=rule,
+        ballot=ballot_drawn((status.epoch for status in statuses), random or Random()),
+        cleanness=cleanness,
+        addresses={key: status.address for key, status in by_id.items()},
     )
+
+
+def _group_of(statuses: Sequence[ReplicaStatus], master: ReplicaStatus | None) -> Group:
+    """The group by the word of those that answer: the weakest of them says on how many replicas a record is."""
+    ids = {status.replica_id for status in statuses}
+    ids.update(follower.replica_id for status in statuses for follower in status.followers)
+    total = max(2, len(ids), *(status.total_replicas for status in statuses))
+    ids.update(-missing for missing in range(1, total - len(ids) + 1))  # those of which no one knows the id
+    settled = all(status.mode == "sync" and status.pending_mode is None for status in statuses)
+    former = None
+    if master is not None:
+        newest = all(status.epoch <= master.epoch for status in statuses)
+        former = FormerLeader(replica_id=master.replica_id, epoch=master.epoch, no_one_since=newest)
+    in_sync_replicas = min(status.in_sync_replicas for status in statuses) if settled else 1
+    return Group(replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former)
+
+
+def _lacking(candidate: ReplicaStatus, statuses: Sequence[ReplicaStatus]) -> tuple[int | None, int | None]:
+    """What the candidate lacks of the longest log that is known, in bytes and, if a master says so, in messages."""
+    ahead = [one for one in statuses if (one.log_epoch, one.end_offset) > (candidate.log_epoch, candidate.end_offset)]
+    if not ahead:
+        return None, None
+    gaps = [
+        follower.gap_messages
+        for one in ahead
+        for follower in one.followers
+        if follower.replica_id == candidate.replica_id and one.role == "master"
+    ]
+    return max(0, max(one.end_offset for one in ahead) - candidate.end_offset), next(iter(gaps), None)

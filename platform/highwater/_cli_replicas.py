@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -14,6 +15,7 @@ from highwater._cli_quorum import show_quorum
 from highwater._cli_session import EXIT_REFUSED, Session, verb
 from highwater._sync_admin import Admin
 from highwater.errors import HighwaterError, NoRouteError
+from highwater.promotion import Standing, decide, promises_in
 from mqwire.bodies import ReplicaStatus
 
 app = typer.Typer()
@@ -73,36 +75,45 @@ def promote(
     session: Session,
     group: GroupName,
     broker_id: BrokerId,
-    expected_epoch: Annotated[int | None, typer.Option("--expected-epoch", help="Else the candidate's own.")] = None,
-    new_epoch: Annotated[int | None, typer.Option("--new-epoch", help="Else one above the highest known.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Also when acknowledged messages may be lost.")] = False,
 ) -> None:
-    """Make a replica the master. The old master is drained and fenced first when it answers."""
+    """Make a replica the master. The old master is drained first when it answers; then all who answer promise a new epoch,
+    and only if their promises show that nothing is lost, or with --yes, is the replica promoted.
+    """
     with session.admin() as admin:
         plan = plan_promotion(admin.group_status(group), group, broker_id)
         if not session.as_json:
             _show(plan)
-        if plan.unclean_because is not None and not yes:
-            print(f"highwater: {plan.unclean_because}; with --yes it is promoted all the same", flush=True)
+        if not plan.cleanness.clean and not yes:
+            print(f"highwater: {plan.cleanness.because} With --yes it is promoted all the same", flush=True)
             raise typer.Exit(EXIT_REFUSED)
         began_s = time.monotonic()
-        new = plan.new_epoch if new_epoch is None else new_epoch
-        expected = plan.expected_epoch if expected_epoch is None else expected_epoch
         if plan.master is not None:
-            _drain_and_fence(admin, plan, plan.master, yes=yes)
-        done = admin.promote(plan.candidate.address, group, broker_id, expected_epoch=expected, new_epoch=new)
-        if plan.master is not None:
-            # So that it follows at once. The new master tells it too, a moment later: nothing depends on this answer.
-            try:
-                admin.demote(plan.master.address, group, epoch=new, leader_address=done.address)
-            except HighwaterError as error:
-                if not session.as_json:
-                    print(f"replica {plan.master.replica_id} was not told yet who leads: {error}")
+            _drain(admin, plan, plan.master, yes=yes)
+        decision = decide(plan.group, _promises(admin, plan, group), broker_id, may_lose=yes, may_choose=False)
+        if decision.leader_id is None:
+            raise NoRouteError(
+                f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {broker_id} is"
+            )
+        address = plan.addresses[decision.leader_id]
+        fence, epoch = plan.ballot.fence, plan.ballot.epoch
+        done = admin.promote(address, group, decision.leader_id, expected_epoch=fence, new_epoch=epoch)
+        if decision.gives_back:
+            raise NoRouteError(
+                f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {done.epoch}; with --yes"
+                f" replica {broker_id} is promoted all the same, and what it lacks is lost"
+            )
+        # So that they follow at once. The new master tells them too, a moment later: nothing depends on these answers.
+        for replica_id, other in plan.addresses.items():
+            if replica_id != broker_id:
+                with suppress(HighwaterError):
+                    admin.demote(other, group, epoch=epoch, leader_address=done.address)
     took_ms = round((time.monotonic() - began_s) * 1000)
     session.done(
         f"replica {broker_id} at {done.address} is the master of {group} in epoch {done.epoch}, after {took_ms} ms",
         group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, took_ms=took_ms,
-        lost_bytes=plan.lost_bytes if plan.master is None else 0,
+        clean=decision.cleanness.clean,
+        lost_bytes=0 if decision.cleanness.clean else plan.cleanness.bytes_at_risk,
     )  # fmt: skip
 
 
@@ -111,12 +122,25 @@ def _show(plan: PromotionPlan) -> None:
         print("no master of the group answers")
     else:
         print(f"master: replica {plan.master.replica_id} at {plan.master.address}, epoch {plan.master.epoch}")
-    messages = "unknown" if plan.lost_messages is None else plan.lost_messages
-    print(f"gap of replica {plan.candidate.replica_id}: {plan.lost_bytes} bytes, messages: {messages}")
+    lost, messages = plan.cleanness.bytes_at_risk, plan.cleanness.messages_at_risk
+    print(
+        f"replica {plan.candidate.replica_id} lacks {'an unknown amount' if lost is None else f'{lost} bytes'},"
+        f" messages: {'unknown' if messages is None else messages}"
+    )
 
 
-def _drain_and_fence(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *, yes: bool) -> None:
-    """Let the candidate draw level with a master that takes no more sends, then end its leadership."""
+def _promises(admin: Admin, plan: PromotionPlan, group: str) -> dict[int, Standing]:
+    """Have every replica that answers promise the fence; one that refuses has promised another one, or elects."""
+    answers = []
+    first = None if plan.master is None else plan.master.address  # before it hears of the fence from a slave
+    for address in sorted(plan.addresses.values(), key=lambda address: address != first):
+        with suppress(HighwaterError):
+            answers.append(Standing.of(admin.demote(address, group, epoch=plan.ballot.fence)))
+    return promises_in(answers, plan.ballot)
+
+
+def _drain(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *, yes: bool) -> None:
+    """Let the candidate draw level with a master that takes no more sends."""
     group, candidate = master.group, plan.candidate.address
     admin.freeze_sends(master.address, group, epoch=master.epoch, for_ms=_DRAIN_MS)
     level = False
@@ -124,7 +148,7 @@ def _drain_and_fence(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *
         deadline_s = time.monotonic() + _DRAIN_MS / 1000 * 0.8
         while not level and time.monotonic() < deadline_s:
             end_offset = admin.replica_status(master.address).end_offset
-            level = admin.replica_status(candidate).end_offset >= end_offset
+            level = admin.replica_status(candidate).held_offset >= end_offset
             if not level:
                 time.sleep(_LOOK_PERIOD_S)
     finally:
@@ -135,7 +159,6 @@ def _drain_and_fence(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *
             f"replica {plan.candidate.replica_id} did not catch up within {_DRAIN_MS // 1000} s; the master goes on."
             " With --yes it is promoted all the same, and what it lacks is lost"
         )
-    admin.demote(master.address, group, epoch=master.epoch)
 
 
 @verb(app, "demote")

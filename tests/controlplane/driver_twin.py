@@ -52,6 +52,11 @@ class DriverTwin:
         self.processes.pop(name, None)
         self.states.pop(name, None)
 
+    def process_kill(self, name: str) -> None:
+        self._called(f"kill {name}")
+        self.processes.pop(name, None)
+        self.states.pop(name, None)
+
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         self._called("statuses")
         now = timezone.now()

@@ -29,6 +29,8 @@ class ScriptedReplica:
     answers: bool = True
     frozen: bool = False
     claims: bool = False
+    disk: str = "first"
+    has_caught_up: bool = True
     led_in: list[int] = field(default_factory=list)
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
 
@@ -72,7 +74,7 @@ class ScriptedGroup:
         with (
             patch.object(replica_remoting, "replica_statuses", self._statuses),
             patch.object(replica_remoting, "replica_promote", self._promote),
-            patch.object(replica_remoting, "replica_demote", self._demote),
+            patch.object(replica_remoting, "replica_fences", self._fences),
             patch.object(replica_remoting, "replica_freeze_sends", self._freeze),
             patch.object(replica_remoting, "group_masters", self._masters),
             patch.object(replica_remoting, "probe_send", self._probe),
@@ -114,6 +116,8 @@ class ScriptedGroup:
             refusal=None if replica.leads else "this replica is a slave",
             claims=replica.claims and not replica.leads,
             promotable=replica.replica_id not in self.electing,
+            incarnation=replica.disk,
+            has_caught_up=replica.has_caught_up,
             quorum=QuorumStatus(state="follower", voters=[other.replica_id for other in self.replicas])
             if replica.replica_id in self.electing
             else None,
@@ -174,14 +178,17 @@ class ScriptedGroup:
         if self.master is not None:
             self._follow(replica, self.master)
 
-    def _demote(self, cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str | None) -> Answer:
-        self._called(f"demote {self._at(address).replica_id}")
+    def _fences(self, cluster: Cluster, addresses: Sequence[str], *, group: str, epoch: int) -> dict[str, Answer]:
+        return {address: self._demote(address, epoch) for address in addresses}
+
+    def _demote(self, address: str, epoch: int) -> Answer:
         replica = self._at(address)
+        self._called(f"demote {replica.replica_id}")
         if not replica.answers:
             return Answer(error="connection refused")
-        if epoch < replica.epoch:
+        if epoch < replica.epoch or replica.replica_id in self.electing:
             return Answer(error=f"epoch {epoch} is below {replica.epoch}", refused=True)
-        replica.leads, replica.epoch = False, epoch
+        replica.leads, replica.claims, replica.epoch = False, False, epoch
         return self._answer(replica)
 
     def _freeze(self, cluster: Cluster, address: str, *, group: str, epoch: int, for_ms: int) -> Answer:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, OperationType, Replica
 from controlplane.failover import apis
-from controlplane.failover.decree import decree_refusal, election_may_be_won
+from controlplane.failover.decree import decree_refusal
 from controlplane.failover.models import FailoverKind, ReplicaSample
 from controlplane.failover.quorum_verdict import verdict_of
 from controlplane.failover.sampling import cluster_sample
@@ -24,6 +24,7 @@ from controlplane.failover.services import automatic_failover
 from controlplane.failover.verdict import GroupView, ReplicaView, candidates_ranked, judge
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
+from highwater.promotion import election_may_be_won
 from mqwire.bodies import QuorumStatus
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import Json, World
@@ -205,7 +206,7 @@ def test_a_group_that_left_dledger_in_the_middle_is_promoted_once_a_majority_act
     assert (told["state"], told["candidates"], told["electorate"]) == ("no_master", [1, 2], None)
     operation = run(start(cluster, driver), driver)
     assert operation.steps.get(name="failover_verify").state == "completed", operation.error
-    assert group.promotions == [(2, 1)]
+    assert group.promotions == [(3, 1)]
 
 
 def test_the_policy_promotes_in_the_middle_of_a_change_by_the_same_rule(
@@ -265,7 +266,7 @@ def test_the_role_is_not_given_back_where_a_majority_has_begun_to_elect(
 
     group.before_call = sends_go_on
     assert run(failover, driver).state == OperationState.FAILED
-    assert group.calls == ["demote 0"]
+    assert group.calls == ["demote 0", "demote 1", "demote 2"]
 
 
 def test_a_master_that_was_restarted_is_told_to_lead_again_only_where_nobody_elects(

@@ -142,7 +142,7 @@ def test_the_command_line_asks_before_it_loses_messages(tmp_path: Path) -> None:
         assert refused.exit_code == 1
         assert "--yes" in refused.output
         assert status(group[1]).role == "slave"
-        assert as_json("promote", *common, "--yes")["epoch"] == 2
+        assert as_json("promote", *common, "--yes")["epoch"] > 2
 
 
 def test_a_group_is_rid_of_its_slave_and_its_master_leads_alone_from_then_on(tmp_path: Path) -> None:

@@ -452,6 +452,8 @@ class BrokerProcess:
             replica.leads,
             promotable,
             () if in_sync is None else tuple(key for key, one in in_sync.followers.items() if one.in_sync),
+            incarnation=replica.saved.incarnation,
+            has_caught_up=replica.saved.joined,
         )
 
     def _promote(self, request: Promote, answer: Answer) -> None:

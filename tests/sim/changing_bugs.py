@@ -56,9 +56,9 @@ def _decree_counts_on_the_row() -> Patched:
     change_mode = ModeOperator.change_mode
 
     def as_before(self: ModeOperator, wanted: str | None = None) -> None:
-        needed = self._needed
+        before = self._in_sync_replicas
         change_mode(self, wanted)
-        self._needed = needed
+        self._in_sync_replicas = before
 
     return patch.object(ModeOperator, "change_mode", as_before)
 

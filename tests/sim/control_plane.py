@@ -1,7 +1,6 @@
-"""A twin of the control plane and of its operators: decrees, clean and not, with a row of epochs that is compared and set.
-
-A clean decree is a promise of enough replicas, as a ballot of Paxos is: first each that counts adopts a new epoch, which ends
-everything older that may still be under way, then the best log of those that answered leads in the epoch behind it.
+"""The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
+set. What is decided, and in which order, is highwater/promotion.py's, as in controlplane/failover/steps.py; here are the
+requests, the row, and workers that die.
 """
 
 from __future__ import annotations
@@ -10,6 +9,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from highwater.promotion import (
+    FormerLeader,
+    Group,
+    Standing,
+    ballot_above,
+    decide,
+    disk_that_counts,
+    promises_in,
+    ranked_by_position,
+)
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Answer, Network
 from tests.sim.sim_requests import Demote, Freeze, Promote, RoleAnswer, Status, StatusAnswer
@@ -31,7 +40,7 @@ class ControlPlane:
         self._loop = loop
         self._network = network
         self._replicas = replicas
-        self._needed = len(replicas) - in_sync_replicas + 1
+        self._in_sync_replicas = in_sync_replicas
         self._dying = dying  # the chance of a worker to die, at each step
         self.row_epoch = 0
         self.failovers = 0.0  # the chance that a look that finds no leader begins a failover
@@ -39,8 +48,10 @@ class ControlPlane:
         self._leaderless_looks = 0
         self.leader: str | None = None
         self.statuses: dict[str, StatusAnswer] = {}
-        # Replicas with a new disk: they don't count before they have caught up, for what they once held is gone.
+        # Replicas with a new disk, one at a time: the next one is not replaced before it has caught up.
         self.replaced: set[str] = set()
+        self._disks: dict[int, str] = {}  # that last counted, by replica id
+        self._led_last: tuple[int, int] | None = None  # (epoch, replica id) of who was last seen leading
         network.join(self)
 
     def arrive(self, action: Callable[[], None]) -> None:
@@ -102,6 +113,9 @@ class ControlPlane:
             yield _WATCH_PERIOD_S
             answers = yield {replica: Status() for replica in self._replicas}
             self.statuses = {replica: status for replica, status in answers.items() if status is not None}
+            for status in self.statuses.values():
+                self._disks[status.replica_id] = self._disk(status)
+            self._note_leaders()
             leaders = [replica for replica, status in self.statuses.items() if status.leads]
             self.leader = max(leaders, key=lambda replica: self.statuses[replica].epoch) if leaders else None
             highest = max((status.epoch for status in self.statuses.values()), default=0)
@@ -119,6 +133,39 @@ class ControlPlane:
             else:
                 self.start(self.failover())
 
+    def _note_leaders(self) -> None:
+        leading = [(status.epoch, status.replica_id) for status in self.statuses.values() if status.leads]
+        if leading and (self._led_last is None or max(leading) > self._led_last):
+            self._led_last = max(leading)
+
+    def _former(self, leader: StatusAnswer | None, row: int, told: list[StatusAnswer]) -> FormerLeader | None:
+        """Who led until now, or last: no one since, if the row knows of no newer epoch, or if all say that there is none."""
+        if leader is not None and leader.epoch >= row:
+            return FormerLeader(replica_id=leader.replica_id, epoch=leader.epoch, no_one_since=True)
+        if self._led_last is None:
+            return None
+        epoch, replica_id = self._led_last
+        everyone = len(told) == len(self._replicas) and max(status.log_epoch for status in told) == epoch
+        return FormerLeader(replica_id=replica_id, epoch=epoch, no_one_since=everyone)
+
+    def _disk(self, status: StatusAnswer) -> str:
+        return disk_that_counts(
+            self._disks.get(status.replica_id, ""), status.incarnation, has_caught_up=status.has_caught_up
+        )
+
+    def _standing(self, status: StatusAnswer) -> Standing:
+        return Standing(
+            replica_id=status.replica_id,
+            epoch=status.epoch,
+            log_epoch=status.log_epoch,
+            held_offset=status.held_offset,
+            end_offset=status.end_offset,
+            leads=status.leads,
+            promotable=status.promotable,
+            elects=bool(status.voters),
+            disk_is_new=self._disk(status) != status.incarnation,
+        )
+
     def _look_at_replaced(self) -> None:
         if self.leader is None:
             return
@@ -130,44 +177,50 @@ class ControlPlane:
                 self.replaced.discard(replica)
 
     def failover(self, preferred: str | None = None) -> Flow:
-        """A clean promotion, or none."""
+        """A clean promotion, or the role goes back to who led until now, or nothing happens."""
         row = self.row_epoch
         answers = yield {replica: Status() for replica in self._replicas}
-        fence = max([row, *(status.epoch for status in answers.values() if status is not None)]) + 1
-        if not self._compare_and_set(row, fence):
+        statuses = {replica: status for replica, status in answers.items() if status is not None}
+        ballot = ballot_above([row, *(status.epoch for status in statuses.values())])
+        if not self._compare_and_set(row, ballot.epoch):
             return
-        answers = yield {replica: Demote(fence) for replica in self._replicas}
-        promised = {
-            replica: answer.status
-            for replica, answer in answers.items()
-            if isinstance(answer, RoleAnswer) and answer.status is not None and answer.status.epoch == fence
-            if replica not in self.replaced
-        }
-        # With all answers of those that count, the best of them has all there is.
-        if len(promised) < min(self._needed, len(self._replicas) - len(self.replaced)) or self._others_may_elect(
-            promised
-        ):
+        leading = [status for status in statuses.values() if status.leads]
+        leader = max(leading, key=lambda status: status.epoch, default=None)
+        answers = yield {replica: Demote(ballot.fence) for replica in self._replicas}
+        told = [
+            answer.status for answer in answers.values() if isinstance(answer, RoleAnswer) and answer.status is not None
+        ]
+        promises = promises_in(map(self._standing, told), ballot)
+        if self._others_may_elect({self._replicas[status.replica_id]: status for status in told}):
             return
-        best = max((status.log_epoch, status.held_offset) for status in promised.values())
-        candidates = sorted(
-            replica
-            for replica, status in promised.items()
-            if status.promotable and (status.log_epoch, status.held_offset) == best
+        group = Group(
+            replica_ids=range(len(self._replicas)),
+            in_sync_replicas=self._in_sync_replicas,
+            former=self._former(leader, row, told),
         )
-        if not candidates:
+        wanted = self._wanted(promises, preferred)
+        if wanted is None:
             return
-        candidate = preferred if preferred in candidates else self._loop.random.choice(candidates)
-        if not self._compare_and_set(fence, fence + 1):
+        decision = decide(group, promises, wanted, may_choose=preferred is None)
+        if decision.leader_id is None:
             return
-        self._loop.note(f"clean decree: {candidate} shall lead in {fence + 1}")
-        promote = Promote(fence, fence + 1, clean=True)
+        candidate = self._replicas[decision.leader_id]
+        self._loop.note(f"clean promotion: {candidate} shall lead in {ballot.epoch}")
+        promote = Promote(ballot.fence, ballot.epoch, clean=True)
         answers = yield {candidate: promote}
         if answers[candidate] is None:
-            yield {candidate: promote}  # a worker resumes: the same decree again
+            yield {candidate: promote}  # a worker resumes: what was decided, again
 
     def _others_may_elect(self, promised: dict[str, StatusAnswer]) -> bool:
-        """Whether an election could still be won beside a decree. Never in groups that are led by decree only."""
+        """Whether an election could still be won beside a promotion. Never in groups that are led by decree only."""
         return False
+
+    def _wanted(self, promises: dict[int, Standing], preferred: str | None) -> int | None:
+        if preferred is not None:
+            return self._replicas.index(preferred)
+        ranked = ranked_by_position([one for one in promises.values() if one.promotable], None)
+        best = [one.replica_id for one in ranked if one.position == ranked[0].position]
+        return self._loop.random.choice(best) if best else None
 
     def switchover(self, candidate: str) -> Flow:
         """Planned: drain, let the candidate catch up, switch."""
@@ -190,7 +243,7 @@ class ControlPlane:
         row = self.row_epoch
         answers = yield {candidate: Status()}
         status = answers[candidate]
-        if status is None or candidate in self.replaced:
+        if status is None or self._standing(status).disk_is_new:
             return
         known = [other.epoch for other in self.statuses.values()]
         epoch = max([row, status.epoch, *known]) + 1

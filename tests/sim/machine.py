@@ -66,8 +66,8 @@ class Machine:
         return self.sync_mean_s * (random.uniform(0.3, 2.0) if random.random() < 0.97 else 30.0)
 
     def chance(self) -> Random | None:
-        """What the next process draws from, where its core draws anything."""
-        return None
+        """What the next process draws from."""
+        return Random(self.loop.random.getrandbits(32))
 
     def violation(self, text: str) -> NoReturn:
         raise Violation(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerd.replica.epoch_record import DLEDGER, Policy
+from highwater.promotion import election_may_be_won
 from tests.sim.control_plane import ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
@@ -60,7 +61,7 @@ class ModeOperator(ControlPlane):
 
     def _count_on(self, in_sync_replicas: int) -> None:
         """On how many replicas an acknowledged record is: who decrees needs one of each such set to answer."""
-        self._needed = len(self._replicas) - in_sync_replicas + 1
+        self._in_sync_replicas = in_sync_replicas
 
     # --- decrees
 
@@ -71,7 +72,7 @@ class ModeOperator(ControlPlane):
     def _others_may_elect(self, promised: dict[str, StatusAnswer]) -> bool:
         """A vote and a decree could make two leaders of one epoch: too many must act by decree for any majority."""
         by_decree = sum(not status.voters for status in promised.values())
-        return len(self._replicas) - by_decree >= len(self._replicas) // 2 + 1
+        return election_may_be_won(len(self._replicas), len(self._replicas) - by_decree)
 
     @property
     def settled(self) -> bool:

@@ -78,6 +78,8 @@ class StatusAnswer(NamedTuple):
     mode: str = ""
     pending_mode: str | None = None
     voters: tuple[int, ...] = ()  # none while it is led by decree
+    incarnation: str = ""
+    has_caught_up: bool = True  # it has held all that was confirmed, since its disk is the one that it is
 
 
 class Promote(NamedTuple):

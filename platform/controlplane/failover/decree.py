@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from highwater.promotion import election_may_be_won
+
 if TYPE_CHECKING:  # the verdict asks this module
     from controlplane.failover.verdict import GroupView, ReplicaView
-
-
-def election_may_be_won(voters: int, may_elect: int) -> bool:
-    """Return whether those of the voters that may still elect could be a majority of them."""
-    return may_elect >= voters // 2 + 1
 
 
 def acts_by_decree(group: GroupView, replica: ReplicaView) -> bool:

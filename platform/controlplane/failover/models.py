@@ -58,6 +58,10 @@ class ReplicaSample(BaseModel):
     )
     promotable = models.BooleanField(null=True)
     not_promotable_because = models.CharField(max_length=512, blank=True)
+    disk = models.CharField(max_length=32, blank=True, db_default="", help_text="the last one whose word counted")
+    disk_is_new = models.BooleanField(
+        db_default=False, default=False, help_text="another disk took its place, and has not caught up yet"
+    )
     diverged_files = models.IntegerField(null=True, help_text="saved cuts of a log that parted from its leader's")
     # Of a group that elects its leader.
     quorum = models.JSONField(null=True, help_text="mqwire's QuorumStatus: state, vote, voters, as it told them")
@@ -101,8 +105,11 @@ class Failover(BaseModel):
     old_master_id = models.PositiveIntegerField(
         null=True, help_text="replica id; null when nobody is known to have led"
     )
-    expected_epoch = models.BigIntegerField(null=True, help_text="the highest that anyone had seen at the pre-flight")
-    new_epoch = models.BigIntegerField(null=True, help_text="reserved for the candidate by compare-and-set")
+    expected_epoch = models.BigIntegerField(null=True, help_text="the fence, which the replicas promise; reserved")
+    new_epoch = models.BigIntegerField(null=True, help_text="reserved for whoever is promoted, by compare-and-set")
+    decided_id = models.PositiveIntegerField(
+        null=True, help_text="replica id: who leads in new_epoch, decided once by the promises"
+    )
     confirmed_loss = models.BooleanField(default=False, help_text="an operator typed the group's name")
     lossless = models.BooleanField(null=True, help_text="nothing acknowledged is lost; null until the master is fenced")
     lossless_because = models.CharField(max_length=512, blank=True)

@@ -21,6 +21,7 @@ from controlplane.failover.verdict import GroupView
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name
+from highwater.promotion import disk_that_counts
 from mqwire.bodies import FollowerStatus, ReplicaStatus
 
 _log = get_logger("controlplane.failover")
@@ -112,6 +113,8 @@ def _write_answer(
     leads = status.role == "master"
     # Without a master the gap stays as the last one told it: that many messages may be lost.
     gap = (0, 0) if leads else (None, None) if follower is None else (follower.gap_bytes, follower.gap_messages)
+    remembered = ReplicaSample.objects.filter(replica=replica).values_list("disk", flat=True).first() or ""
+    disk = disk_that_counts(remembered, status.incarnation, has_caught_up=status.has_caught_up)
     ReplicaSample.objects.update_or_create(
         replica=replica,
         defaults={
@@ -135,6 +138,8 @@ def _write_answer(
             "promotable": status.promotable,
             "not_promotable_because": (status.not_promotable_because or "")[:512],
             "diverged_files": status.diverged_files,
+            "disk": disk,
+            "disk_is_new": disk != status.incarnation,
             "quorum": None if status.quorum is None else msgspec.to_builtins(status.quorum),
             "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
         },

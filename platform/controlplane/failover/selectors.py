@@ -218,6 +218,7 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         claims=sample.claims,
         promotable=sample.promotable,
         not_promotable_because=sample.not_promotable_because,
+        disk_is_new=sample.disk_is_new,
         quorum=_quorum_told(sample),
     )
 

@@ -1,11 +1,13 @@
 """What each step of a promotion and of a switchover does. Every step may run twice, or from two workers, or again after
 its worker was killed anywhere in it.
 
-Nothing here decides by memory: rows say what was reserved, replicas say what they are. Epochs are reserved by
-compare-and-set, and each broker takes a promotion only from the epoch that the request names.
+Nothing here decides by memory: rows say what was reserved and decided, replicas say what they are. What is decided, and in
+which order, is highwater/promotion.py's; here are the requests and the rows. Two epochs are reserved by compare-and-set: the
+fence, which the replicas promise, and the one that is led in; each broker takes a promotion only from the fence.
 """
 
 import time
+from dataclasses import replace
 
 from django.db import transaction
 from django.db.models.functions import Coalesce
@@ -13,18 +15,19 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
 from controlplane.failover.decree import decree_refusal
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import Cleanness, GroupView, ReplicaView, cleanness_of
+from controlplane.failover.verdict import GroupView, ReplicaView, at_risk, promotion_group
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
-from mqwire.bodies import ReplicaStatus
+from highwater.promotion import Ballot, Standing, ballot_above, decide, promises_in
 
 # Sends are held for so long at most: the master takes them again by itself should nobody go on.
 _FREEZE_MS = 10_000
@@ -35,6 +38,7 @@ _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
 _TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
+_CONFIRM = "Ask again, and type the group's name to confirm the loss."
 _TRY_AGAIN = "Look at the group's replicas, and ask again."
 
 
@@ -49,13 +53,11 @@ def failover_preflight(context: StepContext) -> None:
     if failover.kind == FailoverKind.SWITCHOVER and view.master is None:
         raise StepFailed("There is no master to switch from.", hint="Promote a replica instead.")
     _require_no_elections(view)
-    leadership = GroupLeadership.objects.get(group__cluster=context.cluster, group__name=failover.group_name)
-    seen = max([leadership.epoch, *(replica.epoch for replica in view.replicas if replica.epoch is not None)])
-    _reserve(failover, leadership, seen + 1)
+    ballot = _reserve(failover, _leadership(failover), view)
     former = view.former_master
     held = f"Replica {candidate.replica_id} holds the log to {candidate.held_offset} in epoch {candidate.log_epoch}"
     known = "" if former is None else f"; replica {former.replica_id} was last known to end at {former.end_offset}"
-    timeline_add(failover, "preflight", f"{held}{known}. Epoch {seen + 1} is reserved.")
+    timeline_add(failover, "preflight", f"{held}{known}. Epoch {ballot.epoch} is reserved.")
 
 
 def failover_drain(context: StepContext) -> None:
@@ -101,69 +103,33 @@ def failover_drain(context: StepContext) -> None:
 
 
 def failover_fence(context: StepContext) -> None:
-    """Make sure that nobody else leads: demote who answers, stop who doesn't. Then say what would be lost for good."""
+    """Have every replica promise the fence, stop who may lead and does not answer, and decide for good who leads."""
     failover, view = _failover(context), _view(context)
     if _is_done(failover, view):
         return
     if failover.new_epoch is None or failover.expected_epoch is None:
         raise StepFailed("No epoch was reserved.", hint=_TRY_AGAIN)
-    _require_no_elections(view)
-    addresses = _addresses(context.cluster, failover.group_name)
-    fence = "none"
-    demoted: ReplicaStatus | None = None
-    for replica in view.replicas:
-        if replica.replica_id == failover.candidate_id or not _may_lead(failover, replica):
-            continue
-        status = _demote(context, failover, replica, addresses)
-        if status is None:
-            _stop(context, failover, replica.replica_id)
-            fence = "stopped"
-        else:
-            fence, demoted = ("stopped" if fence == "stopped" else "demoted"), status
-    _stopped_now(failover)
-    view = _view(context)
-    _require_no_elections(view)  # by what they say behind the fence; giving the role back would be a decree, too
-    cleanness = _cleanness(failover, view, demoted)
-    if not cleanness.clean and not failover.confirmed_loss:
-        _give_back(context, failover, demoted, addresses)
-        raise StepFailed(
-            f"Messages may be lost: {cleanness.because} Nobody has agreed to that.",
-            hint="Ask again, and type the group's name to confirm the loss.",
-        )
-    _save(
-        failover,
-        fence=fence,
-        lossless=cleanness.clean,
-        lossless_because=cleanness.because,
-        bytes_at_risk=cleanness.bytes_at_risk,
-        messages_at_risk=cleanness.messages_at_risk,
-    )
-    words = {"none": "Nobody else led.", "demoted": "It stepped down.", "stopped": _stopped_words(context, failover)}
-    loss = "Nothing acknowledged is lost" if cleanness.clean else "Messages may be lost, as was confirmed"
-    timeline_add(failover, "fenced", f"{words[fence]} {loss}: {cleanness.because}")
+    if failover.decided_id is None:
+        _fence_and_decide(context, failover, view)
+    if failover.decided_id != failover.candidate_id:
+        _give_back(context, failover)
 
 
 def failover_promote(context: StepContext) -> None:
-    """Have the candidate lead in the reserved epoch."""
+    """Have whom the promises decided for lead in the reserved epoch."""
     failover, view = _failover(context), _view(context)
-    candidate = _answering(view, failover.candidate_id)
     if not _is_done(failover, view):
         if any(replica.leads for replica in view.replicas):
             raise StepFailed("Another replica leads: somebody else changed the group.", hint=_TRY_AGAIN)
         _require_no_elections(view)
-        epoch = candidate.epoch or 0
-        if failover.new_epoch is None or epoch >= failover.new_epoch:
-            # The candidate has heard of a newer epoch in which nobody leads: take one above it.
-            leadership = GroupLeadership.objects.get(group__cluster=context.cluster, group__name=failover.group_name)
-            _reserve(failover, leadership, max(leadership.epoch, epoch) + 1)
-        answer = replica_remoting.replica_promote(
-            context.cluster,
-            _addresses(context.cluster, failover.group_name)[failover.candidate_id],
-            group=failover.group_name,
-            replica_id=failover.candidate_id,
-            expected_epoch=epoch,
-            new_epoch=failover.new_epoch or 0,
-        )
+        candidate = _answering(view, failover.candidate_id)
+        if failover.decided_id is None or (candidate.epoch or 0) > (failover.expected_epoch or 0):
+            # It has promised a newer epoch, in which no one leads: what was decided can never happen.
+            _reserve(failover, _leadership(failover), view)
+            _fence_and_decide(context, failover, view)
+            if failover.decided_id != failover.candidate_id:
+                _give_back(context, failover)
+        answer = _promote(failover, failover.candidate_id)
         if answer.status is None:
             raise StepNotReady(f"Replica {failover.candidate_id} was not promoted: {answer.error}")
     leader = Replica.objects.get(
@@ -315,35 +281,105 @@ def _stopped_now(failover: Failover) -> None:
     Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=Coalesce("writes_stopped_at", timezone.now()))
 
 
-def _reserve(failover: Failover, leadership: GroupLeadership, epoch: int) -> None:
-    """Take an epoch for this failover: by compare-and-set on the group's row, so that nobody else has it."""
+def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -> Ballot:
+    """Take two epochs above all that anyone has seen: by compare-and-set on the group's row, so that no one else has them."""
+    ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
     with transaction.atomic():
-        if not leadership_raise(leadership, epoch, leadership.leader):
+        if not leadership_raise(leadership, ballot.epoch, leadership.leader):
             raise StepNotReady("The group's epoch was raised by somebody else.", delay_s=0.2)
         won = Failover.objects.filter(pk=failover.pk, new_epoch=failover.new_epoch).update(
-            expected_epoch=epoch - 1, new_epoch=epoch, updated_at=timezone.now()
+            expected_epoch=ballot.fence, new_epoch=ballot.epoch, decided_id=None, updated_at=timezone.now()
         )
         if won != 1:
             raise StepNotReady("Another worker reserved an epoch.", delay_s=0.2)  # and undo the raise
     failover.refresh_from_db()
+    return ballot
 
 
-def _demote(
-    context: StepContext, failover: Failover, replica: ReplicaView, addresses: dict[int, str]
-) -> ReplicaStatus | None:
-    """Have a replica that answers follow the candidate; None when it does not answer."""
-    # The epoch of before, not the new one: who follows would tell the candidate of it, which must promise it first.
-    epoch = max(failover.expected_epoch or 0, replica.epoch or 0)
-    answer = replica_remoting.replica_demote(
-        context.cluster,
-        addresses[replica.replica_id],
-        group=failover.group_name,
-        epoch=epoch,
-        leader_address=addresses[failover.candidate_id],
+def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView) -> None:
+    _require_no_elections(view)
+    ballot = Ballot(failover.expected_epoch or 0, failover.new_epoch or 0)
+    electing = {replica.replica_id for replica in view.replicas if replica.quorum is not None}
+    known = _addresses(context.cluster, failover.group_name)
+    addresses = {replica_id: address for replica_id, address in known.items() if replica_id not in electing}
+    answers = replica_remoting.replica_fences(
+        context.cluster, list(addresses.values()), group=failover.group_name, epoch=ballot.fence
     )
-    if answer.refused:
-        raise StepNotReady(f"Replica {replica.replica_id} was not demoted: {answer.error}")
-    return answer.status
+    told = {replica_id: answers[address] for replica_id, address in addresses.items()}
+    new_disks = {one.replica_id for one in view.replicas if one.disk_is_new}
+    said = [Standing.of(one.status) for one in told.values() if one.status is not None]
+    promises = promises_in((replace(one, disk_is_new=one.replica_id in new_disks) for one in said), ballot)
+    fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
+    for replica in view.replicas:
+        if replica.replica_id in promises or replica.replica_id == failover.candidate_id:
+            continue
+        if not _may_lead(failover, replica):
+            continue
+        answer = told.get(replica.replica_id)
+        if answer is not None and (answer.refused or answer.status is not None):
+            raise StepNotReady(f"Replica {replica.replica_id} did not step down: {answer.error}", delay_s=0.3)
+        _stop(context, failover, replica.replica_id)
+        fence = "stopped"
+    _stopped_now(failover)
+    seen_leading = view.led_at is not None and view.led_at >= failover.created_at
+    before = view.former_master
+    view = _view(context)
+    _require_no_elections(view)  # by what they say after the fence; giving the role back would be a promotion, too
+    candidate = view.replica(failover.candidate_id)
+    decision = decide(
+        promotion_group(view, led_in_this_operation=seen_leading),
+        promises,
+        failover.candidate_id,
+        may_lose=failover.confirmed_loss,
+        may_choose=failover.kind != FailoverKind.SWITCHOVER,
+        at_risk=(None, None) if candidate is None else at_risk(candidate, before),
+    )
+    if decision.leader_id is None:
+        _start_stopped(context, failover)
+        raise StepFailed(
+            f"Messages may be lost: {decision.cleanness.because} Nobody has agreed to that.", hint=_CONFIRM
+        )
+    wanted_id = failover.candidate_id if decision.gives_back else decision.leader_id
+    won = Failover.objects.filter(pk=failover.pk, new_epoch=ballot.epoch, decided_id=None).update(
+        decided_id=decision.leader_id,
+        candidate_id=wanted_id,
+        fence=fence,
+        lossless=decision.cleanness.clean,
+        lossless_because=decision.cleanness.because[:512],
+        bytes_at_risk=decision.cleanness.bytes_at_risk,
+        messages_at_risk=decision.cleanness.messages_at_risk,
+        updated_at=timezone.now(),
+    )
+    if won != 1:
+        raise StepNotReady("Another worker has decided.", delay_s=0.1)
+    asked_for = failover.candidate_id
+    failover.refresh_from_db()
+    if decision.gives_back:
+        return
+    words = {"none": "Nobody else led.", "demoted": "It stepped down.", "stopped": _stopped_words(context, failover)}
+    loss = "Nothing acknowledged is lost" if decision.cleanness.clean else "Messages may be lost, as was confirmed"
+    instead = "" if wanted_id == asked_for else f" Replica {asked_for} would not have been clean."
+    promised = " and ".join(str(replica_id) for replica_id in sorted(promises))
+    timeline_add(
+        failover,
+        "fenced",
+        f"{words[fence]} Epoch {ballot.fence} was promised by {promised}. {loss}: {decision.cleanness.because}{instead}",
+    )
+
+
+def _promote(failover: Failover, replica_id: int) -> Answer:
+    return replica_remoting.replica_promote(
+        failover.cluster,
+        _addresses(failover.cluster, failover.group_name)[replica_id],
+        group=failover.group_name,
+        replica_id=replica_id,
+        expected_epoch=failover.expected_epoch or 0,
+        new_epoch=failover.new_epoch or 0,
+    )
+
+
+def _leadership(failover: Failover) -> GroupLeadership:
+    return GroupLeadership.objects.get(group__cluster=failover.cluster, group__name=failover.group_name)
 
 
 def _stopped_words(context: StepContext, failover: Failover) -> str:
@@ -353,7 +389,7 @@ def _stopped_words(context: StepContext, failover: Failover) -> str:
 
 
 def _stop(context: StepContext, failover: Failover, replica_id: int) -> None:
-    """Stop a process that does not answer, and confirm that it has ended; nobody starts it before it is let go."""
+    """Kill a process that does not answer, and confirm that it has ended; nobody starts it before it is let go."""
     cluster = context.cluster
     with transaction.atomic():
         Cluster.objects.select_for_update().get(pk=cluster.pk)  # the health sampling starts processes under this lock
@@ -364,43 +400,30 @@ def _stop(context: StepContext, failover: Failover, replica_id: int) -> None:
         group__cluster=cluster, group__name=failover.group_name, broker_id=replica_id
     )
     name = replica_process_name(cluster, replica)
-    context.driver.process_remove(name)
+    context.driver.process_kill(name)
     state = context.driver.process_statuses([name])[name].state
     if state not in _STOPPED:
         raise StepNotReady(f"The process of replica {replica_id} is {state}, not stopped yet.")
 
 
-def _cleanness(failover: Failover, view: GroupView, demoted: ReplicaStatus | None) -> Cleanness:
-    candidate = view.replica(failover.candidate_id)
-    if failover.kind == FailoverKind.SWITCHOVER and demoted is not None and candidate is not None:
-        missing = demoted.end_offset - (candidate.held_offset or 0)
-        if missing <= 0:
-            return Cleanness(True, "the candidate held all of the master's log before it stepped down.", 0, 0)
-        return Cleanness(False, f"the master took sends again: the candidate is {missing} bytes behind.", missing, None)
-    return cleanness_of(view, failover.candidate_id)
-
-
-def _give_back(
-    context: StepContext, failover: Failover, demoted: ReplicaStatus | None, addresses: dict[int, str]
-) -> None:
-    """Nothing is to be lost, so nothing is changed: a demoted master leads again, a stopped one is started."""
-    Replica.objects.filter(group__cluster=context.cluster, group__name=failover.group_name, fenced=True).update(
-        fenced=False, updated_at=context.now
-    )
-    if demoted is None or not demoted.promotable:
-        return
-    answer = replica_remoting.replica_promote(
-        context.cluster,
-        addresses[demoted.replica_id],
-        group=failover.group_name,
-        replica_id=demoted.replica_id,
-        expected_epoch=demoted.epoch,
-        new_epoch=failover.new_epoch or demoted.epoch + 1,
-    )
+def _give_back(context: StepContext, failover: Failover) -> None:
+    """Nothing is to be lost, so nothing is changed: who led last leads again, what was stopped is started."""
+    former_id = failover.decided_id
+    assert former_id is not None, "decided before"
+    answer = _promote(failover, former_id)
+    if answer.status is None and not answer.refused:
+        raise StepNotReady(f"Replica {former_id} does not lead again yet: {answer.error}", delay_s=0.3)
+    _start_stopped(context, failover)
     if answer.status is not None:
-        timeline_add(
-            failover, "given_back", f"Replica {demoted.replica_id} leads again, in epoch {answer.status.epoch}."
-        )
+        timeline_add(failover, "given_back", f"Replica {former_id} leads again, in epoch {answer.status.epoch}.")
+    raise StepFailed(f"Messages may be lost: {failover.lossless_because} Nobody has agreed to that.", hint=_CONFIRM)
+
+
+def _start_stopped(context: StepContext, failover: Failover) -> None:
+    """Let go of what was stopped: as slaves, or asking the others first, for they have seen that they led."""
+    for replica in cluster_replicas(context.cluster):
+        if replica.group.name == failover.group_name and replica.fenced:
+            _start_again(context, replica)
 
 
 STEPS: dict[str, Step] = {

@@ -1,10 +1,8 @@
 """The detector: from what the replicas of one group last said to a verdict. Pure: no database, no clock, no sockets.
 
-The rule of loss-free promotion is replication.md's "Clean": every record that was acknowledged is on `inSyncReplicas` of
-the N replicas; so when at least N - inSyncReplicas + 1 of them answer, it is on one that answers, and so on the one of them
-with the highest (last epoch, held offset).
+Which promotion is clean says highwater/promotion.py; here the last samples stand for the promises that a fence will ask for.
 
-Who led last holds all that it acknowledged. So it may lead again although fewer answer, if nobody can have led since: every
+Who led last holds all that it acknowledged. So it may lead again although too few answer, if no one can have led since: every
 replica that does not answer was down already when it was last seen leading, and has been down from then on.
 """
 
@@ -14,6 +12,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from controlplane.failover.decree import decree_refusal
+from highwater import promotion
+from highwater.promotion import Cleanness as Cleanness
+from highwater.promotion import FormerLeader, Standing
 from mqwire.bodies import QuorumStatus
 
 # A supervisor restarts what crashes within a second or two; samples come each three seconds. Two of them, missed in a
@@ -56,6 +57,7 @@ class ReplicaView:
     claims: bool | None = None
     promotable: bool | None = None
     not_promotable_because: str = ""
+    disk_is_new: bool = False
     quorum: QuorumStatus | None = None
 
     @property
@@ -111,19 +113,6 @@ class GroupView:
     def silent(self) -> list[ReplicaView]:
         """Those that do not answer."""
         return [replica for replica in self.replicas if not replica.answers]
-
-
-@dataclass(frozen=True, slots=True)
-class Cleanness:
-    """Whether a promotion loses nothing that was acknowledged, and why in words.
-
-    What is at risk lies between the candidate's end and the last end that the master told; None when nobody knows.
-    """
-
-    clean: bool
-    because: str
-    bytes_at_risk: int | None = None
-    messages_at_risk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,36 +201,58 @@ def candidates_ranked(group: GroupView) -> list[ReplicaView]:
 
 
 def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
-    """Return whether promoting this replica is clean, given that the old master is fenced before it happens."""
-    candidate = group.replica(candidate_id)
-    if candidate is None or candidate.position is None or not candidate.answers:
+    """Return whether promoting this replica is clean, given that the fence finds everyone as the last samples did."""
+    candidate, former = group.replica(candidate_id), group.former_master
+    answers = {one.replica_id: one for replica in group.replicas if (one := standing_of(replica)) is not None}
+    if candidate is None or candidate_id not in answers:
         return Cleanness(False, f"replica {candidate_id} does not answer, so that nobody knows what it holds.")
+    rule = promotion_group(group)
+    cleanness = promotion.cleanness_of(rule, answers, candidate_id, at_risk=at_risk(candidate, former))
+    counted = promotion.counting(rule, answers)
+    if candidate is not former or candidate_id not in counted or len(counted) >= rule.needed:
+        return cleanness
+    if any(one.position > counted[candidate_id].position for one in counted.values()):
+        return cleanness
+    return _led_last(group, candidate)
+
+
+def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) -> promotion.Group:
+    """Return the group as the rule wants it. `led_in_this_operation`: who led last was seen leading since it began."""
     former = group.former_master
-    lost_bytes, lost_messages = _at_risk(candidate, former)
-    answering = [replica for replica in group.replicas if replica.answers and replica.position is not None]
-    needed = len(group.replicas) - group.in_sync_replicas + 1
-    best = max(answering, key=lambda replica: replica.position or (0, 0))
-    if best.position is not None and best.position > candidate.position:
-        return Cleanness(
-            False,
-            f"replica {best.replica_id} holds more than replica {candidate_id} does"
-            f" (to {_place(best)}, not {_place(candidate)}).",
-            lost_bytes,
-            lost_messages,
+    told = None
+    if former is not None:
+        own = former.replica_id == group.leader_id
+        told = FormerLeader(
+            replica_id=former.replica_id,
+            epoch=group.led_epoch if own else former.epoch,
+            end_offset=group.led_to_offset if own else None,
+            no_one_since=led_in_this_operation or former.leads or no_one_led_since(group, former),
         )
-    if candidate is former:
-        return _led_last(group, candidate, enough=len(answering) >= needed)
-    if len(answering) < needed:
-        who = "the old master's answer" if group.in_sync_replicas == 1 else f"answers of {needed} replicas"
-        told = "" if former is None or former.last_seen_at is None else f" after {_time(former.last_seen_at)}"
-        return Cleanness(
-            False,
-            f"what the old master acknowledged{told} may be lost; to rule that out takes {who},"
-            f" and {len(answering)} of {len(group.replicas)} replicas answer{'s' if len(answering) == 1 else ''}.",
-            lost_bytes,
-            lost_messages,
-        )
-    return Cleanness(True, f"replica {candidate_id} holds everything that was acknowledged.", 0, 0)
+    ids = [replica.replica_id for replica in group.replicas]
+    return promotion.Group(replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=told)
+
+
+def standing_of(replica: ReplicaView) -> Standing | None:
+    """Return what a replica says of itself; None while it does not answer."""
+    if not replica.answers or replica.log_epoch is None or replica.held_offset is None:
+        return None
+    return Standing(
+        replica_id=replica.replica_id,
+        epoch=replica.epoch or 0,
+        log_epoch=replica.log_epoch,
+        held_offset=replica.held_offset,
+        end_offset=replica.end_offset or 0,
+        leads=replica.leads,
+        promotable=replica.promotable is True,
+        elects=replica.quorum is not None,
+        disk_is_new=replica.disk_is_new,
+    )
+
+
+def no_one_led_since(group: GroupView, former: ReplicaView) -> bool:
+    """Whether nobody can have led after the last leader was last seen leading."""
+    in_doubt = [one for one in group.silent if one is not former and not was_down_all_along(group, one)]
+    return not in_doubt and former.log_epoch is not None and former.log_epoch == group.led_epoch
 
 
 def was_down_all_along(group: GroupView, replica: ReplicaView) -> bool:
@@ -252,20 +263,10 @@ def was_down_all_along(group: GroupView, replica: ReplicaView) -> bool:
     return ended + _ROUNDED < group.led_at and silent <= group.led_at
 
 
-def _led_last(group: GroupView, candidate: ReplicaView, *, enough: bool) -> Cleanness:
-    """Whether the last leader loses nothing when it leads again; nobody who answers holds more."""
+def _led_last(group: GroupView, candidate: ReplicaView) -> Cleanness:
+    """Whether the last leader loses nothing when it leads again, though too few others answer; none of them holds more."""
     name = f"replica {candidate.replica_id}"
-    if group.led_to_offset is not None and (candidate.end_offset or 0) < group.led_to_offset:
-        return Cleanness(
-            False,
-            f"{name} had told of a log to {group.led_to_offset} when it led, and holds it to {candidate.end_offset} only:"
-            " what its machine had not flushed is gone from it.",
-            group.led_to_offset - (candidate.end_offset or 0),
-        )
-    if enough:
-        return Cleanness(True, f"{name} holds everything that was acknowledged.", 0, 0)
-    in_doubt = [replica for replica in group.silent if not was_down_all_along(group, replica)]
-    if not in_doubt and candidate.log_epoch == group.led_epoch:
+    if no_one_led_since(group, candidate):
         silent = [replica.replica_id for replica in group.silent]
         return Cleanness(
             True,
@@ -274,6 +275,7 @@ def _led_last(group: GroupView, candidate: ReplicaView, *, enough: bool) -> Clea
             0,
             0,
         )
+    in_doubt = [replica for replica in group.silent if not was_down_all_along(group, replica)]
     others = _names([replica.replica_id for replica in in_doubt or group.silent])
     since = "" if group.led_at is None else f" after {_time(group.led_at)}"
     return Cleanness(
@@ -326,7 +328,8 @@ def bytes_words(count: int) -> str:
     return f"{count} bytes" if count < _MEBIBYTE else f"{count / _MEBIBYTE:.1f} MiB"
 
 
-def _at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | None, int | None]:
+def at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | None, int | None]:
+    """Return the bytes and messages that the candidate lacks of the old master's log, as far as it was told; None: not known."""
     if former is None or former.replica_id == candidate.replica_id:
         return 0, 0
     if former.end_offset is None or candidate.held_offset is None:
@@ -336,10 +339,6 @@ def _at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | 
         return 0, 0
     # The master counted them when it was last asked; if the candidate has more by now, that was too many.
     return lost_bytes, candidate.gap_messages or None
-
-
-def _place(replica: ReplicaView) -> str:
-    return f"offset {replica.held_offset} of epoch {replica.log_epoch}"
 
 
 def _names(replica_ids: Sequence[int]) -> str:

@@ -67,6 +67,10 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     store_timestamp_ms: int | None = None  # of the last record
     quorum: QuorumStatus | None = None  # of a quorum-led group only
     pending_mode: str | None = None  # written to the log, and not in force yet
+    incarnation: str = ""  # of its disk, drawn at its first start
+    has_caught_up: bool = True  # it has held all that was confirmed, since its disk is the one that it is
+    total_replicas: int = 1  # of the group, as configured or as far as it has heard of others
+    voters: list[int] = []  # who counted the last time the group elected its leader, by the log; empty: it never did
 
 
 class DivergedFile(Body, frozen=True, kw_only=True):

@@ -77,6 +77,10 @@ class Driver(Protocol):
         """Stop the process and forget it. Returns when it has ended."""
         ...
 
+    def process_kill(self, name: str) -> None:
+        """The same without giving it the time to stop in good order: for one that hangs, while others wait for its end."""
+        ...
+
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         """Return the status of each; MISSING for those that the machinery doesn't know."""
         ...

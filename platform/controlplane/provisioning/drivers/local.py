@@ -83,6 +83,16 @@ class LocalDriver:
     def process_remove(self, name: str) -> None:
         _check_name(name)
         self._rpc.stop(name)
+        self._forget(name)
+
+    def process_kill(self, name: str) -> None:
+        _check_name(name)
+        self._rpc.stop_soon(name)  # first: supervisord starts again what ends otherwise
+        self._rpc.kill(name)
+        self._rpc.stop(name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
         self._program_path(name).unlink(missing_ok=True)
         self._rpc.reload_config()
         self._rpc.remove_group(name)

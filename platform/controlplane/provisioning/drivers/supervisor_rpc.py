@@ -71,6 +71,14 @@ class SupervisorRpc:
         """Stop and wait until it has ended. Unknown or stopped is harmless."""
         self._call("stopProcess", name, True, harmless=(BAD_NAME, NOT_RUNNING))
 
+    def stop_soon(self, name: str) -> None:
+        """Ask it to end, and don't wait. Unknown or stopped is harmless."""
+        self._call("stopProcess", name, False, harmless=(BAD_NAME, NOT_RUNNING))
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL. Unknown or ended is harmless."""
+        self._call("signalProcess", name, "KILL", harmless=(BAD_NAME, NOT_RUNNING))
+
     def _call(self, method: str, *arguments: object, harmless: tuple[int, ...] = ()) -> object:
         proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(self._socket_path))
         try:

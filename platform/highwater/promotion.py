@@ -1,0 +1,284 @@
+"""Which promotion loses nothing, and the order of one. Pure: no sockets, rows or clock.
+
+One place for the rule of replication.md, "Leadership by decree". The control plane's steps (controlplane/failover/steps.py),
+`highwater admin promote` and the simulation (tests/sim/control_plane.py) all decide by it, in this order:
+
+1. `ballot_above`: two epochs above all that anyone has seen; whoever has a row reserves both in it by compare-and-set.
+2. Every replica is asked to promise `Ballot.fence` (REPLICA_DEMOTE, naming no leader). A replica that promised takes nothing
+   older and follows no one; the promise is durable before it is answered. `promises_in` says which answers are promises.
+3. Whoever may lead and did not answer is stopped, where there is someone who can stop it.
+4. `decide`: who leads, by what the promises say. Decided once: whoever repeats the step goes by what was written down.
+5. REPLICA_PROMOTE, from `Ballot.fence` to `Ballot.epoch`: refused by a replica that has promised anything newer since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from mqwire.bodies import ReplicaStatus
+
+_DRAWN_FROM = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """The epoch that replicas promise, and the one that whoever is promoted leads in."""
+
+    fence: int
+    epoch: int
+
+
+def ballot_above(seen: Iterable[int]) -> Ballot:
+    """Return the ballot of one who reserves it in a row. Its fence is even, so that it is never one that was drawn."""
+    highest = max(seen, default=0)
+    fence = highest + 2 - highest % 2
+    return Ballot(fence, fence + 1)
+
+
+def ballot_drawn(seen: Iterable[int], random: Random) -> Ballot:
+    """Return the ballot of one who has no row to reserve it in: odd, and drawn, so that two at once hardly have the same."""
+    fence = ballot_above(seen).fence + 1 + 2 * random.randrange(_DRAWN_FROM)
+    return Ballot(fence, fence + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What one replica says of itself. Offsets are of the CommitLog, in bytes.
+
+    `disk_is_new`: its disk took the place of one that counted, and has not caught up since; what that one held is gone.
+    """
+
+    replica_id: int
+    epoch: int
+    log_epoch: int
+    held_offset: int
+    end_offset: int
+    leads: bool = False
+    promotable: bool = True
+    elects: bool = False
+    disk_is_new: bool = False
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """What candidates are compared by: (last epoch, held offset)."""
+        return self.log_epoch, self.held_offset
+
+    @classmethod
+    def of(cls, status: ReplicaStatus) -> Standing:
+        return cls(
+            replica_id=status.replica_id,
+            epoch=status.epoch,
+            log_epoch=status.log_epoch,
+            held_offset=status.held_offset,
+            end_offset=status.end_offset,
+            leads=status.role == "master",
+            promotable=status.promotable,
+            elects=status.quorum is not None,
+            disk_is_new=not status.has_caught_up,
+        )
+
+
+def disk_that_counts(remembered: str, incarnation: str, *, has_caught_up: bool) -> str:
+    """Return the incarnation of a replica's disk whose word counts, for one who remembers the last one that did.
+
+    The first that is ever seen counts: in a new group no disk has held anything before. So does one of a version that names none.
+    """
+    return incarnation if has_caught_up or not remembered or not incarnation else remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerLeader:
+    """Who led last, as far as is known: its log went to `end_offset` of `epoch` when it was last asked.
+
+    `no_one_since`: no one else can have led after it, so that it holds all that was ever acknowledged.
+    """
+
+    replica_id: int
+    epoch: int | None = None
+    end_offset: int | None = None
+    no_one_since: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group that is led by decree: all its replicas, whether they answer or not, and on how many an acknowledged record is."""
+
+    replica_ids: Collection[int]
+    in_sync_replicas: int
+    former: FormerLeader | None = None
+
+    @property
+    def needed(self) -> int:
+        """How many must answer, for one of them to hold everything that was acknowledged."""
+        return len(self.replica_ids) - self.in_sync_replicas + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanness:
+    """Whether a promotion loses nothing that was acknowledged, and why in words.
+
+    What is at risk lies between the candidate's end and the last end that the master told; None when no one knows.
+    """
+
+    clean: bool
+    because: str
+    bytes_at_risk: int | None = None
+    messages_at_risk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who leads in the ballot's epoch; None: no one is to. `gives_back`: the former leader, for the wish was not clean."""
+
+    leader_id: int | None
+    cleanness: Cleanness
+    gives_back: bool = False
+
+
+def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
+    """Return those of the answers to the fence that are promises, by replica id."""
+    return {one.replica_id: one for one in answers if one.epoch == ballot.fence and not one.leads and not one.elects}
+
+
+def counting(group: Group, answers: Mapping[int, Standing]) -> dict[int, Standing]:
+    """Return those of the answers that say what the group holds: of its replicas, with disks that have not lost anything."""
+    own = {key: one for key, one in answers.items() if key in group.replica_ids}
+    return {key: one for key, one in own.items() if not one.disk_is_new and not _lost_tail(group, one)}
+
+
+def cleanness_of(
+    group: Group,
+    answers: Mapping[int, Standing],
+    candidate_id: int,
+    *,
+    at_risk: tuple[int | None, int | None] = (None, None),
+) -> Cleanness:
+    """Return whether promoting this replica is clean, by what was answered: before the fence a forecast, after it the truth.
+
+    Every acknowledged record is on `in_sync_replicas` of the replicas; so when `group.needed` of them answer, it is on one
+    that answers, and so on the one of them with the highest position. Who led last holds all that it acknowledged itself.
+    """
+    name = f"replica {candidate_id}"
+    candidate = answers.get(candidate_id)
+    if candidate is None:
+        return Cleanness(False, f"{name} does not answer, so that no one knows what it holds.", *at_risk)
+    counted, former = counting(group, answers), group.former
+    if candidate_id not in counted:
+        return Cleanness(False, _why_not_counted(group, candidate), *_more(group, candidate, at_risk))
+    best = max(counted.values(), key=lambda one: one.position)
+    if best.position > candidate.position:
+        return Cleanness(
+            False,
+            f"replica {best.replica_id} holds more than {name} does (to {_place(best)}, not {_place(candidate)}).",
+            *at_risk,
+        )
+    led_last = former is not None and former.no_one_since and former.replica_id in counted
+    if len(counted) >= group.needed or led_last:
+        return Cleanness(True, f"{name} holds everything that was acknowledged.", 0, 0)
+    who = "the old master's answer" if group.in_sync_replicas == 1 else f"answers of {group.needed} replicas"
+    new = sorted(key for key, one in answers.items() if one.disk_is_new)
+    without = f" (the disk of {_names(new)} is new, and says nothing)" if new else ""
+    return Cleanness(
+        False,
+        f"what the old master acknowledged may be lost; to rule that out takes {who}, and {len(counted)} of"
+        f" {len(group.replica_ids)} replicas answer{'s' if len(counted) == 1 else ''}{without}.",
+        *at_risk,
+    )
+
+
+def decide(
+    group: Group,
+    promises: Mapping[int, Standing],
+    wanted_id: int,
+    *,
+    may_lose: bool = False,
+    may_choose: bool = True,
+    at_risk: tuple[int | None, int | None] = (None, None),
+) -> Decision:
+    """Return who leads after the fence, by the promises.
+
+    Whom the request named, if that is clean or `may_lose` says that an operator agreed to a loss. Else, so that a fence does
+    not leave the group without a leader: who led last, if it promised; else, with `may_choose`, whoever is clean.
+    """
+    cleanness = cleanness_of(group, promises, wanted_id, at_risk=at_risk)
+    wanted = promises.get(wanted_id)
+    if wanted is not None and wanted.promotable and (cleanness.clean or may_lose):
+        return Decision(wanted_id, cleanness)
+    if cleanness.clean and wanted is not None:
+        cleanness = Cleanness(False, f"replica {wanted_id} must not lead by now.")
+    former = group.former
+    ranked = ranked_by_position(promises.values(), None if former is None else former.replica_id)
+    if former is not None:
+        back = promises.get(former.replica_id)
+        if back is not None and back.promotable and cleanness_of(group, promises, back.replica_id).clean:
+            return Decision(back.replica_id, cleanness, gives_back=True)
+    for one in ranked if may_choose and not may_lose else ():
+        if one.promotable and (instead := cleanness_of(group, promises, one.replica_id)).clean:
+            return Decision(one.replica_id, instead)
+    return Decision(None, cleanness)
+
+
+def ranked_by_position(standings: Iterable[Standing], former_id: int | None) -> list[Standing]:
+    """Return the best candidate first: by (last epoch, held offset), then who led last, then by replica id."""
+    return sorted(
+        standings,
+        key=lambda one: (-one.log_epoch, -one.held_offset, one.replica_id != former_id, one.replica_id),
+    )
+
+
+def election_may_be_won(voters: int, may_elect: int) -> bool:
+    """Return whether those of the voters that may still elect could be a majority of them.
+
+    A vote and a promotion could then make two leaders of one epoch: no one is promoted, whoever confirms whatever loss.
+    """
+    return may_elect >= voters // 2 + 1
+
+
+def electors_in_doubt(statuses: Collection[ReplicaStatus]) -> tuple[int, ...]:
+    """Return who may still elect a leader, by what those that answer say, where that could be a majority; else nothing.
+
+    For one who has no rows: a voter of the group's past that does not answer may not have heard that the mode has changed.
+    """
+    by_decree = {one.replica_id for one in statuses if one.quorum is None}
+    electorates = {frozenset(one.voters if one.quorum is None else one.quorum.voters) for one in statuses}
+    for voters in sorted((one for one in electorates if one), key=lambda one: (-len(one), sorted(one))):
+        if election_may_be_won(len(voters), len(voters - by_decree)):
+            return tuple(sorted(voters - by_decree))
+    return ()
+
+
+def _lost_tail(group: Group, one: Standing) -> bool:
+    """Whether it led last, and lacks of its own log what it had told of: its machine had not flushed it."""
+    former = group.former
+    if former is None or former.replica_id != one.replica_id or former.end_offset is None or former.epoch is None:
+        return False
+    return one.log_epoch <= former.epoch and one.end_offset < former.end_offset
+
+
+def _why_not_counted(group: Group, one: Standing) -> str:
+    name, former = f"replica {one.replica_id}", group.former
+    if one.disk_is_new:
+        return f"the disk of {name} is new, and has not held what the group had confirmed: what it lacks no one knows."
+    if former is not None and _lost_tail(group, one):
+        return (
+            f"{name} had told of a log to {former.end_offset} when it led, and holds it to {one.end_offset} only:"
+            " what its machine had not flushed is gone from it."
+        )
+    return f"{name} is not one of the group's replicas."
+
+
+def _more(group: Group, one: Standing, at_risk: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    if group.former is not None and _lost_tail(group, one):
+        return (group.former.end_offset or 0) - one.end_offset, None
+    return at_risk
+
+
+def _place(one: Standing) -> str:
+    return f"offset {one.held_offset} of epoch {one.log_epoch}"
+
+
+def _names(replica_ids: Collection[int]) -> str:
+    noun = "replica" if len(replica_ids) == 1 else "replicas"
+    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"

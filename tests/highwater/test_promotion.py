@@ -1,0 +1,174 @@
+"""The rule of loss-free promotion, which the control plane, the command line and the simulation share."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from highwater import ConfigurationError, GroupMember, QuorumStatus, ReplicaStatus
+from highwater._admin_replica import plan_promotion
+from highwater.promotion import (
+    Ballot,
+    FormerLeader,
+    Group,
+    Standing,
+    ballot_above,
+    ballot_drawn,
+    cleanness_of,
+    decide,
+    disk_that_counts,
+    promises_in,
+)
+
+BALLOT = Ballot(4, 5)
+
+
+def said(replica_id: int, held: int = 1000, **changes: Any) -> Standing:
+    values: dict[str, Any] = {"epoch": 4, "log_epoch": 3, "held_offset": held, "end_offset": held, **changes}
+    return Standing(replica_id=replica_id, **values)
+
+
+def by_id(*standings: Standing) -> dict[int, Standing]:
+    return {one.replica_id: one for one in standings}
+
+
+def group(replicas: int = 3, in_sync_replicas: int = 2, former: FormerLeader | None = None) -> Group:
+    return Group(replica_ids=range(replicas), in_sync_replicas=in_sync_replicas, former=former)
+
+
+LED_LAST = FormerLeader(replica_id=0, epoch=3, end_offset=1000, no_one_since=True)
+
+
+def test_an_answer_is_a_promise_of_this_fence_alone_and_of_no_one_who_leads_or_elects() -> None:
+    answers = [said(0, epoch=4), said(1, epoch=3), said(2, epoch=6), said(3, leads=True), said(4, elects=True)]
+    assert promises_in(answers, BALLOT).keys() == {0}
+
+
+def test_the_control_planes_fence_is_never_one_that_the_command_line_draws() -> None:
+    for highest in range(20):
+        reserved, drawn = ballot_above([highest]), ballot_drawn([highest], Random(highest))
+        assert highest < reserved.fence < reserved.epoch
+        assert highest < drawn.fence < drawn.epoch
+        assert (reserved.fence % 2, drawn.fence % 2) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("promised", "candidate", "clean"),
+    [
+        ((said(1), said(2)), 1, True),
+        ((said(1),), 1, False),
+        ((said(1), said(2, 1200)), 1, False),
+        ((said(1), said(2, 1200)), 2, True),
+        ((said(1, 5000, log_epoch=2), said(2)), 1, False),
+        (
+            (said(1), said(2, 0, disk_is_new=True)),
+            1,
+            False,
+        ),  # what that replica held is gone, and it knows nothing of it
+        ((said(1, disk_is_new=True), said(2), said(0)), 1, False),
+        ((said(1), said(2), said(0, 0, disk_is_new=True)), 1, True),
+    ],
+)
+def test_a_promotion_is_clean_by_enough_promises_of_disks_that_count(
+    promised: tuple[Standing, ...], candidate: int, clean: bool
+) -> None:
+    assert cleanness_of(group(), by_id(*promised), candidate).clean is clean
+
+
+def test_who_led_last_and_lost_its_logs_end_counts_no_more_than_one_who_does_not_answer() -> None:
+    lost = by_id(said(0, 700), said(1, 600))
+    assert not cleanness_of(group(former=LED_LAST), lost, 0).clean
+    assert cleanness_of(group(former=LED_LAST), lost, 0).bytes_at_risk == 300
+    assert not cleanness_of(group(former=LED_LAST), by_id(said(0, 700), said(1, 900)), 1).clean
+
+
+def test_the_first_disk_that_is_seen_counts_and_another_in_its_place_once_it_has_caught_up() -> None:
+    assert disk_that_counts("", "a", has_caught_up=False) == "a"
+    assert disk_that_counts("a", "b", has_caught_up=False) == "a"
+    assert disk_that_counts("a", "b", has_caught_up=True) == "b"
+
+
+def test_a_promotion_that_is_not_clean_gives_the_role_back_to_who_led_last_and_to_no_one_else() -> None:
+    promised = by_id(said(0, 1200), said(1, 1000), said(2, 900))
+    decision = decide(group(former=LED_LAST), promised, 1)
+    assert (decision.leader_id, decision.gives_back) == (0, True)
+    unsure = FormerLeader(replica_id=2, epoch=3, no_one_since=True)
+    assert (
+        decide(group(former=unsure), promised, 1).leader_id == 0
+    )  # replica 0 holds more: the last leader would lose it
+
+
+def test_where_the_wish_is_not_clean_and_the_last_leader_silent_whoever_is_clean_leads() -> None:
+    promised = by_id(said(1, 1000), said(2, 1200))
+    assert decide(group(former=LED_LAST), promised, 1).leader_id == 2
+    assert decide(group(former=LED_LAST), promised, 1, may_choose=False).leader_id is None
+    assert decide(group(former=LED_LAST), promised, 1, may_lose=True).leader_id == 1
+
+
+def test_no_one_leads_who_did_not_promise_whatever_loss_was_agreed_to() -> None:
+    assert decide(group(), by_id(said(2)), 1, may_lose=True).leader_id is None
+
+
+# --- the command line, which has no rows
+
+
+def status(replica_id: int, **changes: Any) -> ReplicaStatus:
+    values: dict[str, Any] = {
+        "cluster": "c",
+        "group": "broker-a",
+        "advertised_broker_id": replica_id,
+        "address": f"10.0.0.{replica_id}:10911",
+        "role": "slave",
+        "mode": "sync",
+        "epoch": 3,
+        "log_epoch": 3,
+        "epoch_map": [(3, 0)],
+        "min_offset": 0,
+        "end_offset": 1000,
+        "durable_offset": 1000,
+        "held_offset": 1000,
+        "confirm_offset": 1000,
+        "flush_disk_type": "SYNC_FLUSH",
+        "in_sync_replicas": 2,
+        "min_in_sync_replicas": 1,
+        "in_sync": [],
+        "accepts_sends": False,
+        "promotable": True,
+        "total_replicas": 3,
+        **changes,
+    }
+    return ReplicaStatus(replica_id=replica_id, **values)
+
+
+def members(*statuses: ReplicaStatus) -> tuple[GroupMember, ...]:
+    return tuple(GroupMember(one.address, one.replica_id, one) for one in statuses)
+
+
+def test_silent_replicas_that_may_still_elect_are_not_overruled_whoever_agrees_to_a_loss() -> None:
+    """Two of three did not hear that the group is led by decree again: they may elect a leader of the very same epoch."""
+    alone = members(status(2, voters=[0, 1, 2]))
+    with pytest.raises(ConfigurationError, match="replicas 0, 1 of broker-a elected its leader once"):
+        plan_promotion(alone, "broker-a", 2)
+    electing = status(1, quorum=QuorumStatus(state="follower", voters=[0, 1, 2]))
+    with pytest.raises(ConfigurationError, match="two leaders of one epoch"):
+        plan_promotion(members(status(2, voters=[0, 1, 2]), electing), "broker-a", 2)
+    assert plan_promotion(members(status(2, voters=[0, 1, 2]), status(1)), "broker-a", 2).cleanness.clean
+
+
+def test_the_command_line_counts_replicas_of_which_no_one_knows_the_address() -> None:
+    plan = plan_promotion(members(status(1)), "broker-a", 1)
+    assert (plan.group.needed, plan.cleanness.clean) == (2, False)
+    assert plan_promotion(members(status(1), status(2)), "broker-a", 1).cleanness.clean
+
+
+def test_the_command_line_compares_what_is_held_and_not_where_the_logs_end() -> None:
+    ahead_in_memory = status(1, end_offset=1500, held_offset=900)
+    assert not plan_promotion(members(ahead_in_memory, status(2)), "broker-a", 1).cleanness.clean
+    assert plan_promotion(members(ahead_in_memory, status(2)), "broker-a", 2).cleanness.clean
+
+
+def test_in_the_middle_of_a_change_of_the_mode_a_record_is_surely_on_one_replica_only() -> None:
+    changing = members(status(1), status(2, pending_mode="async"))
+    assert plan_promotion(changing, "broker-a", 1).group.in_sync_replicas == 1

@@ -18,13 +18,15 @@ from deploy.local.lanes import run_lanes
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.leftovers import describe, find_leftovers
 from deploy.local.names import ClusterNames
+from deploy.local.secrets_file import load_secrets
 from deploy.local.spark import describe_setup, read_setup
-from deploy.local.stack import BESIDES, Stack
-from deploy.local.supervisor import MARK, ProcessInfo
+from deploy.local.stack import OPERATOR_EMAIL, Stack
+from deploy.local.supervisor import MARK
 from deploy.local.terminal import DevError, Terminal
 
 NOT_RUNNING = 3  # the exit status that init scripts use for it
 INTERRUPTED = 130
+TOKEN_DAYS = 30
 
 # Commands whose every argument, options such as -k included, is for another program.
 PASSING_ON = ("test", "bench", "sim", "powercut", "catchup", "manage")
@@ -55,12 +57,27 @@ class Dev:
         for surprise in self.stack.ports.surprises():
             self.terminal.warn(surprise)
         if options.demo:
-            status = self._demo("ensure")
-            if status == INTERRUPTED:
-                raise KeyboardInterrupt
-            return status
-        self.terminal.say(f"\n  Console: {self.stack.console_url}")
+            return self._start_demo()
+        self.stack.stop_demo_load()
+        operator = load_secrets(self.layout.secrets_file)["operator"]
+        self.terminal.say(f"\n  Console:  {self.stack.console_url}\n  Operator: {OPERATOR_EMAIL}  {operator}")
         return 0
+
+    def demo(self, options: argparse.Namespace) -> int:
+        if self.stack.processes() is None:
+            raise DevError("The platform isn't running.", "./dev up")
+        if options.stop:
+            self.terminal.say("The demo's load is stopped." if self.stack.stop_demo_load() else "It was not running.")
+            return 0
+        return self._start_demo()
+
+    def _start_demo(self) -> int:
+        status = self._demo("ensure")
+        if status == INTERRUPTED:
+            raise KeyboardInterrupt
+        if status == 0:
+            self.stack.start_demo_load()
+        return status
 
     def _demo(self, *arguments: str) -> int:
         variables = {**self.stack.django_variables(), MARK: str(self.layout.state)}
@@ -93,7 +110,7 @@ class Dev:
                 self.terminal.warn(f"{describe(leftovers)}; ./dev down stops them")
             return NOT_RUNNING
         names = ClusterNames.of(self.layout)
-        rows = [(names.full(process.full_name), process) for process in processes if not _is_idle(process)]
+        rows = [(names.full(process.full_name), process) for process in processes]
         width = max(len(name) for name, _ in rows)
         for name, process in rows:
             colour = "32" if process.state == "RUNNING" else "31"
@@ -197,7 +214,15 @@ class Dev:
         )
 
     def token(self, options: argparse.Namespace) -> int:
-        print(self.stack.manage("issue_token", options.tenant, *options.arguments).strip())
+        kept = [
+            "--kept",
+            str(self.layout.token_file(options.tenant)),
+            "--days",
+            str(TOKEN_DAYS),
+            "--name",
+            "./dev token",
+        ]
+        print(self.stack.manage("issue_token", options.tenant, *kept, *options.arguments).strip())
         return 0
 
     def _run(self, arguments: Sequence[str], variables: dict[str, str] | None = None) -> int:
@@ -211,11 +236,6 @@ class Dev:
                     return status if status >= 0 else 128 - status  # as a shell counts an end by a signal
                 except KeyboardInterrupt:
                     continue  # it got the same signal, as it is of our process group; pytest wants to write its summary
-
-
-def _is_idle(process: ProcessInfo) -> bool:
-    """Done, or never asked for: an installation that has ended, the demo's load after --no-demo."""
-    return process.group in BESIDES and process.state in ("EXITED", "STOPPED")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -233,7 +253,9 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     up = command("up", "start the platform, with a demo cluster to try; harmless when it runs", Dev.up)
-    up.add_argument("--no-demo", dest="demo", action="store_false", help="without the demo tenant")
+    up.add_argument("--no-demo", dest="demo", action="store_false", help="without the demo tenant and its load")
+    demo = command("demo", "a few messages per second to and from the demo cluster; ./dev up starts it, too", Dev.demo)
+    demo.add_argument("--stop", action="store_true", help="stop sending; the demo tenant stays")
     snippets = command("snippets", "print first programs for the demo cluster, filled in", Dev.snippets)
     snippets.add_argument("languages", nargs="*", metavar="LANGUAGE")
     command("down", "stop it, all clusters included; data stays", Dev.down)
@@ -244,7 +266,7 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("-n", "--lines", type=int, default=100)
     reset = command("reset", "stop it and delete all its data", Dev.reset)
     reset.add_argument("--yes", action="store_true", help="don't ask")
-    token = command("token", "print an API token of a tenant, for scripts", Dev.token)
+    token = command("token", "print the API token of a tenant for scripts: always the same, for 30 days", Dev.token)
     token.add_argument("tenant", metavar="TENANT")
     command("manage", "run a management command with the platform's settings; arguments go to manage.py", Dev.manage)
     command("test", "install what tests need, and run them; arguments go to pytest", Dev.test)

@@ -11,7 +11,9 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -19,6 +21,7 @@ import httpx
 from controlplane.console.snippets import Snippet, Values, snippets_render
 from deploy.local.layout import Layout
 from deploy.local.secrets_file import load_secrets
+from deploy.local.stack import OPERATOR_EMAIL
 from deploy.local.terminal import DevError, Terminal
 from highwater import Admin, Credentials, HighwaterError, Message, Producer, ReceivedMessage
 
@@ -27,11 +30,22 @@ TENANT = "demo"
 CLUSTER = "demo"
 TOPIC = "orders"
 CLUSTER_PATH = f"/api/v1/tenants/{TENANT}/clusters/{CLUSTER}/"
+PLAN = "local"
+PLANS_PATH = "/api/v1/operator/plans/"
+# Small sums, but not zero, after minutes of the demo's load.
+PLAN_BODY = {
+    "slug": PLAN,
+    "name": "Local",
+    "description": "Made by ./dev up, so that usage has a price. Every tenant without a plan gets it.",
+    "currency": "USD",
+    "is_default": True,
+}
+RATES = {"per_million_units": "50", "per_million_units_out": "20", "per_gib_month_stored": "0.25"}
 TOPIC_BODY = {"name": TOPIC, "read_queue_nums": 4, "write_queue_nums": 4, "description": "Made by ./dev up"}
 
 REQUEST_TIMEOUT_S = 30.0
 OPERATION_SECONDS_MAX = 120
-# After ./dev down and up, daemons start anew, and a broker registers as soon as it serves.
+# After ./dev down and up, daemons start again, and a broker registers as soon as it serves.
 SEND_SECONDS_MAX = 45
 
 
@@ -49,20 +63,25 @@ class DemoCluster:
 
 
 class Console:
-    """The demo user's browser: a session cookie and its CSRF token."""
+    """A user's browser: a session cookie and its CSRF token."""
 
-    def __init__(self, url: str, password: str) -> None:
+    def __init__(self, url: str, password: str, email: str = EMAIL) -> None:
         # No proxies: it is the loopback.
         self._http = httpx.Client(base_url=url, timeout=REQUEST_TIMEOUT_S, trust_env=False)
         self._password = password
+        self._email = email
+
+    def log_in(self) -> bool:
+        """False when the password is not the one that was made here."""
+        return self._submit("/login/", {"login": self._email, "password": self._password})
 
     def enter(self) -> None:
         """Logs in, or signs up the first time. Raises DevError."""
-        if not self._submit("/login/", {"login": EMAIL, "password": self._password}):
-            form = {"email": EMAIL, "password1": self._password, "password2": self._password}
+        if not self.log_in():
+            form = {"email": self._email, "password1": self._password, "password2": self._password}
             if not self._submit("/signup/", form):
                 raise DevError(
-                    f"{EMAIL} can neither log in with the password in .local/secrets.json nor sign up.",
+                    f"{self._email} can neither log in with the password in .local/secrets.json nor sign up.",
                     "if you have changed the demo user's password, use ./dev up --no-demo from now on; else ./dev logs web",
                 )
 
@@ -136,6 +155,15 @@ def ensure_cluster(console: Console) -> None:
         console.finish(latest)
 
 
+def ensure_prices(operator: Console, now: datetime) -> None:
+    """A default plan with prices, unless the operator has made plans already. The control plane gives it to the tenant."""
+    if (operator.get(PLANS_PATH) or {})["results"]:
+        return
+    operator.post(PLANS_PATH, PLAN_BODY)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    operator.post(f"{PLANS_PATH}{PLAN}/prices/", {**RATES, "valid_from": month.isoformat()})
+
+
 def topic_is_there(console: Console) -> bool:
     """False also for a topic whose creation failed: creating it again is how to retry."""
     topic = console.get(f"{CLUSTER_PATH}topics/{TOPIC}/?live=false")
@@ -190,10 +218,11 @@ def print_snippets(terminal: Terminal, cluster: DemoCluster, languages: list[str
             terminal.say(file.text)
 
 
-def print_summary(terminal: Terminal, url: str, password: str, cluster: DemoCluster) -> None:
+def print_summary(terminal: Terminal, url: str, secrets: Mapping[str, str], cluster: DemoCluster) -> None:
     lines = {
         "Console": url,
-        "Log in": f"{EMAIL}  {password}",
+        "Log in": f"{EMAIL}  {secrets['demo']}",
+        "Operator": f"{OPERATOR_EMAIL}  {secrets['operator']}",
         "Name server": cluster.namesrv_addr,
         "Access key": cluster.access_key,
         "Secret key": cluster.secret_key,
@@ -207,9 +236,14 @@ def print_summary(terminal: Terminal, url: str, password: str, cluster: DemoClus
     terminal.say(f"  A token for the REST API:   ./dev token {TENANT}")
 
 
-def ensure(terminal: Terminal, url: str, password: str) -> None:
+def ensure(terminal: Terminal, url: str, secrets: Mapping[str, str]) -> None:
     """The whole demo; prints the first programs when the topic was made by this call, and what to know in any case."""
-    console = Console(url, password)
+    operator = Console(url, secrets["operator"], OPERATOR_EMAIL)
+    if operator.log_in():
+        ensure_prices(operator, datetime.now(UTC))
+    else:
+        terminal.warn(f"{OPERATOR_EMAIL} has another password now: the demo gets no plan unless you give it one")
+    console = Console(url, secrets["demo"])
     console.enter()
     cluster_row = console.get(CLUSTER_PATH)
     if cluster_row is None or cluster_row["state"] != "running":
@@ -227,7 +261,7 @@ def ensure(terminal: Terminal, url: str, password: str) -> None:
     )
     if is_new:
         print_snippets(terminal, cluster, [])
-    print_summary(terminal, url, password, cluster)
+    print_summary(terminal, url, secrets, cluster)
 
 
 def main(arguments: list[str]) -> int:
@@ -237,12 +271,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("languages", nargs="*")
     options = parser.parse_args(arguments)
     terminal = Terminal()
-    password = load_secrets(Layout.from_environment().secrets_file)["demo"]
+    secrets = load_secrets(Layout.from_environment().secrets_file)
     try:
         if options.what == "ensure":
-            ensure(terminal, options.url, password)
+            ensure(terminal, options.url, secrets)
         else:
-            console = Console(options.url, password)
+            console = Console(options.url, secrets["demo"])
             console.enter()
             print_snippets(terminal, describe_cluster(console), options.languages)
     except DevError as exc:

@@ -82,6 +82,10 @@ class Layout:
     def secrets_file(self) -> Path:
         return self.state / "secrets.json"
 
+    def token_file(self, tenant: str) -> Path:
+        """Where `./dev token` keeps a tenant's token."""
+        return self.state / "tokens" / tenant
+
     @property
     def ports_file(self) -> Path:
         return self.state / "ports.json"

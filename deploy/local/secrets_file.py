@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.local.layout import write_private
 from deploy.local.terminal import DevError
 
-NAMES = ("postgres_admin", "postgres", "redis", "django", "demo")
+NAMES = ("postgres_admin", "postgres", "redis", "django", "demo", "operator")
 
 
 def load_secrets(path: Path) -> dict[str, str]:

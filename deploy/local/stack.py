@@ -35,6 +35,7 @@ APPLICATION_PROGRAMS = ("web", "worker", "beat")
 WEB_SECONDS_MAX = 60
 CACHES = ("tools", "interop")
 SETTINGS = "controlplane.settings.local"
+OPERATOR_EMAIL = "operator@highwater.example"
 
 # Started, but not part of being up: an installation that ends by itself, and the demo's load, which is asked for.
 BESIDES = ("spark", "demo")
@@ -196,6 +197,8 @@ class Stack:
             Program("worker", worker, priority=110, environment=variables, directory=root, stop_seconds_max=30),
             Program("beat", beat, priority=120, environment=variables, directory=root),
         ]
+        load = [python, "-m", "deploy.local.demo_load", "--url", f"http://{LOOPBACK}:{port}"]
+        programs.append(Program("demo", load, priority=150, directory=root, start_seconds=0))
         if self.runs_jobs:
             # Spark's jobs, one at a time: a long one keeps no operation waiting. Each ends with this worker.
             jobs = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO"]
@@ -261,6 +264,7 @@ class Stack:
             file.unlink(missing_ok=True)
             with self.terminal.step("Migrating the database"):
                 self._migrate(services)
+                self._ensure_operator(services)
         expected = (*APPLICATION_PROGRAMS, *(("jobs",) if self.runs_jobs else ()))
         stale = [name for name in expected if name not in running or not unchanged]
         if stale:
@@ -272,6 +276,17 @@ class Stack:
                 supervisor.settle(stale)
         if not unchanged:
             write_private(file, fingerprint)
+
+    def _ensure_operator(self, services: Services) -> None:
+        """An operator who can log in; one who exists stays as they are."""
+        password = load_secrets(self.layout.secrets_file)["operator"]
+        variables = {**self._django_variables(services, self.ports["web"]), "HIGHWATER_OPERATOR_PASSWORD": password}
+        result = self._manage(["make_operator", OPERATOR_EMAIL, "--create"], variables)
+        if result.returncode != 0:
+            raise DevError(
+                f"Making the operator's log-in failed:\n{tail(result.stdout + result.stderr)}",
+                "correct what it names and run ./dev up again.",
+            )
 
     def _migrate(self, services: Services) -> None:
         variables = self._django_variables(services, self.ports["web"])
@@ -310,9 +325,25 @@ class Stack:
         return f"http://{LOOPBACK}:{self.ports['web']}"
 
     def processes(self) -> list[ProcessInfo] | None:
-        """Every supervised process; None when the platform isn't running."""
+        """Every supervised process that runs or should run; None when the platform isn't running."""
         supervisor = Supervisor.connect(self.layout)
-        return supervisor.processes() if supervisor else None
+        if supervisor is None:
+            return None
+        return [process for process in supervisor.processes() if not _is_idle(process)]
+
+    def start_demo_load(self) -> None:
+        """Has the demo's load run, from now on; see demo_load.py. The platform must be running, with the demo tenant."""
+        supervisor = Supervisor.connect(self.layout)
+        if supervisor is not None:
+            supervisor.start("demo")
+
+    def stop_demo_load(self) -> bool:
+        """False when it did not run."""
+        supervisor = Supervisor.connect(self.layout)
+        if supervisor is None or supervisor.state("demo") not in ("STARTING", "RUNNING", "BACKOFF"):
+            return False
+        supervisor.stop(["demo"])
+        return True
 
     def manage(self, *arguments: str) -> str:
         """Runs a management command of the running platform's control plane; returns what it printed.
@@ -413,6 +444,11 @@ class Stack:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _is_idle(process: ProcessInfo) -> bool:
+    """Done, or never asked for: an installation that has ended, the demo's load after --no-demo."""
+    return process.group in BESIDES and process.state in ("EXITED", "STOPPED")
 
 
 def code_fingerprint(root: Path) -> str:

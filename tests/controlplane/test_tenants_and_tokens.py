@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -166,6 +168,49 @@ def test_issue_token_prints_a_token_that_works(
     call_command("issue_token", "acme")
     text = capsys.readouterr().out.strip()
     assert api(token=text).call("GET", "/api/v1/tenants/").json()["results"][0]["slug"] == "acme"
+
+
+def kept_token(capsys: pytest.CaptureFixture[str], file: Path, *options: str) -> str:
+    """What `./dev token acme` prints, with these further options."""
+    call_command("issue_token", "acme", "--kept", str(file), "--days", "30", *options)
+    return capsys.readouterr().out.strip()
+
+
+def test_a_kept_token_is_printed_again_instead_of_leaving_another(
+    world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first, second = (kept_token(capsys, tmp_path / "tokens" / "acme") for _ in range(2))
+    assert first == second
+    (token,) = world.acme.api_tokens.all()
+    assert token.expires_at is not None
+    assert timedelta(days=29) < token.expires_at - timezone.now() <= timedelta(days=30)
+    assert stat.S_IMODE((tmp_path / "tokens" / "acme").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("why", ["revoked", "ends soon", "of another tenant", "no token", "of other scopes"])
+def test_a_kept_token_that_does_not_serve_is_replaced(
+    world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path, why: str
+) -> None:
+    file = tmp_path / "acme"
+    first = kept_token(capsys, file)
+    options = []
+    match why:
+        case "revoked":
+            world.acme.api_tokens.update(revoked_at=timezone.now())
+        case "ends soon":
+            world.acme.api_tokens.update(expires_at=timezone.now() + timedelta(hours=1))
+        case "of another tenant":
+            file.write_text(api_token_issue(actor=SYSTEM, tenant=world.globex, name="other").text)
+        case "no token":
+            file.write_bytes(b"\xff\x00")
+        case "of other scopes":
+            options = ["--scope", "read"]
+    second = kept_token(capsys, file, *options)
+    assert second != first
+    assert file.read_text() == f"{second}\n"
+    if why in ("ends soon", "of other scopes"):
+        assert world.acme.api_tokens.filter(revoked_at=None).count() == 1
+    assert world.globex.api_tokens.filter(revoked_at=None).count() == (1 if why == "of another tenant" else 0)
 
 
 def test_issue_token_for_no_tenant_says_so(world: World) -> None:

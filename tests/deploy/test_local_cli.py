@@ -65,7 +65,6 @@ def process(name: str, state: str = "RUNNING") -> ProcessInfo:
 @pytest.mark.parametrize(
     ("states", "status"),
     [
-        ({"web": "RUNNING", "spark": "EXITED", "demo": "STOPPED"}, 0),
         ({"web": "RUNNING", "spark": "RUNNING", "demo": "STARTING"}, 0),
         ({"web": "RUNNING", "spark": "FATAL"}, 1),
         ({"web": "EXITED"}, 1),

@@ -17,6 +17,8 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 
+# Somebody has just started it and wants to see figures: records twice a minute.
+HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=30_000)
 HIGHWATER_SPARK_SETUP = str(STATE_DIR / "spark" / "setup.json")
 HIGHWATER_JOB_COMMAND = [
     "{python}",

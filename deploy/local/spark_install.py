@@ -297,7 +297,6 @@ def main() -> int:
         raise SystemExit(1)
 
     signal.signal(signal.SIGTERM, stop)
-    os.nice(5)  # the platform itself goes first
     setup = install_until_done(Installer(Layout.from_environment(), Environment.current()))
     print(setup.sentence, flush=True)
     return 0

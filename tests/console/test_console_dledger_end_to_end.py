@@ -24,7 +24,7 @@ def test_an_operator_makes_a_group_that_elects_and_transfers_its_leadership(
     sign_up(page, "day@example.com", "Day Watch")
     page.get_by_role("link", name="Create a cluster").click()
     page.get_by_label("Name", exact=True).fill("votes")
-    page.get_by_label("Go on by itself, lose nothing").check()
+    page.get_by_label("Recover by itself, lose nothing").check()
     assert_accessible(page, "new cluster")
     page.get_by_role("button", name="Create cluster").click()
     expect(page.locator("#progress")).to_have_attribute("data-state", "completed")

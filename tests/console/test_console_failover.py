@@ -85,6 +85,20 @@ def test_a_dead_master_is_told_in_the_health_sentence_with_the_button(
     assert "Promote a replica" in page
 
 
+def test_a_dead_master_is_the_state_of_the_cluster_on_each_page(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    client = world.client(world.alice)
+    assert "No master" not in client.get(PATH).content.decode()
+    _lose_master(cluster, group, driver)
+    for path in (PATH, f"{PATH}topics/", "/t/acme/"):
+        page = client.get(path).content.decode()
+        heading, _, _ = page.partition("<table") if path != "/t/acme/" else (page, "", "")
+        assert "No master" in heading, path
+    daemons = client.get(PATH).content.decode().partition("daemons-title")[2]
+    assert "Down" in daemons
+
+
 def test_whoever_may_not_promote_sees_no_button_and_is_refused(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

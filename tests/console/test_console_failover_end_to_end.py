@@ -59,7 +59,7 @@ def test_an_operator_promotes_a_replica_when_the_master_is_lost(
 def _create_synchronous_cluster(page: Page) -> None:
     page.get_by_role("link", name="Create a cluster").click()
     page.get_by_label("Name", exact=True).fill("ledger")
-    page.get_by_label("Read on, lose nothing").check()
+    page.get_by_label("Keep reading, lose nothing").check()
     screenshot(page, "failover end to end new cluster")
     page.get_by_role("button", name="Create cluster").click()
     expect(page.locator("#progress")).to_have_attribute("data-state", "completed")

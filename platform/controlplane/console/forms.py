@@ -51,12 +51,15 @@ class TenantForm(forms.Form):
 
 
 _POLICIES = [
-    (FailoverPolicy.MANUAL, Choice("An operator", "The cluster’s page shows what would be lost, and waits.")),
+    (
+        FailoverPolicy.MANUAL,
+        Choice("An operator", "The cluster’s page shows what would be lost before anyone promotes."),
+    ),
     (
         FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS,
         Choice(
             "Highwater, when nothing acknowledged is lost",
-            "Within about ten seconds, with synchronous replication. Otherwise an operator is waited for.",
+            "Within about ten seconds, with synchronous replication. Otherwise an operator decides.",
         ),
     ),
 ]
@@ -72,41 +75,44 @@ class ClusterForm(forms.Form):
         widget=forms.TextInput(attrs=_CODE_INPUT),
     )
     mode = forms.ChoiceField(
-        label="What when a broker dies?",
+        label="What should happen when a broker fails?",
         initial=ClusterMode.SINGLE,
         required=False,
         widget=forms.RadioSelect,
         choices=[
             (
                 ClusterMode.SINGLE,
-                Choice("Wait for it (single master)", "One broker. Cheapest; nothing works meanwhile."),
+                Choice(
+                    "Wait for it (single master)",
+                    "One broker. Cheapest. The cluster is unavailable until the broker is back.",
+                ),
             ),
             (
                 ClusterMode.MULTI,
                 Choice(
                     "The others take sends (multi master)",
-                    "Queues are spread over several brokers. What the dead one holds is read when it is back.",
+                    "Queues are spread over several brokers. Messages on the failed one can be read once it is back.",
                 ),
             ),
             (
                 ClusterMode.ASYNC,
                 Choice(
-                    "Read on from a slave (asynchronous replication)",
-                    "Sends don’t wait for the slave: promoting it may lose the last moment.",
+                    "Keep reading from a slave (asynchronous replication)",
+                    "Sends don’t wait for the slave. Promoting it may lose the most recent messages.",
                 ),
             ),
             (
                 ClusterMode.SYNC,
                 Choice(
-                    "Read on, lose nothing (synchronous replication)",
-                    "SEND_OK means that a slave holds the message, too: promoting it loses nothing.",
+                    "Keep reading, lose nothing (synchronous replication)",
+                    "SEND_OK means that a slave has the message, too. Promoting it loses nothing.",
                 ),
             ),
             (
                 ClusterMode.DLEDGER,
                 Choice(
-                    "Go on by itself, lose nothing (DLedger)",
-                    "Three or five replicas elect their leader within seconds. SEND_OK means that a majority holds the"
+                    "Recover by itself, lose nothing (DLedger)",
+                    "Three or five replicas elect a leader within seconds. SEND_OK means that a majority has the"
                     " message.",
                 ),
             ),
@@ -117,14 +123,14 @@ class ClusterForm(forms.Form):
         min_value=1,
         max_value=GROUPS_MAX,
         label="Broker groups",
-        help_text="Left empty: one, or two for multi master. Each topic’s queues are spread over them.",
+        help_text="Leave empty for one, or two with multi master. Each topic’s queues are spread over them.",
     )
     replicas = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=max(REPLICAS_MAX, *VOTERS),
         label="Replicas of each group",
-        help_text="The master included. Left empty: two where there are slaves, three for DLedger, otherwise one.",
+        help_text="Including the master. Leave empty for two with master/slave replication, three with DLedger, otherwise one.",
     )
     failover_policy = forms.ChoiceField(
         label="Who promotes a slave?",
@@ -142,8 +148,8 @@ class ClusterForm(forms.Form):
             (
                 "",
                 Choice(
-                    "As usual for the mode",
-                    "For DLedger before the answer, on the disks of a majority; otherwise soon after the answer.",
+                    "Default for the mode",
+                    "DLedger: on the disks of a majority before the answer. Other modes: soon after the answer.",
                 ),
             ),
             (
@@ -181,10 +187,10 @@ class PolicyForm(forms.Form):
 
 _GROWTHS = {
     Growth.GROUP: Choice(
-        "A broker group", "More room and more sends: each topic’s queues are spread to it. The others go on meanwhile."
+        "A broker group", "More capacity. Each topic’s queues are spread to it while the other groups keep serving."
     ),
     Growth.REPLICA: Choice(
-        "A replica of every group", "One more slave each, which fetches its master’s log while that goes on serving."
+        "A replica of every group", "One more slave each. It copies its master’s log while the master keeps serving."
     ),
 }
 

@@ -54,7 +54,7 @@ class ModeForm(forms.Form):
         coerce=int,
         empty_value=None,
         required=False,
-        help_text="The master included. Whoever is too many is stopped, and its copy of the messages deleted.",
+        help_text="Including the master. Surplus replicas are stopped and their copies deleted.",
         choices=[("", "As many as now, as far as the mode allows"), *[(count, str(count)) for count in (1, 2, 3, 5)]],
     )
 

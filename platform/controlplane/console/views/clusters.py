@@ -15,6 +15,7 @@ from controlplane.clusters.models import (
     ClusterState,
     Credential,
     CredentialState,
+    Health,
     OperationState,
     OperationType,
 )
@@ -39,6 +40,7 @@ from controlplane.console.snippets import (
     snippets_render,
 )
 from controlplane.console.views.failover import roles_context
+from controlplane.failover.selectors import GroupRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 from controlplane.topics.models import TopicState
@@ -160,6 +162,7 @@ def _overview(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> 
         secret_key=secret_key or SECRET_PLACEHOLDER,
         topic=topic.name if topic else TOPIC_PLACEHOLDER,
     )
+    roles = roles_context(request, cluster)
     return {
         **cluster_context(request, cluster),
         "seen_again_at": reverse("console:cluster", args=[cluster.tenant.slug, cluster.slug]),
@@ -172,8 +175,8 @@ def _overview(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> 
         "snippet_topic": topic,
         "snippets": snippets_render(values),
         "topic_count": cluster.topics.count(),
-        "daemons": _daemons(cluster),
-        **roles_context(request, cluster),
+        "daemons": _daemons(cluster, roles["groups"]),
+        **roles,
         "curl": curl("GET", cluster.path),
     }
 
@@ -184,7 +187,14 @@ def _first_credential(cluster: Cluster) -> Credential | None:
     return usable.filter(role="app").order_by("created_at").first() or usable.order_by("created_at").first()
 
 
-def _daemons(cluster: Cluster) -> list[DaemonRow]:
+def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:
+    # The role map is sampled more often: what it found silent is not called healthy here.
+    silent = {
+        (group.name, replica.replica_id)
+        for group in groups
+        for replica in group.replicas
+        if replica.role == "unknown" and replica.unreachable_since is not None
+    }
     rows = [
         DaemonRow(
             f"Name server {server.position + 1}",
@@ -203,7 +213,7 @@ def _daemons(cluster: Cluster) -> list[DaemonRow]:
                 group.name,
                 "master" if alone else f"replica {replica.broker_id}",
                 "" if replica.port is None else replica.address,
-                replica.health,
+                Health.DOWN if (group.name, replica.broker_id) in silent else replica.health,
                 replica.health_message,
                 replica.process_started_at,
             )

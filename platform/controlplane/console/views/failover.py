@@ -1,6 +1,7 @@
 """Pages of roles: the role map, promoting and switching after a pre-flight, timelines, and the history."""
 
 import uuid
+from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -23,7 +24,7 @@ from controlplane.tenants.rules import actor_can
 _SHOWN_FAILOVERS = 100
 
 
-def roles_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
+def roles_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, Any]:
     """Return what the role map needs; empty for a cluster of one broker. One that gets replicas just now has several."""
     several = any(len(group.replicas.all()) > 1 for group in cluster.broker_groups.all())
     if not cluster.is_running or (cluster.mode == ClusterMode.SINGLE and not several):

@@ -47,7 +47,8 @@ def change_mode(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     try:
         broker.replica.modes.request(policy, broker.clock.monotonic(), broker.clock.time_ms())
     except RoleRefused as refused:
-        raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
+        code = ResponseCode.INVALID_PARAMETER if refused.for_good else ResponseCode.ILLEGAL_OPERATION
+        raise Refusal(code, str(refused)) from refused
     broker.log_grew()
     return request.reply(body=replica_status(broker).to_json())
 

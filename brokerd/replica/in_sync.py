@@ -22,6 +22,14 @@ class AckMode(enum.Enum):
     QUORUM = "quorum"  # DLedger: held by a majority of the voters, once that covers the epoch's own first record
 
 
+def copies_needed(in_sync_replicas: int, min_in_sync_replicas: int, *, auto: bool, in_sync: int = 0) -> int:
+    """On how many replicas a record must be for SEND_OK while `in_sync` of them are: RocketMQ's calcNeedAckNums.
+
+    Without `in_sync`: on how many an acknowledged record is for certain, whatever happened meanwhile.
+    """
+    return max(min_in_sync_replicas, min(in_sync_replicas, in_sync)) if auto else in_sync_replicas
+
+
 class SendVerdict(enum.Enum):
     """What may be said of a record that ends at some offset."""
 
@@ -212,10 +220,10 @@ class InSyncSet:
 
     @property
     def _needed(self) -> int:
-        """How many replicas must be in sync for SEND_OK: RocketMQ's calcNeedAckNums."""
-        if self._auto_in_sync_replicas:
-            return max(self._min_in_sync_replicas, min(self._in_sync_replicas, self.size))
-        return self._in_sync_replicas
+        """How many replicas must be in sync for SEND_OK."""
+        return copies_needed(
+            self._in_sync_replicas, self._min_in_sync_replicas, auto=self._auto_in_sync_replicas, in_sync=self.size
+        )
 
     def _keeps_up(self, follower: FollowerState, now_s: float) -> bool:
         return (

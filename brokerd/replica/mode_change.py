@@ -129,7 +129,8 @@ class ModeChange:
         now = replica.settings.mode_name
         if (now, policy.mode) not in _STEPS:
             raise RoleRefused(
-                f"a group goes from {now} to {policy.mode} by single, async, sync, dledger, one step at a time"
+                f"a group goes from {now} to {policy.mode} by single, async, sync, dledger, one step at a time",
+                for_good=True,
             )
         if policy.mode == SINGLE and replica.known_replicas:
             raise RoleRefused(
@@ -143,9 +144,12 @@ class ModeChange:
             )
         if now == SYNC and policy.mode == ASYNC:
             self._check_that_nobody_elects()
-        if now == DLEDGER and policy.in_sync_replicas < replica.members.majority:
+        wanted = replica.settings.with_policy(policy)
+        if now == DLEDGER and wanted.surely_held_by < replica.members.majority:
+            name = "minInSyncReplicas" if wanted.auto_in_sync_replicas else "inSyncReplicas"
+            auto = " (enableAutoInSyncReplicas goes down to it)" if wanted.auto_in_sync_replicas else ""
             raise RoleRefused(
-                f"inSyncReplicas {policy.in_sync_replicas} is too small behind DLedger, {replica.members.majority} are needed:"
+                f"{name} {wanted.surely_held_by}{auto} is too small after DLedger, {replica.members.majority} are needed:"
                 " replicas that have not heard of the change yet may elect another leader, and each acknowledgement must"
                 " meet one of those that would vote"
             )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from brokerd.replica.epoch_record import DLEDGER, Policy
-from brokerd.replica.in_sync import AckMode, InSyncSet
+from brokerd.replica.in_sync import AckMode, InSyncSet, copies_needed
 from brokerd.replica.quorum_state import QuorumTimes
 from brokerd.replica.voters import Members
 
@@ -38,7 +38,7 @@ class ReplicaSettings:
     @property
     def surely_held_by(self) -> int:
         """How many replicas hold a record for certain once its sender was told SEND_OK: what a clean promotion builds on."""
-        return self.min_in_sync_replicas if self.auto_in_sync_replicas else self.in_sync_replicas
+        return copies_needed(self.in_sync_replicas, self.min_in_sync_replicas, auto=self.auto_in_sync_replicas)
 
     def with_policy(self, policy: Policy) -> ReplicaSettings:
         """The same replica in another mode."""

@@ -4,4 +4,11 @@ from __future__ import annotations
 
 
 class RoleRefused(Exception):
-    """A promotion, demotion, claim or transfer that this replica does not take; the text says why."""
+    """A promotion, demotion, claim or transfer that this replica does not take; the text says why.
+
+    `for_good`: asking again later changes nothing.
+    """
+
+    def __init__(self, why: str, *, for_good: bool = False) -> None:
+        super().__init__(why)
+        self.for_good = for_good

@@ -316,6 +316,26 @@ def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the
     assert modes(group) == ["sync"] * 5
 
 
+def test_a_number_that_goes_down_by_itself_is_counted_as_low_as_it_goes() -> None:
+    """With enableAutoInSyncReplicas the leader would acknowledge alone while the others elect one of theirs."""
+    group = by_decree()
+    for node in group.nodes.values():
+        node.settings = replace(node.settings, auto_in_sync_replicas=True, min_in_sync_replicas=1)
+        node.restart()
+    group[0].replica.promote(1, 2, group[0].now_s, FIRST_MS)
+    for number in (1, 2):
+        group[number].replica.saw_epoch(2, "r0")
+    settle(group)
+    for policy in (SYNC, ELECTING):
+        change(group[0], policy)
+        settle(group)
+    with pytest.raises(RoleRefused, match=r"minInSyncReplicas 1 .* is too small"):
+        change(group[0], SYNC)
+    change(group[0], Policy(mode="sync", in_sync_replicas=2, min_in_sync_replicas=2))
+    settle(group)
+    assert group[0].replica.settings.surely_held_by == 2
+
+
 def alone() -> QuorumGroup:
     """Replica 0 leads in mode single; 1 has been started beside it, and is level."""
     group = by_decree(2)

@@ -1,6 +1,7 @@
 """The control plane of a group whose mode changes: which changes it asks for, in which order, and when it decrees.
 
-The steps are those of platform/controlplane/failover/mode_steps.py; `mode_path` is mode_plan.py's, as a test shows. A worker
+What is asked next is mode_order.py's, as in platform/controlplane/failover/mode_steps.py; `mode_path` is mode_plan.py's, as a
+test shows. A worker
 that dies is followed by another, a second one may run beside it, and an operation that takes too long has failed: then the
 operator asks again for the same mode. While an operation is in progress nobody decrees, nor while the group elects, by the row.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerd.replica.epoch_record import DLEDGER, Policy
+from controlplane.failover.mode_order import ModeSeen, mode_move
 from highwater.promotion import election_may_be_won
 from tests.sim.control_plane import ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
@@ -127,17 +129,22 @@ class ModeOperator(ControlPlane):
                     return  # another worker has finished it, or it took too long
                 answers = yield {replica: Status() for replica in self._replicas}
                 statuses = [status for status in answers.values() if status is not None]
-                if len(statuses) < len(self._replicas):
-                    yield 1.0
-                    continue
-                if {status.mode for status in statuses} <= {mode, done}:
+                seen = [
+                    ModeSeen(
+                        replica_id=status.replica_id,
+                        mode=status.mode,
+                        pending_mode=status.pending_mode,
+                        leads=status.leads,
+                        epoch=status.epoch,
+                    )
+                    for status in statuses
+                ]
+                move = mode_move(seen, (mode, done), silent=len(statuses) < len(self._replicas))
+                if move.done:
                     break
-                leaders = [replica for replica in self._replicas if answers[replica].leads]
-                if leaders:
-                    leader = max(leaders, key=lambda replica: answers[replica].epoch)
-                    status = answers[leader]
-                    if status.pending_mode is None and status.mode not in (mode, done):
-                        yield {leader: ChangeMode(self._policy(mode, status))}
+                if move.ask is not None:
+                    leader = self._replicas[move.ask]
+                    yield {leader: ChangeMode(self._policy(mode, answers[leader]))}
                 yield 0.3
         if self.operation is operation:
             self._loop.note(f"operation completed: {operation.after}")

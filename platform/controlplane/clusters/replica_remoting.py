@@ -42,11 +42,14 @@ _MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a replica said: its status, or why there is none. `refused` tells that it did answer, with an error."""
+    """What a replica said: its status, or why there is none. `refused` tells that it did answer, with an error;
+    `refused_for_good`, that asking again later changes nothing.
+    """
 
     status: ReplicaStatus | None = None
     error: str = ""
     refused: bool = False
+    refused_for_good: bool = False
 
 
 def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
@@ -213,7 +216,9 @@ def _change(address: str, credentials: Credentials, code: int, header: CustomHea
     try:
         reply = _request(address, credentials, code, header, timeout_s)
         if reply.code != ResponseCode.SUCCESS:
-            return Answer(error=reply.remark or f"response code {reply.code}", refused=True)
+            for_good = reply.code == ResponseCode.INVALID_PARAMETER
+            error = reply.remark or f"response code {reply.code}"
+            return Answer(error=error, refused=True, refused_for_good=for_good)
         return Answer(status=ReplicaStatus.from_json(reply.body))
     except (OSError, ProtocolError) as error:
         return Answer(error=str(error) or type(error).__name__)

@@ -12,9 +12,10 @@ from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, R
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
+from controlplane.failover.mode_order import LogSeen, ModeSeen, mode_move, staying_behind
 from controlplane.failover.mode_plan import ALONE, broker_mode, mode_path
 from controlplane.failover.quorum_verdict import keeps_up
-from controlplane.failover.removal import forgotten_by, removing_settled, replica_remove
+from controlplane.failover.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_ports
@@ -88,7 +89,8 @@ def mode_remove(context: StepContext) -> None:
     groups = _statuses(context, also_silent=True)
     leaders = {name: _leader(name, statuses) for name, statuses in groups.items()}
     removing = removing_settled(context, {name: leader.replica_id for name, leader in leaders.items()})
-    for row in cluster_replicas(context.cluster):
+    rows = cluster_replicas(context.cluster)
+    for row in rows:
         name = row.group.name
         gone = removing.get(name, [])
         if row.broker_id not in gone:
@@ -103,8 +105,35 @@ def mode_remove(context: StepContext) -> None:
             raise StepNotReady(f"Replica {leader.replica_id} of {name} refuses sends: {leader.refusal}.")
         others = [status.address for status in groups[name].values() if status.replica_id not in gone]
         others.sort(key=lambda address: address != leader.address)
-        replica_remove(context, row, partial(forgotten_by, context.cluster, addresses=others))
+        staying = {other.broker_id: other.address for other in rows if other.group.name == name}
+        staying = {replica_id: address for replica_id, address in staying.items() if replica_id not in gone}
+        replica_remove(
+            context,
+            row,
+            partial(forgotten_by, context.cluster, addresses=others),
+            partial(_require_level, context, leader_id=leader.replica_id, staying=staying),
+        )
     render_configuration(context)  # a master that restarts looks for nobody who is gone
+
+
+def _require_level(context: StepContext, gone: Replica, *, leader_id: int, staying: Mapping[int, str]) -> None:
+    """Wait until all who stay hold the leader's log to where it ended when `gone` had stopped: with it the row goes by which
+    a promotion would ask for one more replica's word.
+    """
+    answers = replica_remoting.replica_statuses(context.cluster, list(staying.values()))
+    told = {replica_id: answers[address].status for replica_id, address in staying.items()}
+    silent = [replica_id for replica_id, status in told.items() if status is None]
+    if silent:
+        raise StepNotReady(f"Replica {silent[0]} of {gone.group.name} does not answer, and is to stay.", delay_s=1.0)
+    seen = [_log_seen(status) for status in told.values() if status is not None]
+    leader = next(one for one in seen if one.replica_id == leader_id)
+    end_offset = removal_end_noted(context, gone, leader.end_offset)
+    behind = staying_behind(seen, leader, end_offset)
+    if behind:
+        raise StepNotReady(
+            f"Replica {behind[0]} of {gone.group.name} has not caught up with what replica {gone.broker_id} held.",
+            delay_s=0.3,
+        )
 
 
 def mode_change(context: StepContext) -> None:
@@ -159,25 +188,44 @@ def _have_mode(context: StepContext, mode: str, *, done: Sequence[str]) -> None:
     """Ask the leaders of groups that are in none of these modes; raises StepNotReady until every replica acts by one."""
     wanted, accepted = broker_mode(mode), {broker_mode(one) for one in (mode, *done)}
     for name, statuses in _statuses(context).items():
-        modes = {status.mode for status in statuses.values()}
-        if modes <= accepted:
+        move = mode_move((_mode_seen(status) for status in statuses.values()), accepted)
+        if move.done:
             continue
-        leader = _leader(name, statuses)
-        if leader.pending_mode is None and leader.mode not in accepted:
+        if move.ask is None:
+            _leader(name, statuses)
+        else:
             answer = replica_remoting.replica_mode(
                 context.cluster,
-                leader.address,
+                statuses[move.ask].address,
                 group=name,
                 mode=wanted,
                 in_sync_replicas=in_sync_replicas_of(mode),
             )
-            if answer.refused and "one step at a time" in answer.error:
+            if answer.refused_for_good:
                 raise StepFailed(f"{name}: {answer.error}", hint=_TRY_AGAIN)
             if answer.status is None:
-                raise StepNotReady(f"Replica {leader.replica_id} of {name} answered: {answer.error}", delay_s=0.3)
-        others = sorted(replica_id for replica_id, status in statuses.items() if status.mode not in accepted)
-        names = " and ".join(str(replica_id) for replica_id in others)
+                raise StepNotReady(f"Replica {move.ask} of {name} answered: {answer.error}", delay_s=0.3)
+        names = " and ".join(str(replica_id) for replica_id in move.waits_for)
         raise StepNotReady(f"In {name} replica {names} does not act by the mode {wanted} yet.", delay_s=0.3)
+
+
+def _mode_seen(status: ReplicaStatus) -> ModeSeen:
+    return ModeSeen(
+        replica_id=status.replica_id,
+        mode=status.mode,
+        pending_mode=status.pending_mode,
+        leads=status.role == "master",
+        epoch=status.epoch,
+    )
+
+
+def _log_seen(status: ReplicaStatus) -> LogSeen:
+    return LogSeen(
+        replica_id=status.replica_id,
+        log_epoch=status.log_epoch,
+        end_offset=status.end_offset,
+        held_offset=status.held_offset,
+    )
 
 
 def _path(context: StepContext) -> tuple[str, ...]:

@@ -34,10 +34,29 @@ def removing_settled(context: StepContext, leaders: Mapping[str, int]) -> dict[s
     return settled
 
 
-def replica_remove(context: StepContext, row: Replica, have_forgotten: Callable[[Replica], None]) -> None:
+def removal_end_noted(context: StepContext, row: Replica, end_offset: int) -> int:
+    """Return where the leader's log ended when the replica that leaves was first seen stopped; written down the first time."""
+    key = f"{row.group.name}/{row.broker_id}"
+    with transaction.atomic():
+        operation = Operation.objects.select_for_update().get(pk=context.operation.pk)
+        ends: dict[str, int] = operation.metadata.get("removal_ends", {})
+        if key not in ends:
+            ends = {**ends, key: end_offset}
+            metadata = {**operation.metadata, "removal_ends": ends}
+            Operation.objects.filter(pk=operation.pk).update(metadata=metadata, updated_at=context.now)
+    return ends[key]
+
+
+def replica_remove(
+    context: StepContext,
+    row: Replica,
+    have_forgotten: Callable[[Replica], None],
+    require_level: Callable[[Replica], None] | None = None,
+) -> None:
     """Stop one, have the others forget it, and free its port, its row and its room.
 
-    Forgotten before its disk goes: until then it can be started again, and the group is as it was.
+    Forgotten before its disk goes: until then it can be started again, and the group is as it was. `require_level` raises
+    StepNotReady while those that stay lack what it may hold.
     """
     cluster = context.cluster
     with transaction.atomic():
@@ -50,6 +69,8 @@ def replica_remove(context: StepContext, row: Replica, have_forgotten: Callable[
     if state not in _STOPPED:
         raise StepNotReady(f"The process of replica {row.broker_id} is {state}, not stopped yet.")
     have_forgotten(row)
+    if require_level is not None:
+        require_level(row)
     context.driver.folder_remove(cluster.id, f"{row.group.name}-{row.broker_id}")
     with transaction.atomic():
         PortLease.objects.filter(holder=row.pk).delete()

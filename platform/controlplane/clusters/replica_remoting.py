@@ -127,6 +127,26 @@ def replica_mode(cluster: Cluster, address: str, *, group: str, mode: str, in_sy
     return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What a broker answered to METERING_CLOSE: whether everything that it counted is recorded, or why it said nothing."""
+
+    recorded: bool = False
+    error: str = ""
+
+
+def metering_close(cluster: Cluster, address: str) -> Closed:
+    """Have a broker refuse its clients and record what it counted; ask until `recorded`."""
+    credentials = control_credentials(cluster)
+    try:
+        reply = _request(address, credentials, HighwaterRequestCode.METERING_CLOSE, None, _CHANGE_TIMEOUT_S)
+    except (OSError, ProtocolError) as error:
+        return Closed(error=str(error) or type(error).__name__)
+    if reply.code != ResponseCode.SUCCESS:
+        return Closed(error=reply.remark or f"response code {reply.code}")
+    return Closed(recorded=reply.ext_fields.get("recorded") == "true")
+
+
 def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | None:
     """Return the record that begins at this offset of the CommitLog; None when none does, or nobody answers."""
     header = ViewMessageRequestHeader(offset=offset)

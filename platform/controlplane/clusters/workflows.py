@@ -110,6 +110,9 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("render_configuration", "Write the configuration"),
     ),
     OperationType.CLUSTER_DELETE: (
+        # As long as brokers keep their metering records; an operator may have it go on before.
+        StepDefinition("close_metering", "Stop serving clients and record the last usage", timeout_s=72 * 3600),
+        StepDefinition("confirm_ingested", "Read the last usage", timeout_s=72 * 3600),
         StepDefinition("stop_processes", "Stop the daemons", timeout_s=60),
         StepDefinition("remove_data", "Remove the data"),
         StepDefinition("release", "Release ports and names"),

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import F, Q
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState, Credential
@@ -47,13 +48,17 @@ def config_of(run: JobRun) -> dict[str, Any]:
 def _clusters(job: str) -> list[Cluster]:
     clusters = Cluster.objects.prefetch_related("name_servers").order_by("created_at", "pk")
     if job == Job.INGEST:
-        return list(clusters.filter(state=ClusterState.RUNNING))
+        # One that is being deleted is read to its last record, while its brokers are still there.
+        leaving = Q(state=ClusterState.DELETING, progress__sealed_at__isnull=False) & (
+            Q(progress__ingested_until=None) | Q(progress__ingested_until__lt=F("progress__sealed_at"))
+        )
+        return list(clusters.filter(Q(state=ClusterState.RUNNING) | leaving))
     since = timezone.now() - _DELETED_FOR_MAX
     return list(clusters.exclude(state=ClusterState.DELETED, deleted_at__lt=since))
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    keys = _keys(cluster) if cluster.is_running else None
+    keys = _keys(cluster) if cluster.state in (ClusterState.RUNNING, ClusterState.DELETING) else None
     access_key, secret_key = keys or ("", "")
     return {
         "cluster_id": str(cluster.pk),

@@ -113,6 +113,28 @@ class ClusterProgress(models.Model):
         return f"{self.cluster_id} until {self.ingested_until}"
 
 
+class LogSample(models.Model):
+    """How far a broker group's log reached in one hour, as its leader told: what was written since a moment is at most the
+    difference. It bounds what a dead cluster took and nobody can read any more.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="log_samples")
+    broker = models.TextField(help_text="brokerName")
+    hour = models.DateTimeField()
+    first_at = models.DateTimeField()
+    first_offset = models.BigIntegerField(help_text="bytes of the CommitLog")
+    last_at = models.DateTimeField()
+    last_offset = models.BigIntegerField()
+
+    class Meta:
+        db_table = "insight_log_sample"
+        constraints: ClassVar = [models.UniqueConstraint(fields=["cluster", "broker", "hour"], name="log_sample_once")]
+
+    def __str__(self) -> str:
+        return f"{self.broker} at {self.hour:%Y-%m-%d %H:00}"
+
+
 class DrainState(models.TextChoices):
     """DRAINED: nothing is behind. NEVER: the lag does not shrink at the present rate."""
 

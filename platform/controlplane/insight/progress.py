@@ -132,3 +132,16 @@ def cluster_sealed(cluster: Cluster, at: datetime) -> None:
     """Note that the cluster's metering ends here. The first time counts."""
     ClusterProgress.objects.get_or_create(cluster=cluster)
     ClusterProgress.objects.filter(pk=cluster.pk, sealed_at=None).update(sealed_at=at)
+
+
+def cluster_agreed_by_system(cluster: Cluster, until: datetime, reason: str) -> None:
+    """Note an end that follows from how the platform is set up, not from anybody's judgement."""
+    ClusterProgress.objects.get_or_create(cluster=cluster)
+    ClusterProgress.objects.filter(pk=cluster.pk, agreed_until=None).update(agreed_until=until, agreed_reason=reason)
+    audit_event_record(
+        actor="system",
+        action="cluster.agree_end",
+        resource=cluster.path,
+        tenant_id=cluster.tenant_id,
+        details={"until": until.isoformat(), "reason": reason},
+    )

@@ -29,6 +29,7 @@ from controlplane.insight.selectors import open_failures, runs_that_tell
 _log = get_logger("controlplane.insight")
 
 SCHEDULE = SystemActor("schedule")
+DELETION = SystemActor("cluster deletion")
 RUN_TASK = "insight.job_run"
 ALERT_TASK = "insight.job_run_alert"
 # A task that nobody took in this time is sent again; taking it twice is harmless.
@@ -205,7 +206,7 @@ def _queue(
             attempt=attempt,
             retry_of=retry_of,
         )
-        if actor != SCHEDULE:
+        if actor not in (SCHEDULE, DELETION):
             audit_event_record(actor=actor, action="job_run.queue", resource=run.path, details={"job": job})
         transaction.on_commit(
             lambda: current_app.send_task(RUN_TASK, args=(str(run.pk),), expires=RUN_TASK_EXPIRES_S), robust=True

@@ -5,7 +5,7 @@ import uuid
 from celery import shared_task
 from django.conf import settings
 
-from controlplane.insight import services
+from controlplane.insight import bounds, services
 
 
 @shared_task(name="insight.jobs_dispatch")
@@ -41,3 +41,15 @@ def lag_windows_expire_task() -> int:
 def job_runs_expire_task() -> int:
     """Delete old runs."""
     return services.job_runs_expire()
+
+
+@shared_task(name="insight.log_samples_take")
+def log_samples_take_task() -> int:
+    """Write down where each broker group's log ends."""
+    return bounds.log_samples_take()
+
+
+@shared_task(name="insight.log_samples_expire")
+def log_samples_expire_task() -> int:
+    """Delete old samples of logs."""
+    return bounds.log_samples_expire()

@@ -283,6 +283,8 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "options": {"expires": 3},
     },
     "insight-jobs-dispatch": {"task": "insight.jobs_dispatch", "schedule": 15.0, "options": {"expires": 15}},
+    "insight-log-samples-take": {"task": "insight.log_samples_take", "schedule": 60.0, "options": {"expires": 60}},
+    "insight-log-samples-expire": {"task": "insight.log_samples_expire", "schedule": 3600.0},
     "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
     "insight-job-runs-expire": {"task": "insight.job_runs_expire", "schedule": 3600.0},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},

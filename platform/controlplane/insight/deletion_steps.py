@@ -1,0 +1,126 @@
+"""What is done for a cluster's last usage before it is removed: its brokers end their service and record, then ingest reads.
+
+A cluster whose usage can't be read keeps the deletion waiting, visibly; an operator may state its end and agree
+(`progress.cluster_end_agree`), and the deletion goes on.
+"""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from controlplane.clusters.models import Cluster, Operation, OperationState, OperationType
+from controlplane.clusters.replica_remoting import metering_close, replica_statuses
+from controlplane.insight.availability import jobs_problem
+from controlplane.insight.bounds import cluster_loss_bound
+from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState
+from controlplane.insight.progress import cluster_agreed_by_system, cluster_sealed, progress_get
+from controlplane.insight.services import DELETION, job_run_queue
+from controlplane.provisioning.errors import StepNotReady
+from controlplane.provisioning.processes import cluster_replicas
+from controlplane.provisioning.steps import Step, StepContext
+
+_LOOK_AGAIN_S = 5.0
+_NOBODY_TO_ASK_S = 30.0
+# Runs that nobody takes are not asked for again and again.
+_ASK_AGAIN = timedelta(minutes=10)
+
+
+def close_metering(context: StepContext) -> None:
+    """End the service of every broker, and have it record what it counted: followers tell their leaders first."""
+    cluster = context.cluster
+    if not _has_run(cluster):
+        cluster_sealed(cluster, cluster.created_at)
+        return
+    if settings.HIGHWATER_JOBS == "off":
+        cluster_sealed(cluster, context.now)
+        cluster_agreed_by_system(cluster, context.now, "Jobs were switched off when the cluster was deleted.")
+        return
+    if _is_agreed(context):
+        cluster_sealed(cluster, progress_get(cluster).agreed_until or context.now)
+        return
+    replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
+    statuses = replica_statuses(cluster, [replica.address for replica in replicas])
+    leading = {replica.group_id: replica for replica in replicas if _leads(statuses[replica.address].status)}
+    for replica in replicas:
+        if replica.group_id not in leading:
+            raise StepNotReady(
+                f"{replica.group.name} has no master that answers, so its last usage is not recorded. {_bound(cluster)}"
+                " Start its broker again, or an operator agrees on an end.",
+                delay_s=_NOBODY_TO_ASK_S,
+            )
+    followers = [replica for replica in replicas if replica not in leading.values()]
+    for replica in [*followers, *leading.values()]:
+        if replica in followers and statuses[replica.address].status is None:
+            continue  # what it handed out last and did not tell is lost with it
+        answer = metering_close(cluster, replica.address)
+        if answer.error:
+            raise StepNotReady(f"{replica} does not close: {answer.error}", delay_s=_LOOK_AGAIN_S)
+        if not answer.recorded:
+            raise StepNotReady(f"{replica} is recording its last usage.")
+    cluster_sealed(cluster, context.now)
+
+
+def confirm_ingested(context: StepContext) -> None:
+    """Wait until a run of ingest that began after the last record has read it."""
+    cluster = context.cluster
+    if not _has_run(cluster) or _is_agreed(context):
+        return
+    progress = progress_get(cluster)
+    sealed_at = progress.sealed_at
+    if sealed_at is None:
+        raise StepNotReady("Its metering is not sealed yet.")
+    run = _run_since(sealed_at)
+    said = run is not None and run.started_at is not None and progress.updated_at >= run.started_at
+    if said and not progress.ingest_error and progress.ingested_until is not None:
+        # Its last record is where its usage ends.
+        ClusterProgress.objects.filter(pk=cluster.pk).update(sealed_at=min(sealed_at, progress.ingested_until))
+        return
+    problem = jobs_problem()
+    if problem:
+        raise StepNotReady(
+            f"Its last usage is not read yet. {problem} The deletion goes on when it is, or when an operator agrees on an end.",
+            delay_s=_NOBODY_TO_ASK_S,
+        )
+    if not JobRun.objects.filter(job=Job.INGEST, created_at__gte=max(sealed_at, context.now - _ASK_AGAIN)).exists():
+        job_run_queue(actor=DELETION, job=Job.INGEST)
+    if progress.ingest_error:
+        raise StepNotReady(
+            f"Its last usage could not be read. {_bound(cluster)} It is tried again; an operator may agree on an end.",
+            delay_s=_LOOK_AGAIN_S,
+        )
+    raise StepNotReady("Its last usage is being read.", delay_s=_LOOK_AGAIN_S)
+
+
+STEPS: dict[str, Step] = {step.__name__: step for step in (close_metering, confirm_ingested)}
+
+
+def _has_run(cluster: Cluster) -> bool:
+    """Whether it was ever open to its tenant: before that there is nothing to meter."""
+    return Operation.objects.filter(
+        cluster=cluster, type=OperationType.CLUSTER_CREATE, state=OperationState.COMPLETED
+    ).exists()
+
+
+def _is_agreed(context: StepContext) -> bool:
+    """Whether somebody agreed on an end since the deletion was asked for."""
+    progress = progress_get(context.cluster)
+    return progress.agreed_until is not None and progress.agreed_until >= context.operation.started_at
+
+
+def _leads(status: object) -> bool:
+    return getattr(status, "role", "") == "master"
+
+
+def _run_since(moment: datetime) -> JobRun | None:
+    """The last run of ingest that began after the moment and has ended."""
+    ended = JobRun.objects.filter(
+        job=Job.INGEST, state__in=(JobRunState.COMPLETED, JobRunState.FAILED), started_at__gte=moment
+    )
+    return ended.order_by("-started_at").first()
+
+
+def _bound(cluster: Cluster) -> str:
+    bound = cluster_loss_bound(cluster, progress_get(cluster).ingested_until)
+    if bound.size_bytes is None or bound.until is None:
+        return "How much that is at most is not known: no sample of its log was taken."
+    return f"That is at most {bound.size_bytes:,} bytes of its log, as sampled until {bound.until:%Y-%m-%d %H:%M} UTC."

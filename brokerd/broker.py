@@ -232,8 +232,32 @@ class Broker:
         self.held_changed()  # time passed: a slave may have left the in-sync set
         _flush_all(self.acknowledgements.expire(now_s, self.replica.held_offset))
         self.replica_server.answer_expired(now_s)
+        self._look_for_damage()
         if not self.store_gate.closed:
             _flush_all(self.dispatcher.pulls.answer_expired(now_s))
+
+    def _look_for_damage(self) -> None:
+        """A reader met no whole record where one was: find out where that begins, and hand over to whoever has it."""
+        offset, self.store.damage_seen = self.store.damage_seen, None
+        if offset is not None and self.nursery is not None and not self.store_gate.closed:
+            self.nursery.start_soon(self._look_at_damage, offset)
+
+    async def _look_at_damage(self, offset: int) -> None:
+        async with self.store_gate.shared():
+            try:
+                begin_offset = await self.threads.run(self.store.locate_damage, offset)
+            except OSError as error:
+                logger.error("the log cannot be read at %d: %s", offset, error)
+                return
+        if begin_offset is None or self.store.damaged_from is not None:
+            return
+        if self.replica.is_repairable(begin_offset):
+            logger.error(
+                "the log is damaged at %d: taking no more messages until another replica put it right", begin_offset
+            )
+            self.store.declare_damaged(begin_offset)
+        else:
+            logger.error("the log is damaged at %d, and no other replica is known to have that record", begin_offset)
 
     def flush_failed(self, cause: str) -> None:
         """Nothing more can be proven durable: take no more sends, say so to who waits."""
@@ -252,6 +276,8 @@ class Broker:
             return "the broker is stopping; send to another broker or again in a moment"
         if self._flush_failure is not None:
             return f"the broker takes no messages: {self._flush_failure}; restart it once the disk is well"
+        if self.store.refusal is not None:
+            return f"the broker takes no messages: {self.store.refusal}"
         if not self.config.broker_permission & 2:
             return "the broker takes no messages: brokerPermission is without write"
         return self.replica.refuses_sends(self.clock.monotonic())

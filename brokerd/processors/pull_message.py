@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from brokerd.acl import credential_of
 from brokerd.processors.refusal import Refusal
 from brokerd.services.long_polling import HeldPull
-from brokerd.store import GetMessageStatus, GetResult, StoreError
+from brokerd.store import GetMessageStatus, GetResult, RecordDamagedError, StoreError
 from mqwire.codes import PermName, PullSysFlag, ResponseCode
 from mqwire.command import RemotingCommand, encode_frame_prefix
 from mqwire.errors import RemoteProtocolError
@@ -67,7 +67,7 @@ class PullMessageProcessor:
         try:
             result = self._get(header, header.queue_offset, accept)
         except StoreError as error:
-            peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+            self._answer_error(peer, request, header.queue_offset, error)
             return
         if result.count == 0 and header.sys_flag & PullSysFlag.SUSPEND and self._may_wait(header, result):
             self._hold(peer, request, header, accept)
@@ -87,7 +87,7 @@ class PullMessageProcessor:
             try:
                 result = self._get(pull.header, pull.offset, pull.accept)
             except StoreError as error:
-                pull.peer.write(pull.request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+                self._answer_error(pull.peer, pull.request, pull.offset, error)
                 peers[pull.peer.id] = pull.peer
                 continue
             unsure = self._must_not_move(pull.header, result)
@@ -113,7 +113,7 @@ class PullMessageProcessor:
             try:
                 result = self._get(pull.header, pull.offset, pull.accept)
             except StoreError as error:
-                pull.peer.write(pull.request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+                self._answer_error(pull.peer, pull.request, pull.offset, error)
                 continue
             self._answer(pull.peer, pull.request, pull.header, result)
         return list(peers.values())
@@ -262,6 +262,17 @@ class PullMessageProcessor:
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,
             result.chunks, suggested,
         )  # fmt: skip
+
+    def _answer_error(self, peer: Peer, request: RemotingCommand, offset: int, error: StoreError) -> None:
+        """A damaged message is fetched from a replica that has it whole, if there is one; without any change of the offset."""
+        elsewhere = None
+        if isinstance(error, RecordDamagedError):
+            elsewhere = self._broker.read_split.with_whole_record(error.physical_offset)
+        if elsewhere is None:
+            peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+        else:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+            self._write(peer, request, code, str(error), offset, 0, 0, (), elsewhere)
 
     def _answer_reset(
         self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader, offset: int

@@ -67,7 +67,7 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         claims=replica.must_claim,
         promotable=not_promotable is None,
         not_promotable_because=not_promotable,
-        log_may_be_incomplete=replica.saved.log_may_be_incomplete,
+        log_may_be_incomplete=replica.saved.log_may_be_incomplete or store.damaged_from is not None,
         followers=[]
         if in_sync is None
         else [

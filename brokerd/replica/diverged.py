@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from brokerd.store import Disk, MessageStore
+from brokerd.store import Disk, LogDamagedError, MessageStore
 from mqwire.bodies import DivergedFile
 
 _CHUNK_BYTES = 1024 * 1024
@@ -31,9 +31,10 @@ class DivergedMessages:
         try:
             offset, position = begin_offset, 0
             while offset < store.end_offset:
-                data = store.read_raw(offset, _CHUNK_BYTES)
-                if not data:
-                    break
+                try:
+                    data = store.read_raw(offset, _CHUNK_BYTES)
+                except LogDamagedError:
+                    break  # what is damaged is nobody's message
                 offset = _end_of(data, offset, store.commit_log_file_bytes)
                 view = memoryview(data)
                 while view:
@@ -123,8 +124,9 @@ def count_records(store: MessageStore, begin_offset: int) -> int:
     count = 0
     offset = begin_offset
     while offset < store.end_offset:
-        data = store.read_raw(offset, _CHUNK_BYTES)
-        if not data:
+        try:
+            data = store.read_raw(offset, _CHUNK_BYTES)
+        except LogDamagedError:
             break
         count += len(_record_bounds(data))
         offset = _end_of(data, offset, store.commit_log_file_bytes)

@@ -12,7 +12,7 @@ import msgspec
 
 from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.voters import MemberHistory, Members
-from brokerd.store import GetMessageStatus, MessageStore, MessageToStore
+from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, RecordDamagedError
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record
 from mqwire.names import RMQ_SYS_EPOCH
@@ -121,6 +121,9 @@ def read_epoch_map(store: MessageStore, remembered: tuple[tuple[int, int], ...])
     Raises RemoteProtocolError when an epoch record cannot be read: the log is not ours then, or damaged.
     """
     found = [_start(message, record) for message, record in _epoch_records(store) if record.begins_epoch]
+    if store.damaged_from is not None:  # some of them may not be readable just now
+        known = dict(entry for entry in remembered if entry[1] < store.end_offset) | dict(found)
+        return EpochMap(sorted(known.items()))
     first = found[0][1] if found else store.end_offset
     older = [entry for entry in remembered if entry[1] < min(first, store.end_offset)]
     if found:
@@ -185,7 +188,13 @@ def _records_in(data: bytes) -> list[tuple[StoredMessage, EpochRecord]]:
 def _epoch_records(store: MessageStore) -> Iterator[tuple[StoredMessage, EpochRecord]]:
     offset = store.min_offset(RMQ_SYS_EPOCH, 0)
     while True:
-        result = store.get_messages(RMQ_SYS_EPOCH, 0, offset, _READ_MESSAGES, _READ_BYTES)
+        try:
+            result = store.get_messages(RMQ_SYS_EPOCH, 0, offset, _READ_MESSAGES, _READ_BYTES)
+        except RecordDamagedError:
+            if store.damaged_from is None:
+                raise
+            offset += 1  # another replica is going to put it right
+            continue
         if result.status is not GetMessageStatus.FOUND:
             return
         position = 0

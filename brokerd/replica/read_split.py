@@ -39,6 +39,16 @@ class ReadSplit:
         self._memory_bytes = memory_bytes
         self._busy = busy
 
+    def with_whole_record(self, physical_offset: int) -> int | None:
+        """The brokerId of a replica that has the record whole that is damaged here; None when none is known to."""
+        in_sync = self._replica.in_sync
+        if in_sync is None:
+            return None if self._replica.leader_address is None else MASTER_ID
+        for follower in in_sync.followers.values():
+            if follower.in_sync and follower.end_offset > physical_offset:
+                return follower.replica_id or self._replica.settings.replica_id
+        return None
+
     def suggest(self, topic: str, queue_id: int, result: GetResult) -> int:
         """The brokerId for the pull behind `result`."""
         in_sync = self._replica.in_sync

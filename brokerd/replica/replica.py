@@ -163,7 +163,9 @@ class Replica:
     @property
     def held_offset(self) -> int:
         """Up to where this replica holds the log as its flush type promises."""
-        return self._store.durable_offset if self._settings.durable_counts else self._store.end_offset
+        store = self._store
+        held = store.durable_offset if self._settings.durable_counts else store.end_offset
+        return held if store.damaged_from is None else min(held, store.damaged_from)
 
     @property
     def confirm_offset(self) -> int:
@@ -200,8 +202,7 @@ class Replica:
         """
         state = self._storage.load()
         self._state = state or EpochState(role=Role.LEADER if self._settings.starts_as_leader else Role.FOLLOWER)
-        self._epochs = read_epoch_map(self._store, self._state.epoch_map)
-        self._members = read_members(self._store, self._settings.members, self._state.member_history)
+        self._read_log()
         if self._state.policy is not None:
             self._settings = self._settings.with_policy(self._state.policy)
         if self._epochs.last_epoch > self._state.epoch:
@@ -219,6 +220,10 @@ class Replica:
             return
         if self._state.role is Role.LEADER and not self._state.replicas and self._settings.total_replicas == 1:
             self._lead(self._state.epoch + 1, now_s, now_ms)
+
+    def _read_log(self) -> None:
+        self._epochs = read_epoch_map(self._store, self._state.epoch_map)
+        self._members = read_members(self._store, self._settings.members, self._state.member_history)
 
     def _note_own_disk(self, doubts: Collection[TailDoubt] = ()) -> None:
         if changes := changes_by_own_disk(self._state, doubts, self._settings.durable_counts, self._random):
@@ -568,6 +573,26 @@ class Replica:
             self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at
             if self.held_offset >= self._joins_at:
                 self._save(joined=True, **_COMPLETE)
+
+    def repair(self, data: bytes) -> None:
+        """The leader's records from where the log is damaged: write them there. Raises ValueError where they do not fit."""
+        if self.leads:
+            raise RoleRefused("a leader's log is never written over")
+        self._store.repair(data)
+        self._store.confirm_offset = None  # an epoch's record may have been damaged, and may not be confirmed yet
+        self._read_log()
+        self.modes.load()
+        self._store.confirm_offset = self.confirm_offset
+        self._save()
+
+    def is_repairable(self, damaged_from: int) -> bool:
+        """Whether the log is damaged there and another replica can put that right, once this one leads no more."""
+        if not self.leads:
+            return bool(self._state.replicas)
+        if self.elections is not None:
+            return len(self.members.voters) > 1
+        followers = () if self._in_sync is None else self._in_sync.followers.values()
+        return any(follower.in_sync and follower.end_offset > damaged_from for follower in followers)
 
     def diverged(self, divergence: Divergence) -> Cut | Halt:
         """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""

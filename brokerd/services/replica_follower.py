@@ -220,8 +220,9 @@ class FollowerService:
             header = reply.header(ReplicaPullResponseHeader)
             if header.answer != "fenced" and replica.elections is not None:
                 replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
-            if header.answer != "fenced" and broker.store.damaged_from is not None and replica.elections is not None:
-                await self._repair(header, broker.store.damaged_from)
+            if header.answer != "fenced" and broker.store.damaged_from is not None:
+                await self._repair(header, bytes(reply.body), broker.store.damaged_from)
+                self._failures = self._hints = 0
             elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)
                 self.hears_leader = True
@@ -307,15 +308,23 @@ class FollowerService:
         replica.cut(to_offset, lambda offset: _truncate(broker.store, offset))
         return name, pulls
 
-    async def _repair(self, header: ReplicaPullResponseHeader, damaged_from: int) -> None:
-        """Drop the damaged end of the log, now that a leader is there who has it, and fetch it again."""
+    async def _repair(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:
+        """Put the damaged records right with the leader's; where it has others, drop the log from there on, and fetch that."""
         broker = self._broker
         async with broker.store_gate.alone():
             self._check_epoch(header)
-            logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
-            await broker.threads.run(
-                lambda: broker.replica.cut(damaged_from, lambda _: _cut_damaged(broker.store), confirmed=True)
-            )
+            if header.answer == "bytes" and data:
+                try:
+                    await broker.threads.run(broker.replica.repair, data)
+                except ValueError as error:
+                    logger.warning("the damage at %d cannot be put right in place: %s", damaged_from, error)
+                else:
+                    logger.warning("the log is damaged from %d on: put right with the leader's records", damaged_from)
+            if broker.store.damaged_from == damaged_from:
+                logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
+                await broker.threads.run(
+                    lambda: broker.replica.cut(damaged_from, lambda _: _cut_damaged(broker.store), confirmed=True)
+                )
         broker.log_was_cut()
 
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:

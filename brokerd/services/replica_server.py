@@ -53,6 +53,7 @@ class ReplicaServer:
         self._held: dict[int, _HeldPull] = {}
         self._told_confirm_offset: dict[int, int] = {}
         self._told_tables: dict[int, str] = {}
+        self._sent_from: dict[int, int] = {}  # what a follower asks for again it may have refused: it is checked then
         self._lingering = False
 
     def pull(self, peer: Peer, request: RemotingCommand) -> None:
@@ -166,12 +167,15 @@ class ReplicaServer:
         broker = self._broker
         replica = broker.replica
         try:
-            data = broker.store.read_raw(held.from_offset, held.max_bytes)
+            asked_again = self._sent_from.get(replica_id) == held.from_offset
+            data = broker.store.read_raw(held.from_offset, held.max_bytes, check=asked_again)
         except (StoreError, OSError) as error:
             # Whoever woke us, a send perhaps, must not fail for that.
             logger.error("the log cannot be read for replica %d at %d: %s", replica_id, held.from_offset, error)
             held.peer.write(held.request.reply(ResponseCode.SYSTEM_ERROR, f"reading failed: {error}").encode())
             return
+        if data:
+            self._sent_from[replica_id] = held.from_offset
         self._told_confirm_offset[replica_id] = replica.confirm_offset
         self._told_tables[replica_id] = broker.tables_version()
         in_sync = replica.in_sync

@@ -15,7 +15,8 @@ Read in this order:
     index_service.py message_query.py    messages by key: the index, built behind the log; what it offers, looked at
     index_format.py index_file.py index_reader.py index_checkpoint.py    its parts, from bytes to the loop over a block
     recovery.py store_checkpoint.py tail_doubts.py    what happens at open; where it may begin; what may be missing then
-    retention.py topic_tombstones.py append_raw.py    what is deleted; what stays deleted; bytes between replicas
+    retention.py topic_tombstones.py    what is deleted; what stays deleted
+    append_raw.py log_repair.py    bytes between replicas: new ones, and those that put damage right
 
 Not here: RocketMQ 5.5's index of tags, ConsumeQueueExt, batch and multi-dispatch ConsumeQueues, and config/*.json, which
 belong to the broker's managers.
@@ -31,6 +32,7 @@ from brokerd.store.errors import (
     AppendFailedError,
     DiskFullError,
     FlushFailedError,
+    LogDamagedError,
     MessageIllegalError,
     RecordDamagedError,
     StoreClosedError,
@@ -73,6 +75,7 @@ __all__ = [
     "FlushFailedError",
     "GetMessageStatus",
     "GetResult",
+    "LogDamagedError",
     "LogRange",
     "MessageIllegalError",
     "MessageStore",

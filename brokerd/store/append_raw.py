@@ -10,6 +10,7 @@ from brokerd.store.commit_log import CommitLog, Segment
 from brokerd.store.config import StoreConfig
 from brokerd.store.consume_queue import ConsumeQueue
 from brokerd.store.consume_queue_store import ConsumeQueueStore
+from brokerd.store.errors import LogDamagedError
 from brokerd.store.record import (
     BLANK_HEAD_BYTES,
     NOT_CONSUMABLE,
@@ -95,10 +96,10 @@ class RawAppender:
             entries.append((queue, record, code))
         return entries
 
-    def read(self, offset: int, max_bytes: int, bound: int) -> bytes:
+    def read(self, offset: int, max_bytes: int, bound: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""
         log = self._log
-        if bound - offset <= max_bytes and log.base_of(offset) == log.base_of(bound - 1):
+        if not check and bound - offset <= max_bytes and log.base_of(offset) == log.base_of(bound - 1):
             # All that is left, in one file: a record begins at `offset` and one ends at `bound`, so nothing is to be parsed.
             return log.read(offset, bound - offset) if bound > offset else b""
         parts: list[bytes] = []
@@ -135,6 +136,8 @@ class RawAppender:
             ends_with_blank = False
             if position == 0 or total >= max_bytes:
                 break
+        if not has_record and offset < bound:
+            raise LogDamagedError(offset)
         return b"".join(parts)
 
 

@@ -57,6 +57,14 @@ class AppendFailedError(StoreReadOnlyError):
     """A write failed half-way and could not be undone. What it stored is unproven; latched until recovery."""
 
 
+class LogDamagedError(StoreError):
+    """The log holds no whole record at `physical_offset`, where one was: another replica may have it."""
+
+    def __init__(self, physical_offset: int) -> None:
+        super().__init__(f"the log holds no whole record at {physical_offset}")
+        self.physical_offset = physical_offset
+
+
 class RecordDamagedError(StoreError):
     """The ConsumeQueue names a record that the CommitLog does not hold whole; served by nobody, skipped by nobody."""
 

@@ -119,7 +119,7 @@ class MessageReader:
         last = ENTRY.unpack_from(entries, len(entries) - ENTRY.size)[0]
         # Blocks pay when a pull finds several of its records in one; records far apart are read one by one.
         in_blocks = last - first <= len(entries) * _BYTES_APART_MAX
-        trusted_from = self._trusted_from
+        trusted_from = self.trusted_from_now
         cache = self._blocks
         blocks = cache.blocks
         unpack = _CHECKED.unpack_from
@@ -176,7 +176,12 @@ class MessageReader:
                 if end > begin:
                     chunks.append(block[begin:end])
                 begin = end = -1
-            record = self._read_checked(queue, position, size, next_offset)
+            try:
+                record = self._read_checked(queue, position, size, next_offset)
+            except RecordDamagedError:
+                if count:
+                    break  # what is whole in front of it comes first
+                raise
             chunks.append(record)
             body_length = _body_length(record, 0, int.from_bytes(record[36:40], "big"))
             body_bytes += body_length
@@ -195,7 +200,7 @@ class MessageReader:
         return GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, next_offset, min_offset, max_offset, [], 0, 0)
 
     @property
-    def _trusted_from(self) -> int:
+    def trusted_from_now(self) -> int:
         """Records from here on were written or checked by this process, lately: they still are in the page cache."""
         return max(self.trusted_from, self._log.end_offset - _LIKELY_CACHED_BYTES)
 
@@ -206,7 +211,7 @@ class MessageReader:
             if len(data) == size:
                 own_size, own_offset, own_position, _, _ = _CHECKED.unpack_from(data)
                 if own_position == position and own_size == size and own_offset == queue_offset:
-                    if position < self._trusted_from and not isinstance(
+                    if position < self.trusted_from_now and not isinstance(
                         parse_record(data, 0, position, self._log.file_bytes, position >= self.record_crc_from),
                         DispatchRequest,
                     ):

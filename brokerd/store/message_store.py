@@ -20,6 +20,8 @@ from brokerd.store.disk import Disk
 from brokerd.store.errors import (
     DiskFullError,
     FlushFailedError,
+    LogDamagedError,
+    RecordDamagedError,
     StoreClosedError,
     StoreDamagedError,
     StoreError,
@@ -28,6 +30,7 @@ from brokerd.store.errors import (
 )
 from brokerd.store.get_message import AcceptTagsCode, MessageReader
 from brokerd.store.index_service import IndexService
+from brokerd.store.log_repair import LogRepair
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.message_query import MessageQueries
 from brokerd.store.recovery import Recovery
@@ -86,6 +89,7 @@ class MessageStore:
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
         self._no_room_until_ms = 0
         self._damaged_from: int | None = None
+        self.damage_seen: int | None = None  # near which a reader met no whole record; not looked at closer yet
         self._next_space_check_ms = 0
 
     # -- opening and closing
@@ -126,7 +130,7 @@ class MessageStore:
         self._appender.last_store_timestamp_ms = max(
             recovery.last_store_timestamp_ms, self._checkpoint.physic_msg_timestamp_ms
         )
-        self._reader.trusted_from = report.scanned_from
+        self._reader.trusted_from = report.end_offset if report.damage else report.scanned_from
         self._reader.damaged = bool(report.damage)
         self._damaged_from = report.damage[0].begin_offset if report.damage else None
         self._reader.record_crc_from = self._checkpoint.record_crc_from
@@ -426,6 +430,10 @@ class MessageStore:
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
         try:
             return self._reader.get_messages(queue, offset, max_count, max_bytes, accept)
+        except RecordDamagedError as error:
+            if error.physical_offset >= 0:
+                self.damage_seen = error.physical_offset
+            raise
         except OSError as error:
             raise StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}") from error
 
@@ -474,12 +482,18 @@ class MessageStore:
         queue = self._queues.queues.get((topic, queue_id))
         return self._reader.physical_offset_of(queue, offset) if queue is not None else None
 
-    def read_raw(self, offset: int, max_bytes: int) -> bytes:
+    def read_raw(self, offset: int, max_bytes: int, *, check: bool = False) -> bytes:
         """Whole records (and BLANK heads) from a record's start on, for a follower; at least one, up to the log's end.
 
-        Followers fetch beyond confirm_offset: that they hold a record is what moves it.
+        Followers fetch beyond confirm_offset: that they hold a record is what moves it. What this process wrote or checked
+        lately is given as it is, unless `check` asks for it. Raises LogDamagedError when no whole record is at `offset`.
         """
-        return self._raw_appender.read(offset, max_bytes, self._log.end_offset)
+        check = check or offset < self._reader.trusted_from_now
+        try:
+            return self._raw_appender.read(offset, max_bytes, self._log.end_offset, check=check)
+        except LogDamagedError as error:
+            self.damage_seen = error.physical_offset
+            raise
 
     def truncate(self, end_offset: int) -> RecoveryReport:
         """Make `end_offset`, where a record ends, the log's end, durably: for a replica whose log parts from its leader's.
@@ -489,29 +503,86 @@ class MessageStore:
         if not self._log.min_offset <= end_offset <= self._log.end_offset:
             raise ValueError(f"{end_offset} is outside of the log, {self._log.min_offset}..{self._log.end_offset}")
         self.flush_consume_queues()
-        # The checkpoint goes back first: were the log cut below what it calls durable, recovery would call that damage.
-        # A file begins with a record, so everything from its file's first byte on is dispatched anew.
-        file_base = self._log.base_of(end_offset)
-        queues = ConsumeQueueStore(self._config, self._disk, self._tombstones)
-        checkpoint = self._checkpoint
-        checkpoint.queues_digest = queues.load(file_base)
-        queues.close()
-        checkpoint.durable_mark = min(checkpoint.durable_mark, end_offset)
-        checkpoint.confirm_phy_offset = min(checkpoint.confirm_phy_offset, end_offset)
-        checkpoint.dispatch_offset = checkpoint.last_record_offset = file_base
-        checkpoint.save(self._disk, self._config.path("checkpoint"))
-        self.index.cut(end_offset)
-        self._log.cut(end_offset)
+        return self._truncate(end_offset)
+
+    def _truncate(self, end_offset: int) -> RecoveryReport:
+        try:
+            self._lower_checkpoint(end_offset)
+            self.index.cut(end_offset)
+            self._log.cut(end_offset)
+        except OSError as error:  # how much of it was done is for recovery to find out
+            failure = FlushFailedError(f"truncating {self._config.commit_log_dir} failed: {error.strerror}")
+            self._note_failed_sync(failure)
+            raise self._status.latch(failure) from error
         confirm_offset = self._reader.confirm_offset
         self._release()
         report = self.open()
         self.confirm_offset = None if confirm_offset is None else min(confirm_offset, end_offset)
         return report
 
+    def _lower_checkpoint(self, end_offset: int) -> None:
+        """Before the log is truncated: below what the checkpoint calls durable recovery would call that damage."""
+        checkpoint, path = self._checkpoint, self._config.path("checkpoint")
+        if not checkpoint.own:  # without one recovery reads everything
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+                self._disk.sync_directory(self._config.root_dir)
+            return
+        # A file begins with a record, so everything from its file's first byte on is dispatched anew.
+        file_base = self._log.base_of(end_offset)
+        if file_base < checkpoint.dispatch_offset:
+            queues = ConsumeQueueStore(self._config, self._disk, self._tombstones)
+            checkpoint.queues_digest = queues.load(file_base)
+            queues.close()
+            checkpoint.dispatch_offset = checkpoint.last_record_offset = file_base
+        checkpoint.durable_mark = min(checkpoint.durable_mark, end_offset)
+        checkpoint.confirm_phy_offset = min(checkpoint.confirm_phy_offset, end_offset)
+        checkpoint.save(self._disk, path)
+
     @property
     def damaged_from(self) -> int | None:
-        """The first byte that recovery found damaged; None when the log is sound as far as it was read."""
+        """The first byte that is known to be damaged; None when the log is sound as far as it was read.
+
+        It was found by recovery, or declared so later; the store takes nothing more until it is put right.
+        """
         return self._damaged_from
+
+    def locate_damage(self, offset: int) -> int | None:
+        """Where the damage begins that a reader met at `offset`; None when the log is sound there.
+
+        Reads up to a whole CommitLog file. Blocks: for a worker thread. Raises OSError.
+        """
+        return LogRepair(self._config, self._disk, self._reader.record_crc_from).locate(offset, self._log.end_offset)
+
+    def declare_damaged(self, begin_offset: int) -> None:
+        """Take nothing more, for the log is damaged from there on and another replica can put that right."""
+        if self._damaged_from is None:
+            self._damaged_from = begin_offset
+            self._reader.trusted_from = self._log.end_offset
+            self._status.latch(
+                StoreDamagedError(f"the CommitLog is damaged at {begin_offset}: read-only until repaired")
+            )
+
+    def repair(self, data: bytes) -> RecoveryReport:
+        """Write another replica's records from `damaged_from` on over the damage; what is whole after it stays.
+
+        Blocks, reopens the store, and is safe to be killed anywhere. Raises ValueError when they do not fit into this log,
+        which is then as it was, and what open() raises.
+        """
+        begin_offset = self._damaged_from
+        if begin_offset is None:
+            raise ValueError("the log is not damaged")
+        record_crc_from = self._reader.record_crc_from
+        repaired_to = LogRepair(self._config, self._disk, record_crc_from).write(
+            begin_offset, data, self._log.end_offset
+        )
+        confirm_offset = self._reader.confirm_offset
+        self._release()
+        report = self.open()
+        self.confirm_offset = confirm_offset
+        if report.damage and report.damage[0].begin_offset < repaired_to:
+            raise ValueError(f"the log is still damaged at {report.damage[0].begin_offset}")
+        return report
 
     def cut_damaged(self) -> RecoveryReport:
         """Make the first damaged byte the log's end, durably, so that it can be fetched again from another replica.
@@ -521,17 +592,7 @@ class MessageStore:
         begin_offset = self._damaged_from
         if begin_offset is None:
             raise ValueError("the log is not damaged")
-        record_crc_from = self._checkpoint.record_crc_from
-        # Without a checkpoint recovery calls nothing damage: else it would miss what the old one calls durable.
-        self._disk.unlink(self._config.path("checkpoint"))
-        self._disk.sync_directory(self._config.root_dir)
-        self.index.cut(begin_offset)
-        self._log.cut(begin_offset)
-        self._release()
-        report = self.open()
-        self._checkpoint.record_crc_from = self._reader.record_crc_from = min(record_crc_from, begin_offset)
-        self.flush_consume_queues()
-        return report
+        return self._truncate(begin_offset)
 
     def queues_without_messages(self) -> list[tuple[str, int, int]]:
         """(topic, queue id, next offset) of the queues that retention has emptied: only they know where they go on."""

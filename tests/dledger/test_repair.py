@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from highwater import Producer
+from highwater import Admin, Producer
+from tests.daemons import BrokerDaemon
 from tests.dledger.groups import WAIT_S, quorum_group, status, wait_all_level, wait_leader
 from tests.processes import wait_until
 from tests.remoting import create_topic
@@ -16,6 +17,47 @@ pytestmark = pytest.mark.timeout(240)
 TOPIC = "orders"
 # Recovery reads what no checkpoint covers: without one since the start, that is all.
 CONF = {"flushIntervalConsumeQueue": "3600000"}
+
+
+def rot(log: Path, offset: int) -> None:
+    with log.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def first_file(replica: BrokerDaemon) -> Path:
+    return min((replica.folder / "store" / "commitlog").iterdir())
+
+
+def test_a_leader_whose_log_is_damaged_where_recovery_does_not_look_hands_over_and_is_repaired(tmp_path: Path) -> None:
+    """Found by a reader: it is sent to a replica that has the message whole."""
+    with quorum_group(tmp_path) as group:
+        create_topic(group[wait_leader(group)].address, TOPIC, queues=1, namesrv=group.namesrv)
+        with Producer(group.namesrv, "repair") as producer:
+            bodies = [b"%03d" % number + b"." * 500 for number in range(40)]
+            for body in bodies:
+                send_until_ok(producer, TOPIC, body)
+            wait_all_level(group)
+            leader = wait_leader(group)
+            group[leader].stop()
+            rot(first_file(group[leader]), 9000)
+            group[leader].start()  # recovery begins at the checkpoint, past the damage
+            wait_all_level(group)
+            others = [number for number in range(3) if number != leader]
+            with Admin(group.namesrv) as admin:
+                admin.transfer_leadership(group[wait_leader(group)].address, group.name, leader)
+            wait_leader(group, *others)
+            assert len(read_all(group[leader], TOPIC)) < len(bodies)
+            wait_leader(group, leader)
+            wait_until(
+                lambda: [bytes(message.body) for message in read_all(group[leader], TOPIC)] == bodies,
+                timeout_s=WAIT_S,
+                what="the former leader has every message whole again",
+            )
+            send_until_ok(producer, TOPIC, b"with its vote")
+            wait_all_level(group)
 
 
 def test_a_rotten_log_is_fetched_again_from_where_it_is_rotten(tmp_path: Path) -> None:
@@ -29,12 +71,7 @@ def test_a_rotten_log_is_fetched_again_from_where_it_is_rotten(tmp_path: Path) -
             leader = wait_leader(group)
             rotten = (leader + 1) % 3
             group[rotten].kill()
-            (log,) = sorted((group[rotten].folder / "store" / "commitlog").iterdir())[:1]
-            with log.open("r+b") as file:
-                file.seek(9000)
-                byte = file.read(1)
-                file.seek(9000)
-                file.write(bytes([byte[0] ^ 0xFF]))
+            rot(first_file(group[rotten]), 9000)
             group[rotten].start()
             wait_all_level(group)
             process = group[rotten].process

@@ -1,0 +1,92 @@
+"""Damage inside the log, put right in place with the records that another replica has there.
+
+Both logs are the same up to where they part, and what parts is truncated by the pull protocol whatever lies around it. So
+the other replica's records are written over the damaged ones, up to the first place where this log holds a whole record
+again. Nothing after that is fetched, and nothing that others may count on is given up meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+
+from brokerd.store.commit_log import CommitLog, Segment
+from brokerd.store.config import StoreConfig
+from brokerd.store.disk import Disk
+from brokerd.store.log_scanner import LogScanner
+from brokerd.store.record import BLANK_HEAD_BYTES, DispatchRequest, parse_record
+from brokerd.store.status import StoreStatus
+
+
+class LogRepair:
+    """Reads and writes by descriptors of its own: for a worker thread."""
+
+    def __init__(self, config: StoreConfig, disk: Disk, record_crc_from: int) -> None:
+        self._disk = disk
+        self._log = CommitLog(config, disk, StoreStatus())
+        self._record_crc_from = record_crc_from
+
+    def locate(self, offset: int, end_offset: int) -> int | None:
+        """Where the damage begins that a reader of `offset` met; None when every record is whole up to there and there.
+
+        Walks the records of one CommitLog file: a file begins with a record. Raises OSError.
+        """
+        try:
+            scanner = LogScanner(self._log, self._log.base_of(offset), self._record_crc_from)
+            for record in scanner:
+                if record.physical_offset >= offset:
+                    return None
+            return scanner.offset if scanner.offset <= offset < end_offset else None
+        finally:
+            self._log.close()
+
+    def write(self, begin_offset: int, data: bytes, end_offset: int) -> int:
+        """Write records of another replica's log from `begin_offset` on over damaged ones, durably; returns how far.
+
+        Raises ValueError when these records do not fit into the log, which ends at `end_offset`, and OSError.
+        """
+        try:
+            segments, end = self._segments(begin_offset, data, end_offset)
+            for offset, buffers, _ in segments:
+                self._overwrite(offset, b"".join(bytes(buffer) for buffer in buffers))
+            return end
+        finally:
+            self._log.close()
+
+    def _segments(self, begin_offset: int, data: bytes, end_offset: int) -> tuple[list[Segment], int]:
+        log = self._log
+        segments: list[Segment] = []
+        offset, position = begin_offset, 0
+        while position < len(data) and offset < end_offset and not (position and self._is_whole(offset)):
+            file_end = log.base_of(offset) + log.file_bytes
+            record = parse_record(data, position, offset, file_end - offset, offset >= self._record_crc_from)
+            if isinstance(record, DispatchRequest):
+                size, after = record.size_bytes, offset + record.size_bytes
+            elif record == file_end - offset:
+                size, after = BLANK_HEAD_BYTES, file_end
+            else:
+                raise ValueError(f"what is to be written over the damage at {offset} is no record")
+            if after > end_offset and isinstance(record, DispatchRequest):
+                raise ValueError(f"the record at {offset} goes past the end of this log, {end_offset}")
+            segments.append((offset, [data[position : position + size]], size))
+            position += size
+            offset = after
+        return segments, offset
+
+    def _is_whole(self, offset: int) -> bool:
+        return next(iter(LogScanner(self._log, offset, self._record_crc_from)), None) is not None
+
+    def _overwrite(self, offset: int, data: bytes) -> None:
+        log, disk = self._log, self._disk
+        base = log.base_of(offset)
+        fd = disk.open(log.path(base), os.O_RDWR)
+        try:
+            view, position = memoryview(data), offset - base
+            while view:
+                count = disk.pwrite(fd, view, position)
+                position += count
+                view = view[count:]
+            if disk.size(fd) < log.file_bytes:
+                disk.ftruncate(fd, log.file_bytes)
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)

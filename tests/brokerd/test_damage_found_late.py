@@ -1,0 +1,210 @@
+"""Damage in the log that appears while the broker runs: no one ships it, another replica's records put it right, and
+meanwhile a replica that has them leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerd.replica.quorum_state import State
+from brokerd.store import LogDamagedError, RecordDamagedError, StoreDamagedError, StoreState
+from tests.brokerd.quorum_group import Node, QuorumGroup
+from tests.sim.memory_disk import Died, MemoryDisk
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, bodies, fill, message, new_store, open_store, read_queue
+
+
+def damage(disk: MemoryDisk, offset: int) -> None:
+    disk.flip_bit(f"{COMMIT_LOG}/{offset - offset % FILE_BYTES:020d}", offset % FILE_BYTES)
+
+
+def damaged_leader() -> tuple[QuorumGroup, int]:
+    """Replica 2 was away when a message was stored that is damaged at the leader, 0, now. Replica 1 has it whole."""
+    group = QuorumGroup.led()
+    group.isolate(2)
+    spots = []
+    for number in range(3):
+        spots.append(group[0].store.end_offset)
+        group[0].append(b"m%d" % number + b"." * 100)
+        group[0].flush()
+        group[1].pull()
+        group[1].pull()
+    damage(group[0].disk, spots[1] + 100)
+    group.rejoin(2)
+    return group, spots[1]
+
+
+def hand_over(node: Node) -> None:
+    """As the broker does half a second after a reader met it."""
+    offset = node.store.damage_seen
+    assert offset is not None, "a reader has met it"
+    begin = node.store.locate_damage(offset)
+    assert begin is not None
+    assert node.replica.is_repairable(begin)
+    node.store.declare_damaged(begin)
+
+
+def repair(node: Node, other: Node) -> None:
+    """With what the leader answers to its next pull."""
+    pull = node.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
+    assert pull.end_offset == node.store.damaged_from
+    node.replica.repair(other.store.read_raw(pull.end_offset, pull.max_bytes, check=True))
+
+
+def test_what_a_follower_asks_for_again_is_checked_and_not_sent_damaged() -> None:
+    group, spot = damaged_leader()
+    with pytest.raises(LogDamagedError) as raised:
+        group[0].store.read_raw(spot, 1 << 20, check=True)
+    assert raised.value.physical_offset == group[0].store.damage_seen == spot
+
+
+def test_no_empty_answer_is_given_for_a_damaged_record() -> None:
+    """It would be asked for again at once."""
+    group, spot = damaged_leader()
+    with pytest.raises(LogDamagedError):
+        group[0].store.read_raw(spot, 150)
+
+
+def test_an_elected_leader_that_cannot_read_its_log_hands_over_to_one_that_has_it() -> None:
+    group, spot = damaged_leader()
+    with pytest.raises(LogDamagedError):
+        group[0].store.read_raw(spot, 1 << 20, check=True)
+    hand_over(group[0])
+    group[0].tick()
+    assert group[0].state is not State.LEADER
+    group.deliver()
+    assert group.leaders == [1]
+    group[1].flush()
+    repair(group[0], group[1])
+    group.level()
+    assert [body for body in bodies(group[0].store) if body.startswith(b"m")] == [
+        b"m%d" % n + b"." * 100 for n in range(3)
+    ]
+    assert {node.log for node in group.nodes.values()} == {group[1].log}
+    assert group[0].elections.why_not_electable() is None
+
+
+def test_a_follower_that_puts_damage_right_gives_up_nothing_that_others_count_on() -> None:
+    group, spot = damaged_leader()
+    damage(group[1].disk, spot + 101)
+    end = group[1].store.end_offset
+    group[1].store.declare_damaged(spot)
+    assert group[1].elections.why_not_electable() is not None
+    damage(group[0].disk, spot + 100)  # the same bit again: the leader is sound
+    repair(group[1], group[0])
+    assert group[1].store.end_offset == end
+    assert group[1].replica.saved.joined
+    assert group[1].elections.why_not_electable() is None
+
+
+def test_an_epoch_record_that_was_damaged_is_known_again_after_the_repair() -> None:
+    group = QuorumGroup.led()
+    group.level()
+    epochs = group[1].replica.epochs.entries
+    group[1].store.flush_consume_queues()
+    group[1].restart_with_rot(60)
+    repair(group[1], group[0])
+    assert group[1].replica.epochs.entries == epochs
+
+
+def test_messages_in_front_of_a_damaged_one_are_given_first() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 6, queues=1)
+    store.close()
+    store = open_store(disk)
+    damage(disk, results[3].physical_offset + 100)
+    assert store.get_messages("orders", 0, 0, 32, 100_000).count == 3
+    with pytest.raises(RecordDamagedError):
+        store.get_messages("orders", 0, 3, 32, 100_000)
+    assert store.locate_damage(store.damage_seen or 0) == results[3].physical_offset
+
+
+def test_what_is_no_damage_of_the_log_is_not_located() -> None:
+    store = open_store(MemoryDisk())
+    results = fill(store, 30)
+    assert all(store.locate_damage(result.physical_offset) is None for result in results)
+    assert store.locate_damage(store.end_offset) is None
+
+
+def pair() -> tuple[MemoryDisk, MemoryDisk, list[int]]:
+    """Two disks with one log of several files."""
+    disks = MemoryDisk(), MemoryDisk()
+    store, other = map(open_store, disks)
+    results = fill(store, 60)
+    other_end = 0
+    while other_end < store.end_offset:
+        other_end = other.append_raw(store.read_raw(other_end, 3000), other_end)
+    for each in (store, other):
+        each.close()
+    return *disks, [result.physical_offset for result in results]
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_every_damaged_record_is_put_right_in_place(declared: bool) -> None:
+    """Found by recovery, or declared while the store runs."""
+    disk, other_disk, spots = pair()
+    other = open_store(other_disk)
+    damaged = (3, 4, 20, 41)
+    for number in damaged:
+        damage(disk, spots[number] + 90)
+    if not declared:
+        del disk.names["/store/checkpoint"]
+    store = new_store(disk)
+    report = store.open()
+    assert bool(report.damage) is not declared
+    for number in damaged:
+        if declared:
+            store.declare_damaged(spots[number])
+        if store.damaged_from is not None:
+            store.repair(other.read_raw(store.damaged_from, 500))
+    assert store.state is StoreState.RUNNING
+    assert store.read_raw(0, 1 << 20, check=True) == other.read_raw(0, 1 << 20, check=True)
+    assert bodies(store) == bodies(other)
+
+
+def test_a_kill_at_any_call_of_a_repair_leaves_a_log_that_can_be_repaired() -> None:
+    for die_at in range(100):
+        disk, other_disk, spots = pair()
+        other = open_store(other_disk)
+        damage(disk, spots[20] + 90)
+        store = open_store(disk)
+        store.declare_damaged(spots[20])
+        disk.die_at = disk.calls + die_at
+        try:
+            store.repair(other.read_raw(spots[20], 500))
+        except Died:
+            disk = disk.after_power_cut(die_at) if die_at % 2 else disk.after_kill()
+            store = open_store(disk)
+            if store.locate_damage(spots[20]) is not None:
+                store.declare_damaged(spots[20])
+                store.repair(other.read_raw(spots[20], 500))
+            assert bodies(store) == bodies(other), die_at
+        else:
+            break
+    else:
+        pytest.fail("a repair makes more calls than this test has looked at")
+
+
+def test_records_that_do_not_fit_leave_the_log_as_it_was() -> None:
+    disk, _, spots = pair()
+    store = open_store(disk)
+    before = disk.content(COMMIT_LOG)
+    store.declare_damaged(spots[20])
+    with pytest.raises(ValueError, match="no record"):
+        store.repair(b"\xff" * 300)
+    assert disk.content(COMMIT_LOG) == before
+    assert store.damaged_from == spots[20]
+
+
+def test_a_damaged_store_takes_nothing() -> None:
+    store = open_store(MemoryDisk())
+    (first, *_) = fill(store, 3)
+    store.declare_damaged(first.physical_offset)
+    with pytest.raises(StoreDamagedError):
+        store.append([message(b"refused")])
+    assert len(read_queue(store, "orders", 0)) == 1
+
+
+def test_the_only_replica_of_its_group_goes_on() -> None:
+    """There is none to hand over to: one message is lost, and the others need not be."""
+    group = QuorumGroup.led(1)
+    assert not group[0].replica.is_repairable(0)

@@ -48,6 +48,7 @@ class Standing:
     """What one replica says of itself. Offsets are of the CommitLog, in bytes.
 
     `disk_is_new`: its disk took the place of one that counted, and has not caught up since; what that one held is gone.
+    `log_may_be_incomplete`: its disk lost or damaged what may have counted, and it has not caught up since.
     """
 
     replica_id: int
@@ -59,6 +60,7 @@ class Standing:
     promotable: bool = True
     elects: bool = False
     disk_is_new: bool = False
+    log_may_be_incomplete: bool = False
 
     @property
     def position(self) -> tuple[int, int]:
@@ -77,6 +79,7 @@ class Standing:
             promotable=status.promotable,
             elects=status.quorum is not None,
             disk_is_new=not status.has_caught_up,
+            log_may_be_incomplete=status.log_may_be_incomplete,
         )
 
 
@@ -145,7 +148,11 @@ def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standi
 def counting(group: Group, answers: Mapping[int, Standing]) -> dict[int, Standing]:
     """Return those of the answers that say what the group holds: of its replicas, with disks that have not lost anything."""
     own = {key: one for key, one in answers.items() if key in group.replica_ids}
-    return {key: one for key, one in own.items() if not one.disk_is_new and not _lost_tail(group, one)}
+    return {
+        key: one
+        for key, one in own.items()
+        if not one.disk_is_new and not one.log_may_be_incomplete and not _lost_tail(group, one)
+    }
 
 
 def cleanness_of(
@@ -261,6 +268,8 @@ def _why_not_counted(group: Group, one: Standing) -> str:
     name, former = f"replica {one.replica_id}", group.former
     if one.disk_is_new:
         return f"the disk of {name} is new, and has not held what the group had confirmed: what it lacks no one knows."
+    if one.log_may_be_incomplete:
+        return f"{name} may have lost the end of its log: its disk failed, or its machine went down, and it has not caught up."
     if former is not None and _lost_tail(group, one):
         return (
             f"{name} had told of a log to {former.end_offset} when it led, and holds it to {one.end_offset} only:"

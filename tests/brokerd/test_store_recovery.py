@@ -223,9 +223,9 @@ def test_a_flipped_bit_below_the_checkpoint_is_found_when_it_is_read() -> None:
         disk.flip_bit(FIRST_FILE, position)
         store, report = reopened(disk)
         assert report.records_scanned == 1
-        assert store.get_messages("orders", 0, 0, 2, 10_000).count == 2
+        assert store.get_messages("orders", 0, 0, 32, 10_000).count == 2
         with pytest.raises(RecordDamagedError) as caught:
-            store.get_messages("orders", 0, 0, 32, 10_000)
+            store.get_messages("orders", 0, 2, 32, 10_000)
         assert (caught.value.queue_offset, caught.value.physical_offset) == (2, results[2].physical_offset)
         assert store.get_messages("orders", 0, 3, 32, 10_000).count == 3
         store.close()

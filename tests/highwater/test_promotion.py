@@ -77,6 +77,14 @@ def test_a_promotion_is_clean_by_enough_promises_of_disks_that_count(
     assert cleanness_of(group(), by_id(*promised), candidate).clean is clean
 
 
+def test_a_replica_that_may_have_lost_its_logs_end_is_no_answer_whether_it_holds_more_or_less() -> None:
+    doubtful = said(2, 1200, log_may_be_incomplete=True)
+    assert not cleanness_of(group(), by_id(said(1), doubtful), 1).clean
+    assert not cleanness_of(group(), by_id(said(1), doubtful), 2).clean
+    assert "may have lost the end" in cleanness_of(group(), by_id(said(1), doubtful), 2).because
+    assert cleanness_of(group(), by_id(said(1), said(0), doubtful), 1).clean
+
+
 def test_who_led_last_and_lost_its_logs_end_counts_no_more_than_one_who_does_not_answer() -> None:
     lost = by_id(said(0, 700), said(1, 600))
     assert not cleanness_of(group(former=LED_LAST), lost, 0).clean

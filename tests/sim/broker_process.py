@@ -454,6 +454,7 @@ class BrokerProcess:
             () if in_sync is None else tuple(key for key, one in in_sync.followers.items() if one.in_sync),
             incarnation=replica.saved.incarnation,
             has_caught_up=replica.saved.joined,
+            log_may_be_incomplete=replica.saved.log_may_be_incomplete or self.store.damaged_from is not None,
         )
 
     def _promote(self, request: Promote, answer: Answer) -> None:

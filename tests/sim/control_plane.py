@@ -164,6 +164,7 @@ class ControlPlane:
             promotable=status.promotable,
             elects=bool(status.voters),
             disk_is_new=self._disk(status) != status.incarnation,
+            log_may_be_incomplete=status.log_may_be_incomplete,
         )
 
     def _look_at_replaced(self) -> None:

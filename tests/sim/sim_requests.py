@@ -80,6 +80,7 @@ class StatusAnswer(NamedTuple):
     voters: tuple[int, ...] = ()  # none while it is led by decree
     incarnation: str = ""
     has_caught_up: bool = True  # it has held all that was confirmed, since its disk is the one that it is
+    log_may_be_incomplete: bool = False
 
 
 class Promote(NamedTuple):

@@ -1,6 +1,6 @@
 """Roles and what replicas hold: status, promote, demote, claim, freeze, and the messages that were cut.
 
-All of them need an admin account (acl_needs.py). Source: replication.md, "Leadership by decree".
+All of them need an admin account (acl_needs.py). Source: replication.md, "Assigned leadership".
 """
 
 from __future__ import annotations

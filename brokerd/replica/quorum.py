@@ -21,7 +21,7 @@ the connection to the leader broke, which is no proof, but a reason to ask aroun
 `replica.held_changed(now_s)` after an append (`appended`) or a flush (`flushed`); the commit rule is in in_sync.py.
 
 Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 transfer, 4.1 single changes, 6.2 CheckQuorum,
-9.6 PreVote), KIP-595 and KIP-996 for the pull form; replication.md, "Leadership by quorum".
+9.6 PreVote), KIP-595 and KIP-996 for the pull form; replication.md, "Elected leadership".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Who leads is decided by decree, or, in mode QUORUM (DLedger), by `elections`; all else is the same.
 
 Pure but for the store and the epoch file that it is given: no sockets, no clock, no tasks; the broker's shell and the
-simulator drive the same object. Source: replication.md, "Leadership by decree" and "confirmOffset and the answer to a
+simulator drive the same object. Source: replication.md, "Assigned leadership" and "confirmOffset and the answer to a
 send". The order in each method is the point: what must be durable is saved before anything is returned.
 """
 

@@ -1,6 +1,6 @@
 """Which promotion loses nothing, and the order of one. Pure: no sockets, rows or clock.
 
-One place for the rule of replication.md, "Leadership by decree". The control plane's steps (controlplane/failover/steps.py),
+One place for the rule of replication.md, "Assigned leadership". The control plane's steps (controlplane/failover/steps.py),
 `highwater admin promote` and the simulation (tests/sim/control_plane.py) all decide by it, in this order:
 
 1. `ballot_above`: two epochs above all that anyone has seen; whoever has a row reserves both in it by compare-and-set.

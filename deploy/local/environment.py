@@ -113,6 +113,8 @@ class Environment:
         Nothing unpinned is fetched: what builds a source package is this environment's own.
         """
         options = ["--no-deps", "--no-build-isolation", "--require-hashes", "--cache-dir", str(cache)]
+        # PySpark comes as a source package: compressing its half gigabyte of jars, only to unpack it, takes most of the time.
+        options += ["--config-settings=--build-option=--compression=stored"]
         options += ["--target", str(target), "-r", str(REPOSITORY / requirements)]
         uv = self.bin / "uv"
         if uv.exists():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils.html import strip_tags
 
 from controlplane.insight import services
 from controlplane.insight.availability import SOON, SWITCHED_OFF, figures_awaited, jobs_problem
@@ -15,7 +16,7 @@ from controlplane.insight.process import JobResult
 from controlplane.insight.services import SCHEDULE, jobs_dispatch
 from controlplane.insight.spark_setup import INTERRUPTED, MISSING
 from tests.controlplane.billing_world import make_run
-from tests.controlplane.world import World
+from tests.controlplane.world import Json, World
 
 NOW = datetime.now(UTC)
 READY = {"state": "ready", "sentence": "Spark is installed, with /usr.", "updated_at": NOW.isoformat()}
@@ -94,6 +95,25 @@ def test_the_first_figures_are_announced_and_then_there(world: World, file: Path
     assert awaited.sentence.startswith("The first count of usage failed.")
     make_run()
     assert figures_awaited(NOW) is None
+
+
+@pytest.mark.parametrize("path", ["/t/acme/usage/", "/operator/jobs/"])
+def test_pages_say_how_far_the_installation_is_and_then_that_figures_are_there(
+    world: World, file: Path, path: str
+) -> None:
+    world.alice.is_staff = True
+    world.alice.save()
+    browser = Json(world.alice)
+    file.write_text(json.dumps(HALF))
+    assert "Spark is being installed, 40 %." in browser.get(path).content.decode()
+    file.write_text(json.dumps(FAILED))
+    page = browser.get(path).content.decode()
+    assert "no route to host The next try is at" in " ".join(strip_tags(page).split())
+    assert "check the network." in page
+    make_run()
+    assert "first-figures" not in browser.get(path).content.decode()
+    polled = browser.get(path, headers={"HX-Request": "true"}).content.decode()
+    assert "The first figures are there." in polled
 
 
 def test_jobs_that_are_switched_off_are_said_to_be(world: World, settings: Any) -> None:

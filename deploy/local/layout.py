@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,9 +83,10 @@ class Layout:
     def secrets_file(self) -> Path:
         return self.state / "secrets.json"
 
-    def token_file(self, tenant: str) -> Path:
-        """Where `./dev token` keeps a tenant's token."""
-        return self.state / "tokens" / tenant
+    def token_file(self, tenant: str, options: Sequence[str]) -> Path:
+        """Where `./dev token` keeps the tenant's token that was asked for with these options."""
+        digest = hashlib.sha256("\0".join(options).encode()).hexdigest()[:8]
+        return self.state / "tokens" / (f"{tenant}-{digest}" if options else tenant)
 
     @property
     def ports_file(self) -> Path:

@@ -95,3 +95,10 @@ def test_a_broken_port_file_only_costs_the_memory(tmp_path: Path) -> None:
     port = Ports(tmp_path / "ports.json", usual=False).choose("redis")
     assert is_free(port)
     assert json.loads((tmp_path / "ports.json").read_text()) == {"redis": port}
+
+
+def test_tokens_that_were_asked_for_differently_are_kept_apart() -> None:
+    layout = Layout(Path("/srv/state"))
+    files = {layout.token_file(*asked) for asked in (("acme", []), ("acme", ["--role", "viewer"]), ("globex", []))}
+    assert len(files) == 3
+    assert layout.token_file("acme", []) == Path("/srv/state/tokens/acme")

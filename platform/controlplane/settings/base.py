@@ -42,7 +42,8 @@ HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", defau
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------
 HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: as soon as PySpark and Java are there
 HIGHWATER_SPARK_SETUP = ""  # a file that says how far the installation of Spark is, where the platform does that itself
-HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*]")
+# Here, with all cores; a task is tried four times, as on a cluster: on a busy machine its Python process may start too late.
+HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*,4]")
 HIGHWATER_SPARK_CONF: dict[str, str] = env.dict("HIGHWATER_SPARK_CONF", default={})  # name=value,name=value
 HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))
 HIGHWATER_CHECKPOINTS = env.str("HIGHWATER_CHECKPOINTS", default=str(STATE_DIR / "checkpoints"))

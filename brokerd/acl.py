@@ -1,9 +1,11 @@
-"""AccessControl: RocketMQ 4's access control (PlainAccess), with four differences.
+"""AccessControl: RocketMQ 4's access control (PlainAccess), with five differences.
 
 - White lists never stand in for a signature (reliability.md D17): an address is no identity.
 - Whoever may not touch a topic or a group gets the same answer whether it exists or not.
-- What is not allowed is refused: codes that acl_needs.py does not list need an admin account, and so do the broker's
-  own topics, which hold everyone's delayed messages.
+- What is not allowed is refused: the broker's own topics, which hold everyone's delayed messages, are read by admin
+  accounts only and written by nobody but the infrastructure.
+- Where an account is the infrastructure's (acl_file.py), an admin account rules a tenant's things and not the machine,
+  and the infrastructure's own requests are signed by version 2 (mqwire/acl.py).
 - An unknown account and a wrong signature get the same remark, and take the same time.
 
 Refusals are answered with NO_PERMISSION (16), which stock clients show to their users.
@@ -21,12 +23,12 @@ import trio
 
 from brokerd import acl_file, config_file
 from brokerd.acl_file import Account, AclFile, AclFileError, Permission
-from brokerd.acl_needs import Kind, Level, Need, needs_of
+from brokerd.acl_needs import Kind, Level, Need, instead_of, needs_of
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig
 from brokerd.topic_validator import is_system_topic
 from mqwire import names
-from mqwire.acl import ACCESS_KEY, SIGNATURE, signature_matches
+from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifier, signature_matches
 from mqwire.bodies import DataVersion
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
@@ -58,6 +60,8 @@ class AccessControl:
     def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int] | None = None) -> None:
         self._path = config.acl_config_file
         self._clock_ms = clock_ms or SystemClock().time_ms
+        self._verifier = SignatureVerifier(self._clock_ms)
+        self._infrastructure_is_apart = False
         self._file = AclFile(accounts={})
         # Who may send to which topic, as found before: sends are most of what is checked. Of the accounts in force only.
         self._senders: set[tuple[str, str]] = set()
@@ -99,13 +103,15 @@ class AccessControl:
         )
         if listed:
             logger.warning("%s: white lists are kept but let nobody in without a signature", self._path)
-        if not any(account.admin for account in file.accounts.values()):
+        if not any(account.admin or account.infrastructure for account in file.accounts.values()):
             logger.warning("%s: no account has admin: true, so nobody can administer this broker", self._path)
         self._put_in_force(file)
 
     def _put_in_force(self, file: AclFile) -> None:
         self._file = file
+        self._infrastructure_is_apart = file.has_infrastructure
         self._senders.clear()
+        self._verifier.forget(set(file.accounts))
 
     def _fingerprint(self) -> tuple[int, int, int] | None:
         try:
@@ -136,9 +142,17 @@ class AccessControl:
         """
         fields = request.ext_fields
         account = self._file.accounts.get(fields.get(ACCESS_KEY, ""))
-        if account is None or not signature_matches(request, account.secret_key):
+        if account is None:
             return self._not_authenticated(request, account, remote_address)
-        if account.admin:
+        if SIGNATURE_VERSION in fields:
+            cause = self._verifier.why_refused(request, account.secret_key)
+            if cause is not None:
+                return self._not_authenticated(request, account, remote_address, cause)
+        elif not signature_matches(request, account.secret_key):
+            return self._not_authenticated(request, account, remote_address)
+        elif account.infrastructure:
+            return "the infrastructure's account takes signatures of version 2 only: this one could be repeated"
+        if self._rules_the_machine(account):
             return None
         topic_field = _SEND_TOPIC_FIELDS.get(request.code)
         if topic_field is not None and (account.access_key, fields.get(topic_field, "")) in self._senders:
@@ -146,7 +160,14 @@ class AccessControl:
         needs = needs_of(request)
         if needs is Level.AUTHENTICATED:
             return None
+        if needs is Level.INFRASTRUCTURE:
+            return (
+                f"request code {request.code} is for the platform itself, not for {account.access_key}:"
+                f" {instead_of(request.code)}"
+            )
         if needs is Level.ADMIN:
+            if account.admin:
+                return None
             return f"request code {request.code} needs an admin account, which {account.access_key} is not"
         for need in needs:
             remark = _refused(account, need)
@@ -161,10 +182,22 @@ class AccessControl:
         account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
         if account is None:
             return "the account of this request no longer exists"
-        return None if account.admin else _refused(account, Need(kind, name, permission))
+        return None if self._rules_the_machine(account) else _refused(account, Need(kind, name, permission))
+
+    def is_infrastructure(self, request: RemotingCommand) -> bool:
+        """For processors: whether a request that `check` has passed may touch what belongs to the machine."""
+        account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
+        return account is not None and self._rules_the_machine(account)
+
+    def _rules_the_machine(self, account: Account) -> bool:
+        return account.infrastructure or (account.admin and not self._infrastructure_is_apart)
 
     def _not_authenticated(
-        self, request: RemotingCommand, account: Account | None, remote_address: tuple[str, int]
+        self,
+        request: RemotingCommand,
+        account: Account | None,
+        remote_address: tuple[str, int],
+        cause: str = "the key or its secret is wrong",
     ) -> str:
         access_key = request.ext_fields.get(ACCESS_KEY, "")
         logger.info("request %d of %s is refused: access key %a", request.code, remote_address[0], access_key[:60])
@@ -172,7 +205,7 @@ class AccessControl:
             return "No accessKey is configured: this broker takes signed requests only; give the client an ACL hook"
         if account is None:
             signature_matches(request, _NOBODYS_SECRET)
-        return f"Check signature failed for accessKey={access_key[:60]!a}: the key or its secret is wrong"
+        return f"Check signature failed for accessKey={access_key[:60]!a}: {cause}"
 
     # --- changes at run time (UPDATE_AND_CREATE_ACL_CONFIG, DELETE_ACL_CONFIG) ---
 
@@ -200,16 +233,26 @@ class AccessControl:
         return True
 
     def _write(self, accounts: Mapping[str, Account], changed: Account | None) -> None:
-        if changed is not None and changed.admin and not any(account.admin for account in accounts.values()):
+        if changed is not None and changed.infrastructure:
+            raise AclFileError(
+                f"{changed.access_key[:60]!a} is the infrastructure's account: it is changed in {self._path}, by hand"
+            )
+        if changed is not None and changed.admin and not self._is_administered(accounts):
             raise AclFileError(
                 f"{changed.access_key[:60]!a} is the last admin account: without it nobody could administer this"
                 " broker; make another one first"
             )
         version = self._file.data_version.next_version(self._clock_ms())
         file = dataclasses.replace(self._file, accounts=dict(accounts), data_version=version)
-        config_file.store(self._path, acl_file.dump(file))
+        content = acl_file.dump(file)
+        config_file.store(self._path, content)
+        config_file.store_backup(self._path, content)
         self._seen = self._fingerprint()
         self._put_in_force(file)
+
+    @staticmethod
+    def _is_administered(accounts: Mapping[str, Account]) -> bool:
+        return any(account.admin or account.infrastructure for account in accounts.values())
 
 
 def credential_of(acl: AccessControl | None, request: RemotingCommand) -> str:
@@ -220,6 +263,11 @@ def credential_of(acl: AccessControl | None, request: RemotingCommand) -> str:
 def _refused(account: Account, need: Need) -> str | None:
     """The remark when `account` lacks `need`."""
     kind, name = need.kind, need.name
+    if account.admin:
+        closed = kind is Kind.TOPIC and is_system_topic(name) and name not in _OPEN_SYSTEM_TOPICS
+        if not closed or need.permission & Permission.SUB:
+            return None
+        return f"topic {name[:128]!a} is the broker's own: nobody but the broker writes to it"
     granted = None
     if kind is Kind.TOPIC:
         granted = account.topic_perms.get(name)
@@ -245,6 +293,7 @@ def _members(account: Account) -> dict[str, Any]:
         "secretKey": account.secret_key,
         "whiteRemoteAddress": account.white_remote_address,
         "admin": account.admin,
+        "infrastructure": account.infrastructure,
         "defaultTopicPerm": str(account.default_topic_perm),
         "defaultGroupPerm": str(account.default_group_perm),
         "topicPerms": [f"{name}={permission}" for name, permission in account.topic_perms.items()],

@@ -10,13 +10,18 @@
         defaultGroupPerm: SUB
         topicPerms: [orders=PUB|SUB, audit=PUB]
         groupPerms: [billing=SUB]
+      - accessKey: control-plane
+        secretKey: at-least-seven-characters
+        infrastructure: true
+
+`infrastructure` is ours: the account of the control plane and the replicas. Where there is one, `admin: true` means
+topics, groups, offsets and messages, and nothing of the machine. No request can give or take it: only this file can.
 
 Sources: PlainAccessConfig, PlainPermissionManager and Permission of 4.9.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
@@ -25,6 +30,7 @@ from typing import Any
 import yaml
 
 from brokerd.topic_validator import invalid_group, invalid_topic
+from mqwire.acl import accounts_version
 from mqwire.bodies import DataVersion
 
 _KEY_MIN_LENGTH = 7  # RocketMQ's: "longer than 6"
@@ -68,6 +74,7 @@ class Account:
     access_key: str
     secret_key: str = field(repr=False)
     admin: bool = False
+    infrastructure: bool = False
     white_remote_address: str = ""
     default_topic_perm: Permission = Permission.DENY
     default_group_perm: Permission = Permission.DENY
@@ -84,6 +91,11 @@ class AclFile:
     data_version: DataVersion = field(default_factory=DataVersion)
     other: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def has_infrastructure(self) -> bool:
+        """Whether an account is the infrastructure's. Without one, admin accounts rule all, as in RocketMQ."""
+        return any(account.infrastructure for account in self.accounts.values())
+
 
 def account_from(members: Mapping[str, Any]) -> Account:
     """One entry of `accounts`; raises AclFileError. Members that are missing have RocketMQ's defaults."""
@@ -97,7 +109,8 @@ def account_from(members: Mapping[str, Any]) -> Account:
         return Account(
             access_key=access_key,
             secret_key=secret_key,
-            admin=_boolean(members.get("admin")),
+            admin=_boolean(members.get("admin"), "admin"),
+            infrastructure=_boolean(members.get("infrastructure"), "infrastructure"),
             white_remote_address=_text(members.get("whiteRemoteAddress")),
             default_topic_perm=parse_permission(_text(members.get("defaultTopicPerm")) or "DENY"),
             default_group_perm=parse_permission(_text(members.get("defaultGroupPerm")) or "DENY"),
@@ -171,6 +184,7 @@ def dump(file: AclFile) -> bytes:
             "secretKey": account.secret_key,
             "whiteRemoteAddress": account.white_remote_address,
             "admin": account.admin,
+            **({"infrastructure": True} if account.infrastructure else {}),
             "defaultTopicPerm": str(account.default_topic_perm),
             "defaultGroupPerm": str(account.default_group_perm),
             "topicPerms": [f"{name}={permission}" for name, permission in account.topic_perms.items()],
@@ -190,8 +204,7 @@ def _data_version(entries: Any, content: bytes) -> DataVersion:
         counter, timestamp = entries[0].get("counter"), entries[0].get("timestamp")
         if isinstance(counter, int) and isinstance(timestamp, int):
             return DataVersion(counter=counter, timestamp=timestamp)
-    digest = hashlib.sha256(content).digest()
-    return DataVersion(counter=0, timestamp=int.from_bytes(digest[:6], "big"))
+    return DataVersion(counter=0, timestamp=accounts_version(content))
 
 
 def _text(value: Any) -> str:
@@ -203,8 +216,8 @@ def _text(value: Any) -> str:
     return str(value).strip()
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: Any, name: str) -> bool:
     text = _text(value).lower() or "false"
     if text not in ("true", "false"):
-        raise AclFileError(f"admin is {text[:40]!a}: allowed is true or false")
+        raise AclFileError(f"{name} is {text[:40]!a}: allowed is true or false")
     return text == "true"

@@ -1,6 +1,6 @@
 """What each request needs, as a table: the one place that says who may do what.
 
-A request code that is not in the table needs an admin account. Resources are taken from the request itself; a request
+Each code that the broker serves is in the table (the dispatcher checks it at the start). Resources are taken from the request itself; a request
 whose resource only the store knows (VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK) is checked again by its processor, with
 `AccessControl.refuses`. Source of the first half: PlainAccessResource and AclUtils.permission of 4.9; RocketMQ leaves
 most of the second half to anyone with an account.
@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from brokerd.acl_file import Permission
 from mqwire.bodies import CheckClientRequestBody, HeartbeatData, LockBatchRequestBody
+from mqwire.codes import HighwaterRequestCode as OwnCode
 from mqwire.codes import RequestCode as Code
 from mqwire.command import RemotingCommand
 
@@ -38,6 +39,7 @@ class Level(Enum):
 
     AUTHENTICATED = "an account"
     ADMIN = "an admin account"
+    INFRASTRUCTURE = "the infrastructure's account"
 
 
 Needs: TypeAlias = Callable[[RemotingCommand], list[Need]]
@@ -131,11 +133,70 @@ NEEDS: Final[Mapping[int, Needs | Level]] = {
     Code.QUERY_TOPICS_BY_CONSUMER: _group("group"),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: _group("group"),
     Code.QUERY_CONSUME_TIME_SPAN: _all(_group("group"), _topic("topic", _SUB)),
-    # All others: Level.ADMIN.
+    # A tenant's administration: its topics, groups, offsets and messages, and looks at what carries them.
+    Code.UPDATE_AND_CREATE_TOPIC: Level.ADMIN,
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: Level.ADMIN,
+    Code.DELETE_TOPIC_IN_BROKER: Level.ADMIN,
+    Code.GET_ALL_TOPIC_CONFIG: Level.ADMIN,
+    Code.GET_TOPIC_CONFIG_LIST: Level.ADMIN,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Level.ADMIN,
+    Code.CLEAN_UNUSED_TOPIC: Level.ADMIN,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Level.ADMIN,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Level.ADMIN,
+    Code.DELETE_SUBSCRIPTIONGROUP: Level.ADMIN,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Level.ADMIN,
+    Code.GET_PRODUCER_CONNECTION_LIST: Level.ADMIN,
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: Level.ADMIN,
+    Code.GET_ALL_CONSUMER_OFFSET: Level.ADMIN,
+    Code.GET_ALL_DELAY_OFFSET: Level.ADMIN,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: Level.ADMIN,
+    Code.CLONE_GROUP_OFFSET: Level.ADMIN,
+    Code.GET_BROKER_CONFIG: Level.ADMIN,
+    Code.UPDATE_BROKER_CONFIG: Level.ADMIN,  # its processor checks each key
+    Code.GET_BROKER_RUNTIME_INFO: Level.ADMIN,
+    Code.VIEW_BROKER_STATS_DATA: Level.ADMIN,
+    OwnCode.REPLICA_STATUS: Level.ADMIN,
+    OwnCode.DIVERGED_LIST: Level.ADMIN,
+    OwnCode.DIVERGED_READ: Level.ADMIN,
+    # The machine's: accounts, replication, who leads, metering.
+    Code.UPDATE_AND_CREATE_ACL_CONFIG: Level.INFRASTRUCTURE,
+    Code.DELETE_ACL_CONFIG: Level.INFRASTRUCTURE,
+    Code.GET_BROKER_CLUSTER_ACL_INFO: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_PULL: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_PROMOTE: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_DEMOTE: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_FREEZE_SENDS: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_CLAIM: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_VOTE: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_BEGIN_EPOCH: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_END_EPOCH: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_CAMPAIGN: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_TRANSFER: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_MEMBERS: Level.INFRASTRUCTURE,
+    OwnCode.REPLICA_MODE: Level.INFRASTRUCTURE,
+    OwnCode.METERING_REPORT: Level.INFRASTRUCTURE,
+}
+
+# What a refused administrator is to do instead.
+_INSTEAD: Final[Mapping[int, str]] = {
+    Code.UPDATE_AND_CREATE_ACL_CONFIG: "create and change credentials in the console or by the REST API",
+    Code.DELETE_ACL_CONFIG: "delete credentials in the console or by the REST API",
+    OwnCode.REPLICA_PROMOTE: "promote in the console or by the REST API",
+    OwnCode.REPLICA_DEMOTE: "switch over in the console or by the REST API",
+    OwnCode.REPLICA_TRANSFER: "transfer the leadership in the console or by the REST API",
+    OwnCode.REPLICA_MEMBERS: "change the number of replicas in the console or by the REST API",
+    OwnCode.REPLICA_MODE: "change the cluster's mode in the console or by the REST API",
 }
 
 
+def instead_of(code: int) -> str:
+    """What an administrator does instead of a request that only the infrastructure's account may make."""
+    return _INSTEAD.get(code, "the console and the REST API do what tenants need of it")
+
+
 def needs_of(request: RemotingCommand) -> list[Need] | Level:
-    """What `request` needs. Raises RemoteProtocolError when its body cannot be read."""
+    """What `request` needs; a code that is not served, an admin account. Raises RemoteProtocolError when its body cannot be
+    read.
+    """
     needs = NEEDS.get(request.code, Level.ADMIN)
     return needs if isinstance(needs, Level) else needs(request)

@@ -61,7 +61,7 @@ from brokerd.store import (
 )
 from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.topic_config import TopicConfigManager
-from mqwire.acl import SessionCredentials, sign_request
+from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
 from mqwire.codes import ResponseCode
 from mqwire.message import pack_host
@@ -116,7 +116,9 @@ class Broker:
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.producers = ProducerManager(config, clock.monotonic)
         self.rebalance_locks = RebalanceLockManager(clock.monotonic)
-        self.acl = AccessControl(config) if config.acl_enable else None
+        self.acl = AccessControl(config, clock.time_ms) if config.acl_enable else None
+        own = config.inner_client_authentication_credentials
+        self._signer = None if own is None else Signer(_session(own), clock.time_ms)
         self.held_pulls = PullRequestHoldService()
         self.replica = Replica(
             _replica_settings(config, self), store, EpochFile(disk, config.store_path_root_dir), self.random
@@ -430,10 +432,9 @@ class Broker:
         self.registration.register_soon()
 
     def sign(self, request: RemotingCommand) -> None:
-        """Put this broker's own credentials into a request to a name server."""
-        credentials = self.config.inner_client_authentication_credentials
-        if credentials is not None:
-            sign_request(request, SessionCredentials(credentials.access_key, credentials.secret_key))
+        """Put this broker's own credentials into a request to a name server or another replica."""
+        if self._signer is not None:
+            self._signer.sign(request)
 
     def client_of(self, address: str) -> RemotingClient:
         """A client of the name server or broker at `address`, with this broker's credentials."""
@@ -469,6 +470,10 @@ class Broker:
 def _flush_all(peers: Iterable[Peer]) -> None:
     for peer in peers:
         peer.flush()
+
+
+def _session(own: InnerClientCredentials) -> SessionCredentials:
+    return SessionCredentials(own.access_key, own.secret_key)
 
 
 def _physical_memory_bytes() -> int:

@@ -217,6 +217,20 @@ def _key(field: dataclasses.Field[Any]) -> ConfigKey:
 _KEY_FIELDS = [field for field in dataclasses.fields(BrokerConfig) if "key" in field.metadata]
 _FIELDS_BY_KEY = {name: field for field in _KEY_FIELDS for name in (_key(field).name, *_key(field).aliases)}
 HOT_KEYS = frozenset(_key(field).name for field in _KEY_FIELDS if _key(field).hot)
+# What a tenant's admin account may change of them. The others bind a port or size the broker's memory and answers.
+TENANTS_HOT_KEYS = frozenset(
+    {
+        "brokerPermission",
+        "autoCreateTopicEnable",
+        "autoCreateSubscriptionGroup",
+        "defaultTopicQueueNums",
+        "notifyConsumerIdsChangedEnable",
+        "rejectPullConsumerEnable",
+        "longPollingEnable",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+    }
+)
 
 
 def _read(key: ConfigKey, raw: str, place: str) -> Any:

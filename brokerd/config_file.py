@@ -77,6 +77,16 @@ def store(path: str, content: bytes, disk: Disk = _OS_DISK) -> None:
     disk.sync_directory(folder)
 
 
+def store_backup(path: str, content: bytes, disk: Disk = _OS_DISK) -> None:
+    """Replaces the backup alone, durably: for what must not keep its former content, such as secrets that were deleted."""
+    temporary = path + ".bak.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        disk.unlink(temporary)  # it may be a second name of the file itself
+    _write_durably(disk, temporary, content, _permissions_of(disk, path))
+    disk.rename(temporary, path + ".bak")
+    disk.sync_directory(os.path.dirname(path) or ".")
+
+
 def remove(path: str, disk: Disk = _OS_DISK) -> None:
     """Deletes the file and its backup, durably; harmless when they are not there."""
     for name in (path, path + ".bak"):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from brokerd.acl_needs import NEEDS
 from brokerd.dispatch_types import AfterDurable, Handler
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.processors.send_message import SEND_CODES, SendMessageProcessor
@@ -36,6 +37,9 @@ class Dispatcher:
     def __init__(self, broker: Broker, handlers: Mapping[int, Handler]) -> None:
         self._broker = broker
         self._handlers = dict(handlers)
+        unlisted = sorted(code for code in handlers if code not in NEEDS)
+        if unlisted:
+            raise RuntimeError(f"acl_needs.py does not say who may use the request codes {unlisted}")
         self._sends = SendMessageProcessor(broker)
         self.pulls = PullMessageProcessor(broker)
 

@@ -1,8 +1,10 @@
 """Who may register brokers and change settings here: the administrators of a plain_acl.yml.
 
 RocketMQ's own name server knows no accounts. Ours reads the file of 4.x's brokers; with aclEnable=true every request
-that changes something must carry the signature of an account with `admin: true`. Routes stay open: they hold nothing but
-names, and clients ask for them before they have shown who they are.
+that changes something must carry the signature of an account with `admin: true`. Where an account has
+`infrastructure: true` (the control plane's and the brokers' own), registrations and settings are for that one alone, and
+administrators are left with what belongs to their topics. Routes stay open: they hold nothing but names, and clients ask
+for them before they have shown who they are.
 
 White addresses of the file don't count here: an address is no proof.
 """
@@ -10,12 +12,14 @@ White addresses of the file don't count here: an address is no proof.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from mqwire.acl import ACCESS_KEY, signature_matches
+from mqwire.acl import ACCESS_KEY, SIGNATURE_VERSION, SignatureVerifier, accounts_version, signature_matches
+from mqwire.bodies import DataVersion
 from mqwire.command import RemotingCommand
 
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -32,14 +36,33 @@ class _FileState:
     inode: int
 
 
-class AdminAccounts:
-    """The administrators' secrets by access key, read again when the file changes."""
+@dataclass(frozen=True, slots=True)
+class _Administrator:
+    secret_key: str = field(repr=False)
+    infrastructure: bool = False
 
-    def __init__(self, path: str) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    administrators: dict[str, _Administrator]
+    version: DataVersion
+    infrastructure_is_apart: bool
+
+
+class AdminAccounts:
+    """The administrators by access key, read again when the file changes. `clock_ms` is the wall clock."""
+
+    def __init__(self, path: str, clock_ms: Callable[[], int] | None = None) -> None:
         """Read the file. Raises AclConfigError."""
         self._path = path
         self._state = _state_of(path)
-        self._secrets = _read_secrets(path)
+        self._file = _read(path)
+        self._verifier = SignatureVerifier() if clock_ms is None else SignatureVerifier(clock_ms)
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Changes with the file's content."""
+        return self._file.version
 
     def refresh(self) -> bool:
         """Read the file again if it has changed; whether it had.
@@ -50,23 +73,38 @@ class AdminAccounts:
         state = _state_of(self._path)
         if state == self._state:
             return False
-        self._secrets = _read_secrets(self._path)
+        self._file = _read(self._path)
         self._state = state
+        self._verifier.forget(set(self._file.administrators))
         return True
 
-    def why_refused(self, request: RemotingCommand) -> str | None:
-        """None when an administrator signed this request, else the remark to answer with.
+    def why_refused(self, request: RemotingCommand, *, infrastructure_only: bool = False) -> str | None:
+        """None when an administrator signed this request, else the remark to answer with. With `infrastructure_only` it
+        takes the infrastructure's account, where there is one.
 
         An unknown access key, one without admin rights and a wrong signature look alike.
         """
         access_key = request.ext_fields.get(ACCESS_KEY)
         if access_key is None:
             return "this request must be signed by an administrator: AccessKey is missing"
-        secret_key = self._secrets.get(access_key)
-        # The signature is computed for unknown keys too, so that the time tells nothing about them.
-        matches = signature_matches(request, secret_key if secret_key is not None else "-")
-        if secret_key is None or not matches:
+        administrator = self._file.administrators.get(access_key)
+        if administrator is None:
+            # A signature is computed for unknown keys too, so that the time tells nothing about them.
+            signature_matches(request, "-")
             return "this request must be signed by an administrator: AccessKey or Signature does not match"
+        if SIGNATURE_VERSION in request.ext_fields:
+            cause = self._verifier.why_refused(request, administrator.secret_key)
+            if cause is not None:
+                return f"this request must be signed by an administrator: AccessKey or Signature does not match; {cause}"
+        elif not signature_matches(request, administrator.secret_key):
+            return "this request must be signed by an administrator: AccessKey or Signature does not match"
+        elif administrator.infrastructure:
+            return "the infrastructure's account takes signatures of version 2 only: this one could be repeated"
+        if infrastructure_only and self._file.infrastructure_is_apart and not administrator.infrastructure:
+            return (
+                f"request code {request.code} is for the platform itself, not for {access_key[:60]}: brokers register"
+                " themselves, and the console and the REST API do what tenants need of it"
+            )
         return None
 
 
@@ -78,7 +116,7 @@ def _state_of(path: str) -> _FileState:
     return _FileState(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _read_secrets(path: str) -> dict[str, str]:
+def _read(path: str) -> _File:
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
@@ -92,16 +130,21 @@ def _read_secrets(path: str) -> dict[str, str]:
     accounts = (document or {}).get("accounts") if isinstance(document or {}, dict) else None
     if not isinstance(accounts, list):
         raise AclConfigError(f"{path} must hold a list named accounts")
-    secrets: dict[str, str] = {}
+    administrators: dict[str, _Administrator] = {}
     seen: set[str] = set()
     for number, account in enumerate(accounts, 1):
         access_key, secret_key = _keys_of(path, number, account)
         if access_key in seen:
             raise AclConfigError(f"{path}: accessKey {access_key} stands there twice")
         seen.add(access_key)
-        if account.get("admin") is True:
-            secrets[access_key] = secret_key
-    return secrets
+        infrastructure = account.get("infrastructure") is True
+        if account.get("admin") is True or infrastructure:
+            administrators[access_key] = _Administrator(secret_key, infrastructure)
+    return _File(
+        administrators,
+        DataVersion(counter=0, timestamp=accounts_version(content)),
+        any(administrator.infrastructure for administrator in administrators.values()),
+    )
 
 
 def _keys_of(path: str, number: int, account: Any) -> tuple[str, str]:

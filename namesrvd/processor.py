@@ -18,7 +18,7 @@ from mqwire.bodies import DataVersion, GetBrokerMemberGroupResponseBody, Registe
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
-from mqwire.headers_broker import GetBrokerMemberGroupRequestHeader
+from mqwire.headers_broker import GetBrokerAclConfigResponseHeader, GetBrokerMemberGroupRequestHeader
 from mqwire.headers_namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -41,7 +41,7 @@ from mqwire.headers_namesrv import (
 )
 from mqwire.headers_topic import GetTopicsByClusterRequestHeader
 from mqwire.properties import format_properties
-from namesrvd.acl import AdminAccounts
+from namesrvd.acl import AclConfigError, AdminAccounts
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigFull, KVConfigManager
 from namesrvd.route_info import BrokerIdentity, RegistrationRefused, RouteInfoManager
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 ZONE_NAME: Final = "__ZONE_NAME"
 _CRC32_MASK: Final = 0x7FFFFFFF
 
-# What anybody may ask; everything else needs an administrator's signature when aclEnable is on.
+# What anybody may ask; everything else needs a signature when aclEnable is on.
 OPEN_CODES: Final = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
@@ -64,6 +64,11 @@ OPEN_CODES: Final = frozenset(
         RequestCode.GET_KVLIST_BY_NAMESPACE,
     }
 )
+
+# What an administrator may do; all other codes are for the infrastructure's account, where there is one.
+ADMIN_CODES: Final = frozenset({RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.GET_NAMESRV_CONFIG})
+# These too, in the namespace that belongs to topics: mqadmin's deleteTopic and updateOrderConf use it.
+_KV_CODES: Final = frozenset({RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG})
 
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\"\\]{1,255}")
 # Go's client takes the addresses out of their JSON with a knife: what would mislead it may not be in them.
@@ -131,6 +136,7 @@ class Processor:
             RequestCode.DELETE_KV_CONFIG: self._delete_kv_config,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_list_by_namespace,
             RequestCode.GET_NAMESRV_CONFIG: self._get_namesrv_config,
+            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self._get_acl_info,
         }
 
     @property
@@ -155,7 +161,7 @@ class Processor:
         try:
             if self._accounts is None or request.code in OPEN_CODES:
                 return handler(channel, request)
-            why = self._accounts.why_refused(request)
+            why = self._accounts.why_refused(request, infrastructure_only=not _is_for_administrators(request))
             if why is not None:
                 return Outcome(request.reply(ResponseCode.NO_PERMISSION, why))
             outcome = handler(channel, request)
@@ -332,6 +338,29 @@ class Processor:
 
     def _get_namesrv_config(self, _channel: Hashable, request: RemotingCommand) -> Outcome:
         return Outcome(request.reply(body=format_properties(self._config.to_properties()).encode()))
+
+
+    def _get_acl_info(self, _channel: Hashable, request: RemotingCommand) -> Outcome:
+        """The version of the accounts in force. The file is read again first: by that its writer sees that it counts."""
+        if self._accounts is None:
+            raise _Refusal(ResponseCode.SYSTEM_ERROR, "access control is off on this name server: set aclEnable=true")
+        try:
+            self._accounts.refresh()
+        except AclConfigError as error:
+            raise _Refusal(ResponseCode.SYSTEM_ERROR, f"the accounts stay as they were: {error}") from error
+        header = GetBrokerAclConfigResponseHeader(
+            version=self._accounts.data_version.to_json().decode(),
+            broker_name="",
+            broker_addr="",
+            cluster_name="",
+        )
+        return Outcome(request.reply(header=header))
+
+
+def _is_for_administrators(request: RemotingCommand) -> bool:
+    if request.code in _KV_CODES:
+        return request.ext_fields.get("namespace") == NAMESPACE_ORDER_TOPIC_CONFIG
+    return request.code in ADMIN_CODES
 
 
 def _identity(cluster_name: str, broker_name: str, broker_id: int, broker_addr: str) -> BrokerIdentity:

@@ -1,6 +1,6 @@
 """Accounts at run time: UPDATE_AND_CREATE_ACL_CONFIG, DELETE_ACL_CONFIG, GET_BROKER_CLUSTER_ACL_INFO (RocketMQ 4's).
 
-They need an admin account (acl_needs.py). Secrets are never answered, so GET_BROKER_CLUSTER_ACL_CONFIG (54), which does
+They need the infrastructure's account (acl_needs.py). Secrets are never answered, so GET_BROKER_CLUSTER_ACL_CONFIG (54), which does
 that in RocketMQ 4, is not served.
 """
 
@@ -68,8 +68,13 @@ def delete_acl_config(broker: Broker, peer: Peer, request: RemotingCommand) -> R
 
 @answers_refusals
 def get_broker_cluster_acl_info(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """The version of the accounts, by which an administrator sees whether all brokers have the same."""
-    version = _access_control(broker).data_version.to_json().decode()
+    """The version of the accounts that are in force when it is answered: the file is read again first, if it has changed.
+
+    By it the control plane sees that a written file counts, and an administrator whether all brokers have the same.
+    """
+    acl = _access_control(broker)
+    acl.reload_if_changed()
+    version = acl.data_version.to_json().decode()
     return request.reply(
         header=GetBrokerAclConfigResponseHeader(
             version=version,

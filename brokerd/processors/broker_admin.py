@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 
-from brokerd.config import HOT_KEYS, ConfigError
+from brokerd.config import HOT_KEYS, TENANTS_HOT_KEYS, ConfigError
 from brokerd.delay_levels import queue_id_of_level
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
@@ -127,12 +127,14 @@ def update_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -
         changes = {entry.key: entry.value for entry in parse_properties(bytes(request.body))}
     except PropertiesError as error:
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"the body is not properties text: {error}") from error
-    forbidden = sorted(changes.keys() - HOT_KEYS)
+    allowed = HOT_KEYS if broker.acl is None or broker.acl.is_infrastructure(request) else TENANTS_HOT_KEYS
+    forbidden = sorted(changes.keys() - allowed)
     if forbidden:
         raise Refusal(
             ResponseCode.NO_PERMISSION,
             f"Can not update config: {', '.join(name[:60] for name in forbidden[:10])!a} cannot be changed while the"
-            f" broker runs; what can: {', '.join(sorted(HOT_KEYS))}",
+            f" broker runs; what {'can' if allowed is HOT_KEYS else 'this account can change'}:"
+            f" {', '.join(sorted(allowed))}",
         )
     try:
         changed = broker.config.change(changes)

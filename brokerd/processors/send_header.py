@@ -6,6 +6,7 @@ from operator import itemgetter
 from sys import intern
 from typing import Final, NamedTuple
 
+from mqwire.acl import SIGNATURE, SIGNATURE_NONCE, SIGNATURE_TIME
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
@@ -52,6 +53,7 @@ _V1_NAMES: Final = {
 _V2_NAMES: Final = {letter: letter for letter in _V1_NAMES}
 # What differs from one send of a producer to its next.
 _VARYING: Final = ("e", "g", "i")
+_SIGNATURE_FIELDS: Final = (SIGNATURE, SIGNATURE_TIME, SIGNATURE_NONCE)
 _ORIGINS_MAX: Final = 1024
 # What an origin is made of, without maxReconsumeTimes, which a producer does not send.
 _CONSTANT: Final = "abcdfhjm"
@@ -68,8 +70,8 @@ class SendHeaderReader:
 
     def __init__(self) -> None:
         # A signature (access control) differs each time too.
-        self._layouts = FieldLayouts(frozenset((*_VARYING, "Signature")))
-        self._layouts_v1 = FieldLayouts(frozenset((*(_V1_NAMES[letter] for letter in _VARYING), "Signature")))
+        self._layouts = FieldLayouts(frozenset((*_VARYING, *_SIGNATURE_FIELDS)))
+        self._layouts_v1 = FieldLayouts(frozenset((*(_V1_NAMES[letter] for letter in _VARYING), *_SIGNATURE_FIELDS)))
         self._origins: dict[FieldLayout, tuple[SendOrigin, int, int, int]] = {}
         self._origins_of_fields: dict[tuple[str, ...], SendOrigin] = {}
 

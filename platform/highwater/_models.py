@@ -11,13 +11,20 @@ from highwater.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key and its secret (RocketMQ's ACL). The secret signs requests and is never sent."""
+    """An access key and its secret (RocketMQ's ACL). The secret signs requests and is never sent.
+
+    `signature_version` 2 covers a request's code, time and number, so that nobody can repeat it; 1 is what stock brokers
+    know.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
+    signature_version: int = 2
 
     def __post_init__(self) -> None:
+        if self.signature_version not in (1, 2):
+            raise ConfigurationError("signature_version must be 1 or 2")
         if not self.access_key or not self.secret_key:
             raise ConfigurationError("credentials need both an access key and a secret key")
 

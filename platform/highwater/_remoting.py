@@ -17,6 +17,7 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -153,7 +154,7 @@ class RemotingClient:
         on_connected: Callable[[str], None] | None = None,
     ) -> None:
         self._tasks = tasks
-        self._credentials = credentials
+        self._sign = None if credentials is None else _signature_of(credentials)
         self._tls = tls
         self._backend: NetworkBackend = AnyioBackend() if backend is None else backend
         self._on_connected = on_connected
@@ -211,20 +212,12 @@ class RemotingClient:
                 await channel.fail(ConnectionLostError("the client was stopped"))
 
     def _encode(self, request: RemotingCommand) -> bytes:
-        if self._credentials is not None:
-            self._sign(request, self._credentials)
+        if self._sign is not None:  # a request that is sent again is signed again
+            self._sign(request)
         try:
             return request.encode()
         except LocalProtocolError as error:
             raise ProtocolError(f"the request cannot be written: {error}") from error
-
-    @staticmethod
-    def _sign(request: RemotingCommand, credentials: Credentials) -> None:
-        """Add the ACL v1 fields. A request that is sent again is signed again."""
-        acl.sign_request(
-            request,
-            acl.SessionCredentials(credentials.access_key, credentials.secret_key, credentials.security_token),
-        )
 
     async def _channel(self, address: str) -> _Channel:
         if self._closed:
@@ -321,3 +314,10 @@ def _fresh(error: HighwaterError) -> HighwaterError:
     copy = type(error)(str(error), request_id=error.request_id)
     copy.__cause__ = error.__cause__
     return copy
+
+
+def _signature_of(credentials: Credentials) -> Callable[[RemotingCommand], None]:
+    session = acl.SessionCredentials(credentials.access_key, credentials.secret_key, credentials.security_token)
+    if credentials.signature_version == 1:
+        return partial(acl.sign_request, credentials=session)
+    return acl.Signer(session).sign

@@ -156,6 +156,14 @@ class BrokerUnderTest:
         request.language = language
         if signed_as is not None:
             sign_request(request, signed_as)
+        return self._answers(request, peer)
+
+    def answer(self, request: RemotingCommand) -> RemotingCommand:
+        """The one answer to a request as it is: already signed, or not at all."""
+        (reply,) = self._answers(request, None)
+        return reply
+
+    def _answers(self, request: RemotingCommand, peer: RecordingPeer | None) -> list[RemotingCommand]:
         connection = Connection()
         connection.receive_data(request.encode())
         (received,) = connection.commands()

@@ -125,7 +125,7 @@ def test_namesrv_conf_turns_access_control_on() -> None:
 
 def test_plain_acl_lists_accounts_with_their_rights_and_trusts_no_address() -> None:
     app = AclAccount("HWAPP", "other", topic_perms={"invoices": "PUB", "audit": "DENY"}, group_perms={"billing": "SUB"})
-    assert yaml.safe_load(render_plain_acl([CONTROL, app])) == {
+    assert yaml.safe_load(render_plain_acl(CONTROL, [app])) == {
         "globalWhiteRemoteAddresses": [],
         "accounts": [
             {
@@ -135,6 +135,7 @@ def test_plain_acl_lists_accounts_with_their_rights_and_trusts_no_address() -> N
                 "admin": True,
                 "defaultTopicPerm": "PUB|SUB",
                 "defaultGroupPerm": "SUB",
+                "infrastructure": True,
             },
             {
                 "accessKey": "HWAPP",

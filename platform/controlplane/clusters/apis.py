@@ -138,7 +138,7 @@ class CredentialListApi(ClusterApi):
     )
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Create a credential on every broker; the answer holds the secret."""
+        """Create a credential on every broker and name server; the answer holds the secret."""
         form = CredentialCreateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(form.validated_data)
@@ -146,7 +146,11 @@ class CredentialListApi(ClusterApi):
         created = credential_create(
             actor=self.actor, cluster=self.cluster, name=name, role=role, permissions=Permissions(**values)
         )
-        data = {**CredentialSerializer(created.credential).data, "secret_key": created.secret_key}
+        data = {
+            **CredentialSerializer(created.credential).data,
+            "secret_key": created.secret_key,
+            "missing_daemons": created.missing_daemons,
+        }
         location = f"{self.cluster.path}credentials/{created.credential.access_key}/"
         return Response(data, status=201, headers={"Location": location})
 
@@ -163,7 +167,7 @@ class CredentialDetailApi(ClusterApi):
 
     @extend_schema(operation_id="credential_delete", responses={204: None})
     def delete(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
-        """Delete the credential from every broker."""
+        """Delete the credential from every broker and name server; 503 names those that have not confirmed it."""
         credential_delete(actor=self.actor, credential=credential_get(self.cluster, access_key))
         return Response(status=204)
 

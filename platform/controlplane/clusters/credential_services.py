@@ -1,25 +1,24 @@
-"""Writes: credentials. The row comes first, then every master takes the account, then the row becomes active.
+"""Writes: credentials. The row comes first, then every daemon takes the accounts, then the row becomes active.
 
-The rows are the truth: provisioning writes plain_acl.yml from them, so an answer that got lost is repaired by
-asking again.
+The rows are the truth: provisioning writes plain_acl.yml from them, for brokers and name servers, and each daemon says
+that it counts. An answer that got lost is repaired by asking again.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
-from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState, Replica
-from controlplane.clusters.remoting import cluster_admin, require_running
+from controlplane.clusters.account_distribution import accounts_distribute
+from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState
+from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import ApplicationError, Conflict, InvalidInput
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput
 from controlplane.tenants.rules import actor_require
 from highwater import AclAccount
-from highwater.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 _GROUP_PERMS = ("DENY", "SUB", "PUB|SUB", "SUB|PUB")
@@ -54,10 +53,11 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class CreatedCredential:
-    """A credential with its secret in the clear."""
+    """A credential with its secret in the clear. `missing_daemons` have not confirmed it yet: they hang, or are cut off."""
 
     credential: Credential
     secret_key: str
+    missing_daemons: tuple[str, ...] = ()
 
 
 def credential_rows_create(cluster: Cluster) -> None:
@@ -76,10 +76,10 @@ def credential_create(
     role: str = CredentialRole.APP,
     permissions: Permissions | None = None,
 ) -> CreatedCredential:
-    """Create an account on every replica of the cluster.
+    """Create an account on every daemon of the cluster.
 
-    Raises Conflict when the cluster isn't running, BrokerUnreachable or BrokerRefused when a replica didn't take it
-    (then there is no credential). A slave that does not answer gets it later: it must not hold up the others.
+    Raises Conflict when the cluster isn't running, BrokerUnreachable when no daemon confirmed it (then there is no
+    credential). One that does not answer must not hold up the others: it is named, and gets it later.
     """
     actor_require(actor, "credential.create", cluster.tenant)
     permissions = permissions or Permissions()
@@ -95,61 +95,54 @@ def credential_create(
         credential = _row(cluster, name=name.strip(), role=CredentialRole(role), permissions=permissions)
         _record(actor, "credential.create", credential)
     try:
-        with cluster_admin(cluster) as admin:
-            _to_every_replica(cluster, lambda address: admin.upsert_acl_account(address, acl_account(credential)))
-    except ApplicationError:
-        # Nobody has seen the secret. If a master did take the account, it is useless, and gone at the next
-        # provisioning.
+        distribution = accounts_distribute(cluster)
+        if not distribution.confirmed:
+            raise BrokerUnreachable(
+                "No broker or name server of the cluster answers.", hint="Look at the cluster's health, and try again."
+            )
+    except BrokerUnreachable:
+        # Nobody has seen the secret. If a daemon did take the account, it is useless, and gone with the next
+        # reconciliation.
         credential.delete()
         raise
     Credential.objects.filter(pk=credential.pk, state=CredentialState.PENDING).update(
         state=CredentialState.ACTIVE, updated_at=timezone.now()
     )
     credential.refresh_from_db()
-    return CreatedCredential(credential, secret_decrypt(credential.secret_encrypted))
+    return CreatedCredential(credential, secret_decrypt(credential.secret_encrypted), distribution.missing)
 
 
 def credential_delete(*, actor: Actor, credential: Credential) -> None:
-    """Delete the account on every replica, then the row.
+    """Delete the account on every daemon, then the row.
 
-    When a whole group doesn't answer, the credential stays as `deleting` and the error is raised: asking again is safe.
+    Raises BrokerUnreachable that names the daemons which have not confirmed it: they may still let the key in. The
+    credential stays as `deleting`, and goes as soon as they do; asking again is safe.
     """
     actor_require(actor, "credential.delete", credential.cluster.tenant)
     require_running(credential.cluster)
     with transaction.atomic():
         Credential.objects.filter(pk=credential.pk).update(state=CredentialState.DELETING, updated_at=timezone.now())
         _record(actor, "credential.delete", credential)
-    with cluster_admin(credential.cluster) as admin:
-        _to_every_replica(credential.cluster, lambda address: admin.delete_acl_account(credential.access_key, address))
+    missing = accounts_distribute(credential.cluster).missing
+    if missing:
+        raise BrokerUnreachable(
+            f"The key is refused everywhere but, perhaps, at {', '.join(missing)}: no confirmation came from there.",
+            hint="It is deleted there as soon as it answers. Look at the cluster's health, or ask again.",
+            extra={"missing_daemons": list(missing)},
+        )
     Credential.objects.filter(pk=credential.pk).delete()
 
 
 def credential_reveal(*, actor: Actor, credential: Credential) -> str:
-    """Return the secret to a member who may see it. Each look is an audit event."""
-    actor_require(actor, "credential.reveal", credential.cluster.tenant)
+    """Return the secret to a member who has the rights that it gives. Each look is an audit event.
+
+    An admin key's secret needs what creating one needs.
+    """
+    is_admin = credential.role == CredentialRole.ADMIN
+    actor_require(actor, "credential.create" if is_admin else "credential.reveal", credential.cluster.tenant)
     with transaction.atomic():
         _record(actor, "credential.reveal", credential)
     return secret_decrypt(credential.secret_encrypted)
-
-
-def _to_every_replica(cluster: Cluster, send: Callable[[str], object]) -> None:
-    """Send to each replica: a slave serves reads, and may be the master of the next minute. In a group with several,
-    one that does not answer is marked: the health sampling writes its plain_acl.yml.
-
-    Raises what the SDK raised when a whole group does not answer.
-    """
-    for group in cluster.broker_groups.all():
-        taken, failure = 0, None
-        for replica in group.replicas.filter(port__isnull=False):
-            try:
-                send(replica.address)
-            except (ConnectError, ConnectionLostError, RequestTimeoutError) as error:
-                failure = error
-                Replica.objects.filter(pk=replica.pk).update(acl_stale=True)
-            else:
-                taken += 1
-        if failure is not None and not taken:
-            raise failure
 
 
 def acl_account(credential: Credential) -> AclAccount:

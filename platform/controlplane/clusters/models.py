@@ -206,9 +206,6 @@ class Replica(Process):
     fenced = models.BooleanField(
         default=False, db_default=False, help_text="a failover stopped it: nobody starts it until that is done"
     )
-    acl_stale = models.BooleanField(
-        default=False, db_default=False, help_text="missed a credential: its plain_acl.yml is to be written again"
-    )
 
     class Meta:
         ordering: ClassVar = ["broker_id"]

@@ -7,20 +7,22 @@ expects, so that repeating one is harmless.
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
 from highwater import Credentials
-from mqwire.acl import SessionCredentials, sign_request
-from mqwire.bodies import ClusterInfo, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
+from mqwire.acl import SessionCredentials, Signer
+from mqwire.bodies import ClusterInfo, DataVersion, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.errors import ProtocolError
 from mqwire.header import CustomHeader
+from mqwire.headers_broker import GetBrokerAclConfigResponseHeader
 from mqwire.headers_pull import ViewMessageRequestHeader
 from mqwire.headers_replica import (
     ReplicaDemoteRequestHeader,
@@ -60,6 +62,28 @@ def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, An
 
     def ask(address: str) -> Answer:
         return _change(address, credentials, HighwaterRequestCode.REPLICA_STATUS, None, _STATUS_TIMEOUT_S)
+
+    with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
+        return dict(zip(addresses, threads.map(ask, addresses), strict=True))
+
+
+def accounts_versions(cluster: Cluster, addresses: Sequence[str]) -> dict[str, int | None]:
+    """Ask each daemon which version of its accounts is in force, all at once; None for one that does not say."""
+    credentials = control_credentials(cluster)
+    if not addresses:
+        return {}
+
+    def ask(address: str) -> int | None:
+        try:
+            reply = _request(
+                address, credentials, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, None, _STATUS_TIMEOUT_S
+            )
+            if reply.code != ResponseCode.SUCCESS:
+                return None
+            version = reply.header(GetBrokerAclConfigResponseHeader).version
+            return DataVersion.from_json(version.encode()).timestamp
+        except (OSError, ProtocolError):
+            return None
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
@@ -172,10 +196,11 @@ def topic_table(cluster: Cluster, address: str) -> dict[str, TopicConfig] | None
         return None
 
 
-def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:
+def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str]) -> dict[str, str | None]:
     """Return whom each name server knows as the group's master: None when it knows none or does not answer.
 
-    It is a replica's own address, also where the master is registered with the group's leader port.
+    It is a replica's own address, also where the master is registered with its group's leader port, one of
+    `leader_addresses`. Nobody connects anywhere else, whatever a name server says.
     """
     credentials = control_credentials(cluster)
     replicas = Replica.objects.filter(group__cluster=cluster, group__name=group, port__isnull=False)
@@ -189,6 +214,9 @@ def group_masters(cluster: Cluster, group: str) -> dict[str, str | None]:
             data = None
         master = None if data is None else data.broker_addrs.get(_MASTER_ID)
         if master is not None and master not in own_addresses:
+            if master not in leader_addresses:
+                found[name_server] = None
+                continue
             status = replica_statuses(cluster, [master])[master].status
             master = master if status is None else status.address
         found[name_server] = master
@@ -244,6 +272,12 @@ def _change(address: str, credentials: Credentials, code: int, header: CustomHea
         return Answer(error=str(error) or type(error).__name__)
 
 
+@lru_cache(maxsize=1024)
+def _signer(credentials: Credentials) -> Signer:
+    """One for each account and process: brokers remember what each has signed."""
+    return Signer(SessionCredentials(credentials.access_key, credentials.secret_key))
+
+
 def _request(
     address: str,
     credentials: Credentials,
@@ -254,7 +288,7 @@ def _request(
     body: bytes = b"",
 ) -> RemotingCommand:
     request = RemotingCommand.request(code, header, body=body)
-    sign_request(request, SessionCredentials(credentials.access_key, credentials.secret_key))
+    _signer(credentials).sign(request)
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout_s
     incoming = Connection()

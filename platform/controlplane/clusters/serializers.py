@@ -159,6 +159,10 @@ class CredentialWithSecretSerializer(CredentialSerializer):
     """An account with its secret."""
 
     secret_key = serializers.CharField()
+    missing_daemons = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="brokers and name servers that have not confirmed the key yet; they get it as soon as they answer",
+    )
 
 
 class CredentialSecretSerializer(Shape):

@@ -24,6 +24,7 @@ from controlplane.failover.timeline import timeline_add
 from controlplane.failover.verdict import GroupView, ReplicaView, at_risk, promotion_group
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
+from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
@@ -163,7 +164,9 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
         raise StepFailed(f"The group went on to epoch {status.epoch}.", hint=_TRY_AGAIN)
     if status.role != "master":
         return f"Replica {failover.candidate_id} does not lead yet."
-    masters = replica_remoting.group_masters(context.cluster, failover.group_name)
+    masters = replica_remoting.group_masters(
+        context.cluster, failover.group_name, leader_addresses(context.cluster.pk)
+    )
     wrong = sorted(server for server, master in masters.items() if master is not None and master != address)
     if wrong or address not in masters.values():
         return f"The name servers do not tell of the new master yet: {masters}"

@@ -12,7 +12,9 @@ from django.utils import timezone
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Replica
 from controlplane.clusters.remoting import control_credentials
 from controlplane.common.logging import get_logger
+from controlplane.provisioning.accounts import accounts_reconcile
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
+from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.probe import Registration, registrations
 from controlplane.provisioning.processes import Daemon, broker_noun, cluster_daemons
 
@@ -42,15 +44,16 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
     daemons = cluster_daemons(cluster, driver, allocated_only=True)
     statuses = driver.process_statuses([daemon.process.name for daemon in daemons])
     own_addresses = [daemon.row.address for daemon in daemons if isinstance(daemon.row, Replica)]
-    answers = registrations(cluster.name_server_addresses, control_credentials(cluster), own_addresses)
+    answers = registrations(
+        cluster.name_server_addresses, control_credentials(cluster), own_addresses, leader_addresses(cluster.pk)
+    )
     now = timezone.now()
     for daemon in daemons:
         status = statuses[daemon.process.name]
         _write(daemon.row, status, judge(daemon.row, status, answers), now)
-        if isinstance(daemon.row, Replica) and daemon.row.acl_stale:
-            _write_accounts(cluster, daemon, driver)
         if status.state in _ABANDONED:
             _start_again(cluster, daemon, driver)
+    accounts_reconcile(cluster, daemons, statuses, driver)
 
 
 def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Registration]) -> Judgement:
@@ -76,13 +79,6 @@ def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Regist
         return Judgement(Health.UNKNOWN, f"{noun} runs; a name server does not answer.")
     strangers = ", ".join(answer.name_server for answer in answers if row.address not in answer.addresses)
     return Judgement(Health.DOWN, f"{noun} runs, but is not registered with {strangers}.", registered=False)
-
-
-def _write_accounts(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
-    """Bring a replica's plain_acl.yml up to date: it was away when a credential changed. A running broker reads it anew."""
-    Replica.objects.filter(pk=daemon.row.pk, acl_stale=True).update(acl_stale=False)
-    fresh = next(again for again in cluster_daemons(cluster, driver, allocated_only=True) if again.row == daemon.row)
-    driver.files_write(cluster.pk, fresh.files)
 
 
 def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgement, now: datetime) -> None:

@@ -57,6 +57,12 @@ def leader_ports(cluster_id: uuid.UUID) -> dict[uuid.UUID, int]:
     return dict(leases.values_list("holder", "port"))
 
 
+def leader_addresses(cluster_id: uuid.UUID) -> frozenset[str]:
+    """Return `host:port` of each leader port of the cluster."""
+    leases = PortLease.objects.filter(cluster_id=cluster_id, purpose=LEADER_PORT)
+    return frozenset(str(lease) for lease in leases)
+
+
 def ports_release(cluster_id: uuid.UUID) -> None:
     """Give all ports of a cluster back."""
     PortLease.objects.filter(cluster_id=cluster_id).delete()

@@ -29,12 +29,16 @@ def port_answers(host: str, port: int) -> bool:
 
 
 def registrations(
-    name_servers: list[str], credentials: Credentials, own_addresses: Collection[str]
+    name_servers: list[str],
+    credentials: Credentials,
+    own_addresses: Collection[str],
+    leader_addresses: Collection[str] = (),
 ) -> list[Registration]:
     """Ask each name server by itself for the brokers that it knows: they don't know each other.
 
-    `own_addresses` are those of the replicas. A leader may be registered with its group's leader port: then whoever
-    answers there is asked for its own address.
+    `own_addresses` are those of the replicas. A leader may be registered with its group's leader port, one of
+    `leader_addresses`: then the broker that answers there is asked for its own address. Nobody connects anywhere else,
+    whatever a name server says.
     """
     answers = []
     for name_server in name_servers:
@@ -42,7 +46,7 @@ def registrations(
             with Admin([name_server], credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
                 table = admin.cluster_info().broker_addr_table
                 found = {broker for data in table.values() for broker in data.broker_addrs.values()}
-                for address in found.difference(own_addresses):
+                for address in found.intersection(leader_addresses).difference(own_addresses):
                     found |= _own_address(admin, address)
         except HighwaterError as error:
             answers.append(Registration(name_server, error=str(error)))

@@ -80,6 +80,7 @@ def cluster_process_names(cluster: Cluster) -> list[str]:
 
 def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     """Return the name servers as they are to run. Ports must have been allocated."""
+    control = acl_account(cluster.credentials.get(is_control=True))
     admins = [account for account in _accounts(cluster) if account.admin]
     daemons = []
     for server in cluster_name_servers(cluster):
@@ -97,7 +98,7 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
                     command=[*_command("namesrvd"), "-c", str(path / "namesrv.conf")],
                     configuration=text,
                 ),
-                files={f"{folder}/namesrv.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(admins)},
+                files={f"{folder}/namesrv.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, admins)},
                 data_dir=str(path),
             )
         )
@@ -147,7 +148,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
                     command=[*_command("brokerd"), "-c", str(path / "broker.conf")],
                     configuration=_restarting_configuration(replica, configuration),
                 ),
-                files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(accounts)},
+                files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, accounts)},
                 data_dir=str(path),
             )
         )
@@ -208,9 +209,9 @@ def cluster_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
 def _accounts(cluster: Cluster) -> list[AclAccount]:
     return [
         acl_account(credential)
-        for credential in cluster.credentials.exclude(state=CredentialState.DELETING).order_by(
-            "-is_control", "created_at"
-        )
+        for credential in cluster.credentials.filter(is_control=False)
+        .exclude(state=CredentialState.DELETING)
+        .order_by("created_at")
     ]
 
 

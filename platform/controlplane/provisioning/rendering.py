@@ -166,11 +166,13 @@ def _metering(configuration: BrokerConfiguration) -> dict[str, str | int | bool]
     return {} if interval_ms == METERING_INTERVAL_MS else {"meteringIntervalMs": interval_ms}
 
 
-def render_plain_acl(accounts: Sequence[AclAccount]) -> str:
-    """Return the text of plain_acl.yml. No address is trusted by itself: every request must be signed."""
+def render_plain_acl(control: AclAccount, accounts: Sequence[AclAccount]) -> str:
+    """Return the text of plain_acl.yml: the infrastructure's account, and the tenant's. No address is trusted by itself:
+    every request must be signed.
+    """
     document = {
         "globalWhiteRemoteAddresses": [],
-        "accounts": [_account(account) for account in accounts],
+        "accounts": [{**_account(control), "infrastructure": True}, *(_account(account) for account in accounts)],
     }
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 

@@ -34,6 +34,7 @@ from controlplane.provisioning.ports import (
     BROKER_PORTS,
     LEADER_PORTS,
     NAME_SERVER_PORTS,
+    leader_addresses,
     leader_ports,
     ports_lease,
     ports_release,
@@ -123,7 +124,8 @@ def wait_for_registration(context: StepContext) -> None:
     cluster = context.cluster
     _fail_if_crashing(context, replica_daemons(cluster, context.driver))
     wanted = {replica.address for replica in cluster_replicas(cluster)}
-    for answer in probe.registrations(cluster.name_server_addresses, control_credentials(cluster), wanted):
+    leaders = leader_addresses(cluster.pk)
+    for answer in probe.registrations(cluster.name_server_addresses, control_credentials(cluster), wanted, leaders):
         if answer.error:
             raise StepNotReady(f"The name server {answer.name_server} does not answer: {answer.error}")
         missing = sorted(wanted - answer.addresses)
@@ -294,7 +296,7 @@ def _note_founders(context: StepContext) -> None:
 
 
 def _wait_until_leader_is_known(cluster: Cluster, group: str, address: str) -> None:
-    for name_server, master in replica_remoting.group_masters(cluster, group).items():
+    for name_server, master in replica_remoting.group_masters(cluster, group, leader_addresses(cluster.pk)).items():
         if master != address:
             raise StepNotReady(f"The name server {name_server} does not know the leader of {group} yet.")
 

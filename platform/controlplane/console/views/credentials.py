@@ -34,6 +34,11 @@ class CredentialRow:
     secret_key: str = ""
 
     @property
+    def is_admin(self) -> bool:
+        """Whether its secret is shown to operators and owners only."""
+        return self.credential.role == CredentialRole.ADMIN
+
+    @property
     def access_id(self) -> str:
         """The AccessKey's id on the page."""
         return f"access-{self.credential.access_key}"
@@ -65,7 +70,9 @@ def credential_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) 
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"The key pair “{created.credential.name}” works from now on.")
+            late = ", ".join(created.missing_daemons)
+            where = f", but not yet at {late}, which did not confirm it" if late else ""
+            tell_done(request, f"The key pair “{created.credential.name}” works from now on{where}.")
             return redirect("console:credential-list", tenant.slug, found.slug)
     return _list(request, found, form)
 

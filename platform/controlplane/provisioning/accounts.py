@@ -1,0 +1,97 @@
+"""Brings a cluster's accounts from the rows to every daemon, and sees that they count there.
+
+The rows are the truth. Each daemon reads plain_acl.yml again before it answers which version is in force, so that an
+answer with the written file's version proves that a deleted key is refused and a new one let in from then on. The backup
+is written too: it must not keep a secret that was deleted.
+"""
+
+from django.db import transaction
+
+from controlplane.clusters.account_distribution import Distribution
+from controlplane.clusters.models import Cluster, Credential, CredentialState
+from controlplane.clusters.replica_remoting import accounts_versions
+from controlplane.common.errors import BrokerUnreachable
+from controlplane.common.logging import get_logger
+from controlplane.provisioning.drivers import get_driver
+from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
+from controlplane.provisioning.errors import DriverError
+from controlplane.provisioning.processes import Daemon, cluster_daemons
+from mqwire.acl import accounts_version
+
+_log = get_logger("controlplane.accounts")
+
+_FILE = "plain_acl.yml"
+# These run no program that could let somebody in; they read the file when they start.
+_AT_REST = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.MISSING)
+_TRIES = 2  # another worker may have written a newer file in between
+
+
+def accounts_distribute(cluster: Cluster, driver: Driver | None = None) -> Distribution:
+    """Write every daemon's accounts, and ask each that runs whether they are in force.
+
+    Raises BrokerUnreachable when the driver does not answer: then nothing has been written.
+    """
+    chosen = driver or get_driver()
+    try:
+        statuses = chosen.process_statuses([daemon.process.name for daemon in _daemons(cluster, chosen)])
+        for _ in range(_TRIES):
+            daemons = _write(cluster, chosen)
+            missing = _unconfirmed(cluster, daemons, statuses)
+            if not missing:
+                break
+    except DriverError as error:
+        raise BrokerUnreachable(
+            f"The machine of the cluster does not answer: {error}", hint="Look at the cluster's health, and try again."
+        ) from error
+    running = [daemon for daemon in daemons if _may_serve(daemon, statuses)]
+    return Distribution(len(running) - len(missing), tuple(str(daemon.row) for daemon in missing))
+
+
+def accounts_reconcile(cluster: Cluster, daemons: list[Daemon], statuses: dict[str, ProcessStatus], driver: Driver) -> None:
+    """Bring accounts that differ from the rows back in line, and finish deletions that a daemon had missed."""
+    if not _unconfirmed(cluster, daemons, statuses):
+        _deletions_finish(cluster)
+        return
+    distribution = accounts_distribute(cluster, driver)
+    if distribution.missing:
+        _log.warning("accounts not confirmed", cluster=str(cluster), daemons=", ".join(distribution.missing))
+    else:
+        _deletions_finish(cluster)
+
+
+def _daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
+    return cluster_daemons(cluster, driver, allocated_only=True)
+
+
+def _write(cluster: Cluster, driver: Driver) -> list[Daemon]:
+    """Write the files while no other worker can: an older set of accounts never replaces a newer one."""
+    with transaction.atomic():
+        Cluster.objects.select_for_update().get(pk=cluster.pk)
+        daemons = _daemons(cluster, driver)
+        for daemon in daemons:
+            path, text = _accounts_file(daemon)
+            driver.files_write(cluster.pk, {path: text, f"{path}.bak": text})
+    return daemons
+
+
+def _accounts_file(daemon: Daemon) -> tuple[str, str]:
+    return next((path, text) for path, text in daemon.files.items() if path.endswith(f"/{_FILE}"))
+
+
+def _may_serve(daemon: Daemon, statuses: dict[str, ProcessStatus]) -> bool:
+    status = statuses.get(daemon.process.name)
+    return status is None or status.state not in _AT_REST
+
+
+def _unconfirmed(cluster: Cluster, daemons: list[Daemon], statuses: dict[str, ProcessStatus]) -> list[Daemon]:
+    asked = [daemon for daemon in daemons if _may_serve(daemon, statuses)]
+    versions = accounts_versions(cluster, [daemon.row.address for daemon in asked])
+    return [
+        daemon
+        for daemon in asked
+        if versions[daemon.row.address] != accounts_version(_accounts_file(daemon)[1].encode())
+    ]
+
+
+def _deletions_finish(cluster: Cluster) -> None:
+    Credential.objects.filter(cluster=cluster, state=CredentialState.DELETING).delete()

@@ -1,9 +1,9 @@
 """What each request needs, as a table: the one place that says who may do what.
 
-Each code that the broker serves is in the table (the dispatcher checks it at the start). Resources are taken from the request itself; a request
-whose resource only the store knows (VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK) is checked again by its processor, with
-`AccessControl.refuses`. Source of the first half: PlainAccessResource and AclUtils.permission of 4.9; RocketMQ leaves
-most of the second half to anyone with an account.
+Each code that the broker serves is in the table (the dispatcher checks it at the start). Resources are taken from the
+request itself; a request whose resource only the store knows (VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK) is checked
+again by its processor, with `AccessControl.refuses`. Source of the first half: PlainAccessResource and
+AclUtils.permission of 4.9; RocketMQ leaves most of the second half to anyone with an account.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import trio
 
 from brokerd.acl import AccessControl
 from brokerd.config_dleger import peer_id
-from brokerd.config_values import BrokerRole, FlushDiskType
+from brokerd.config_values import BrokerRole, FlushDiskType, InnerClientCredentials
 from brokerd.consumer_manager import ConsumerManager
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.dispatch import Dispatcher

@@ -95,7 +95,9 @@ class AdminAccounts:
         if SIGNATURE_VERSION in request.ext_fields:
             cause = self._verifier.why_refused(request, administrator.secret_key)
             if cause is not None:
-                return f"this request must be signed by an administrator: AccessKey or Signature does not match; {cause}"
+                return (
+                    f"this request must be signed by an administrator: AccessKey or Signature does not match; {cause}"
+                )
         elif not signature_matches(request, administrator.secret_key):
             return "this request must be signed by an administrator: AccessKey or Signature does not match"
         elif administrator.infrastructure:

@@ -339,7 +339,6 @@ class Processor:
     def _get_namesrv_config(self, _channel: Hashable, request: RemotingCommand) -> Outcome:
         return Outcome(request.reply(body=format_properties(self._config.to_properties()).encode()))
 
-
     def _get_acl_info(self, _channel: Hashable, request: RemotingCommand) -> Outcome:
         """The version of the accounts in force. The file is read again first: by that its writer sees that it counts."""
         if self._accounts is None:

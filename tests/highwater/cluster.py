@@ -27,7 +27,9 @@ class Cluster:
     @property
     def credentials(self) -> Credentials | None:
         given = self.target.credentials
-        return None if given is None else Credentials(given.access_key, given.secret_key)
+        if given is None:
+            return None
+        return Credentials(given.access_key, given.secret_key, signature_version=1 if self.brand == "apache" else 2)
 
     @property
     def broker_address(self) -> str:

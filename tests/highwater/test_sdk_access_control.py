@@ -20,9 +20,8 @@ from highwater import (
 )
 from tests.highwater.cluster import Cluster
 from tests.highwater.collector import Collector, wait_until
-from tests.interop.targets import ADMIN_KEY, ADMIN_SECRET
+from tests.interop.targets import ADMIN_KEY
 
-OWNER = Credentials(ADMIN_KEY, ADMIN_SECRET)
 CLUSTER = "DefaultCluster"
 
 
@@ -34,7 +33,7 @@ def secured_topic(secured_cluster: Cluster, unique: str) -> str:
 
 @pytest.fixture
 def owner(secured_cluster: Cluster) -> Iterator[Admin]:
-    with Admin(secured_cluster.namesrv, OWNER) as admin:
+    with secured_cluster.admin() as admin:
         yield admin
 
 
@@ -62,7 +61,7 @@ def test_a_consumer_that_is_refused_does_not_start(secured_cluster: Cluster, sec
 
 def test_whoever_signs_rightly_sends_and_consumes(secured_cluster: Cluster, secured_topic: str) -> None:
     namesrv = secured_cluster.namesrv
-    with Producer(namesrv, credentials=OWNER) as producer:
+    with Producer(namesrv, credentials=secured_cluster.credentials) as producer:
         for serial in range(5):
             producer.send(Message(secured_topic, b"m%d" % serial, tags="ü", properties={"größe": "😀"}))
         producer.send_batch([Message(secured_topic, b"m5"), Message(secured_topic, b"m6")])
@@ -73,7 +72,9 @@ def test_whoever_signs_rightly_sends_and_consumes(secured_cluster: Cluster, secu
             raise RuntimeError("again")
 
     collector = Collector(fail_once)
-    consumer = PushConsumer(namesrv, f"g-{secured_topic}", credentials=OWNER, consume_from=ConsumeFrom.FIRST_OFFSET)
+    consumer = PushConsumer(
+        namesrv, f"g-{secured_topic}", credentials=secured_cluster.credentials, consume_from=ConsumeFrom.FIRST_OFFSET
+    )
     consumer.subscribe(secured_topic, handler=collector)
     with consumer:
         collector.wait(9)
@@ -98,7 +99,8 @@ def test_an_account_is_made_used_and_taken_away(secured_cluster: Cluster, owner:
         topic_perms={secured_topic: "PUB"},
     )
     assert owner.upsert_acl_account(CLUSTER, account) == (secured_cluster.broker_address,)
-    credentials = Credentials(account.access_key, account.secret_key)
+    version = 1 if secured_cluster.brand == "apache" else 2
+    credentials = Credentials(account.access_key, account.secret_key, signature_version=version)
     with Producer(namesrv, credentials=credentials) as producer:
         producer.send(Message(secured_topic, b"hello"))
     with Admin(namesrv, credentials) as tenant, pytest.raises(PermissionDeniedError):

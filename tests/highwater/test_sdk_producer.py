@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from highwater import AsyncProducer, Credentials, Message, SendStatus, errors
-from mqwire.acl import signature_matches
+from mqwire.acl import signature_2
 from mqwire.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from mqwire.command import RemotingCommand
 from mqwire.compression import decompress
@@ -360,4 +360,4 @@ async def test_every_request_is_signed_those_to_name_servers_too() -> None:
             await producer.send_oneway(Message("t", b"body"))
         everything = [*brokers.name_server.requests, *brokers.a.requests, *brokers.b.requests]
         assert {request.code for request in everything} >= {SEND, RequestCode.GET_ROUTEINFO_BY_TOPIC}
-        assert all(signature_matches(request, "secret") for request in everything)
+        assert all(signature_2(request, "secret") == request.ext_fields["Signature"] for request in everything)

@@ -12,7 +12,7 @@ import pytest
 from highwater import Credentials, errors
 from highwater._client import ClientInstance, make_options
 from highwater._remoting import RemotingClient
-from mqwire.acl import signature_matches
+from mqwire.acl import signature_2, signature_matches
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from tests.highwater.scripted import scripted_server
@@ -188,7 +188,15 @@ async def test_with_credentials_every_request_is_signed() -> None:
         for signed in await server.seen(CODE, 2):
             assert signed.ext_fields["AccessKey"] == "key"
             assert signed.ext_fields["SecurityToken"] == "token"
-            assert signature_matches(signed, "secret")
+            assert signature_2(signed, "secret") == signed.ext_fields["Signature"]
+
+
+async def test_a_stock_brokers_credentials_sign_as_stock_clients_do() -> None:
+    credentials = Credentials("key", "secret", signature_version=1)
+    async with scripted_server() as server, remoting(credentials) as client:
+        await client.invoke(server.address, request(b"body"), 5000)
+        (signed,) = await server.seen(CODE, 1)
+        assert signature_matches(signed, "secret")
 
 
 async def test_what_was_sent_one_way_is_on_its_way_before_the_client_stops() -> None:

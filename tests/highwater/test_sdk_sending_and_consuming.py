@@ -277,7 +277,12 @@ def test_a_program_that_forgets_to_stop_ends_and_its_progress_is_stored(
 ) -> None:
     producer.send(Message(topic, b"x"))
     credentials = cluster.credentials
-    signed = "" if credentials is None else f"Credentials({credentials.access_key!r}, {credentials.secret_key!r})"
+    signed = (
+        ""
+        if credentials is None
+        else f"Credentials({credentials.access_key!r}, {credentials.secret_key!r},"
+        f" signature_version={credentials.signature_version})"
+    )
     program = f"""
 import threading
 from highwater import ConsumeFrom, Credentials, PushConsumer

@@ -126,7 +126,9 @@ def test_a_file_keeps_its_infrastructure_account_through_a_change(platform_broke
 
 
 @pytest.mark.parametrize("topic", [RMQ_SYS_EPOCH, RMQ_SYS_METERING, RMQ_SYS_PROBE, "rmq_sys_anything"])
-def test_a_tenants_admin_key_writes_to_no_topic_of_the_brokers_own(platform_broker: BrokerUnderTest, topic: str) -> None:
+def test_a_tenants_admin_key_writes_to_no_topic_of_the_brokers_own(
+    platform_broker: BrokerUnderTest, topic: str
+) -> None:
     fields = {**SEND_FIELDS, "b": topic}
     reply = ask(platform_broker, RequestCode.SEND_MESSAGE_V2, TENANT_ADMIN, fields=fields, body=b"forged")
     assert reply.code == ResponseCode.NO_PERMISSION

@@ -75,9 +75,7 @@ def accounts_versions(cluster: Cluster, addresses: Sequence[str]) -> dict[str, i
 
     def ask(address: str) -> int | None:
         try:
-            reply = _request(
-                address, credentials, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, None, _STATUS_TIMEOUT_S
-            )
+            reply = _request(address, credentials, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, None, _STATUS_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:
                 return None
             version = reply.header(GetBrokerAclConfigResponseHeader).version

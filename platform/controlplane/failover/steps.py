@@ -164,9 +164,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
         raise StepFailed(f"The group went on to epoch {status.epoch}.", hint=_TRY_AGAIN)
     if status.role != "master":
         return f"Replica {failover.candidate_id} does not lead yet."
-    masters = replica_remoting.group_masters(
-        context.cluster, failover.group_name, leader_addresses(context.cluster.pk)
-    )
+    masters = replica_remoting.group_masters(context.cluster, failover.group_name, leader_addresses(context.cluster.pk))
     wrong = sorted(server for server, master in masters.items() if master is not None and master != address)
     if wrong or address not in masters.values():
         return f"The name servers do not tell of the new master yet: {masters}"

@@ -47,7 +47,9 @@ def accounts_distribute(cluster: Cluster, driver: Driver | None = None) -> Distr
     return Distribution(len(running) - len(missing), tuple(str(daemon.row) for daemon in missing))
 
 
-def accounts_reconcile(cluster: Cluster, daemons: list[Daemon], statuses: dict[str, ProcessStatus], driver: Driver) -> None:
+def accounts_reconcile(
+    cluster: Cluster, daemons: list[Daemon], statuses: dict[str, ProcessStatus], driver: Driver
+) -> None:
     """Bring accounts that differ from the rows back in line, and finish deletions that a daemon had missed."""
     if not _unconfirmed(cluster, daemons, statuses):
         _deletions_finish(cluster)

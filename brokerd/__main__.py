@@ -14,6 +14,7 @@ from brokerd.config import BrokerConfig, ConfigError, load_config
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.run import collect_seldom, run_broker
 from brokerd.store import StoreError
+from mqwire.escaped_logs import escape_logs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    escape_logs()
     overrides = {} if options.namesrv_addr is None else {"namesrvAddr": options.namesrv_addr}
     status = 0
     try:

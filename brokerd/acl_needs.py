@@ -175,6 +175,7 @@ NEEDS: Final[Mapping[int, Needs | Level]] = {
     OwnCode.REPLICA_MEMBERS: Level.INFRASTRUCTURE,
     OwnCode.REPLICA_MODE: Level.INFRASTRUCTURE,
     OwnCode.METERING_REPORT: Level.INFRASTRUCTURE,
+    OwnCode.METERING_CLOSE: Level.INFRASTRUCTURE,
 }
 
 # What a refused administrator is to do instead.

@@ -21,6 +21,7 @@ class Peer(Protocol):
     def remote_host(self) -> bytes: ...
 
     closed: bool
+    proven: bool  # a request of its was served that only an account may make
 
     def send(self, command: RemotingCommand) -> None:
         """Pushes a command to the client; never waits."""

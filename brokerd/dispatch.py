@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokerd.acl_needs import NEEDS
 from brokerd.dispatch_types import AfterDurable, Handler
+from brokerd.peer import PAUSE_READING_BYTES
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.processors.send_message import SEND_CODES, SendMessageProcessor
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 _SERVED_WHILE_REOPENING = frozenset(
     {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.GET_CONSUMER_LIST_BY_GROUP}
 )
+# Sends go to the store together, and cost little each; of anything else others must not wait for more than this many.
+_REQUESTS_PER_TURN: Final = 128
 _PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -43,10 +46,13 @@ class Dispatcher:
         self._sends = SendMessageProcessor(broker)
         self.pulls = PullMessageProcessor(broker)
 
-    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> None:
-        """Serve `commands` in their order."""
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+        """Serve `commands` in their order; returns how many. The others wait for this peer's next turn: it has much unread,
+        or has had as many answers as one turn has.
+        """
         sends: list[RemotingCommand] = []
-        for command in commands:
+        left = _REQUESTS_PER_TURN
+        for number, command in enumerate(commands):
             if command.flag & 1:
                 continue  # the answer to a notification of ours: nothing waits for it
             if command.code in SEND_CODES:
@@ -55,9 +61,13 @@ class Dispatcher:
             if sends:
                 self._send(peer, sends)
                 sends = []
+            if not left or peer.pending_bytes > PAUSE_READING_BYTES:
+                return number
+            left -= 1
             self._handle(peer, command)
         if sends:
             self._send(peer, sends)
+        return len(commands)
 
     def _send(self, peer: Peer, requests: list[RemotingCommand]) -> None:
         try:
@@ -76,6 +86,7 @@ class Dispatcher:
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.NO_PERMISSION, remark))
                     return
+            peer.proven = True
             if broker.store_gate.closed and code not in _SERVED_WHILE_REOPENING:
                 remark = "the broker is cutting its log to its master's; try again in a moment"
                 self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))

@@ -25,27 +25,45 @@ logger = logging.getLogger(__name__)
 PAUSE_READING_BYTES: Final = 4 * 1024 * 1024
 # ...and answers that come from elsewhere (long polls, notifications) end a connection that lets this much pile up.
 DISCONNECT_BYTES: Final = 32 * 1024 * 1024
+# All peers together may leave this much unread; beyond it, one that leaves more than a few answers goes.
+TOTAL_UNREAD_BYTES: Final = 64 * 1024 * 1024
+_UNREAD_SHARE_BYTES: Final = 512 * 1024
 # The kernel takes no more in one call anyway; joining more would only copy.
 _WRITE_CHUNK_BYTES: Final = 1024 * 1024
 
 _ids = itertools.count(1)
 
 
+class _Unread:
+    """What this process holds for peers that have not read it yet."""
+
+    total_bytes = 0
+
+
+unread = _Unread()
+
+
 class Peer:
     """A connection as the broker's parts see it."""
 
     __slots__ = (
+        "_counted_bytes",
         "_nursery",
         "_pending",
+        "_taken",
         "_writing",
         "closed",
+        "connected_s",
         "id",
         "last_read_s",
         "partial_deadline_s",
         "pending_bytes",
+        "proven",
+        "proven_frames",
         "remote_address",
         "remote_host",
         "socket",
+        "unfinished_bytes",
     )
 
     def __init__(self, sock: socket.socket, nursery: trio.Nursery) -> None:
@@ -58,10 +76,16 @@ class Peer:
         self.remote_address: tuple[str, int] = (ip, address[1])
         self.remote_host = pack_host(ip, address[1])
         self.closed = False
+        self.connected_s = 0.0
         self.last_read_s = 0.0
         self.partial_deadline_s = math.inf  # when the frame that is arriving must be complete
         self.pending_bytes = 0
+        self.proven = False  # a request of its was served that only an account may make
+        self.proven_frames = False  # whether unfinished_bytes count among the proven peers'
+        self.unfinished_bytes = 0  # of the frame that is arriving
         self._pending: list[bytes] = []
+        self._counted_bytes = 0  # of pending_bytes, in `unread`
+        self._taken: trio.Event | None = None  # set when the peer has taken more
         self._writing = False
         self._nursery = nursery
 
@@ -81,7 +105,15 @@ class Peer:
 
     def flush(self) -> None:
         """Give the kernel what it takes now; the rest goes out as the peer reads."""
-        if self._writing or not self._pending or self.closed:
+        if self.closed or not self._pending:
+            return
+        if self._writing:
+            self._count_unread()
+            if unread.total_bytes > TOTAL_UNREAD_BYTES and self.pending_bytes > _UNREAD_SHARE_BYTES:
+                logger.warning(
+                    "%r leaves %d bytes unread while all leave too much, disconnecting it", self, self.pending_bytes
+                )
+                self.close()
             return
         while self._pending:
             data = self._take()
@@ -95,7 +127,10 @@ class Peer:
             self.pending_bytes -= sent
             if sent < len(data):
                 self._pending.insert(0, data[sent:])
-                if self.pending_bytes > DISCONNECT_BYTES:
+                self._count_unread()
+                if self.pending_bytes > DISCONNECT_BYTES or (
+                    unread.total_bytes > TOTAL_UNREAD_BYTES and self.pending_bytes > _UNREAD_SHARE_BYTES
+                ):
                     logger.warning("%r leaves %d bytes unread, disconnecting it", self, self.pending_bytes)
                     self.close()
                     return
@@ -127,18 +162,31 @@ class Peer:
                 self.pending_bytes -= sent
                 if sent < len(data):
                     self._pending.insert(0, data[sent:])
+                self._count_unread()
+                self._tell_reader()
         except (OSError, trio.ClosedResourceError):
             self.close()
         finally:
             self._writing = False
+            self._tell_reader()
+
+    def _count_unread(self) -> None:
+        unread.total_bytes += self.pending_bytes - self._counted_bytes
+        self._counted_bytes = self.pending_bytes
 
     async def wait_until_read(self) -> None:
         """Hold a reader back until its peer has taken most of what waits for it."""
         while self.pending_bytes > PAUSE_READING_BYTES and not self.closed:
-            try:
-                await trio.lowlevel.wait_writable(self.socket)
-            except (OSError, trio.ClosedResourceError, trio.BusyResourceError):
-                await trio.sleep(0.01)  # its writer task is waiting on the same socket
+            self.flush()
+            if self._writing:
+                # Not the socket itself: only one task may wait for it, and that is the writer.
+                self._taken = trio.Event()
+                await self._taken.wait()
+
+    def _tell_reader(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken.set()
 
     def close(self) -> None:
         """End the connection; its reader notices and cleans up."""
@@ -147,5 +195,7 @@ class Peer:
         self.closed = True
         self._pending.clear()
         self.pending_bytes = 0
+        self._count_unread()
+        self._tell_reader()
         trio.lowlevel.notify_closing(self.socket)
         self.socket.close()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from brokerd.admission import Admission, connections_max, raise_descriptor_limit
 from brokerd.peer import Peer
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
@@ -27,12 +28,14 @@ logger = logging.getLogger(__name__)
 _RECEIVE_BUFFER_BYTES: Final = 512 * 1024
 # Room for a header beside the largest body that maxMessageSize lets through.
 _FRAME_MARGIN_BYTES: Final = 128 * 1024
+# Properties of 32 KiB, in a JSON header where each byte may be escaped, and room for the other fields.
 _MAX_HEADER_BYTES: Final = 256 * 1024
+# An unproven peer shows within this time that it has an account; RocketMQ's clients do so with their first request.
+_UNPROVEN_IDLE_S: Final = 10.0
 # Someone who drips a frame (slowloris) is cut after this long, someone on a slow line who delivers is not.
 _PARTIAL_FRAME_TIMEOUT_S: Final = 15.0
 _PARTIAL_FRAME_BYTES_PER_S: Final = 64 * 1024
 _SWEEP_PERIOD_S: Final = 2.5
-_MAX_CONNECTIONS: Final = 16_000
 _ACCEPT_PAUSE_S: Final = 0.1
 # A busy client has sent more while its requests were served: looking at once is cheaper than waiting to be told.
 _TURNS: Final = 8
@@ -44,7 +47,7 @@ class Server:
     def __init__(self, config: BrokerConfig, network: Network) -> None:
         self._config = config
         self._network = network
-        self._peers: set[Peer] = set()
+        self._admission = Admission(connections_max(raise_descriptor_limit()))
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._listener: socket.socket | None = None
         self._ha_listener: socket.socket | None = None
@@ -52,7 +55,7 @@ class Server:
     @property
     def peers(self) -> frozenset[Peer]:
         """Everyone who is connected."""
-        return frozenset(self._peers)
+        return frozenset(self._admission.peers)
 
     def listen(self) -> tuple[str, int]:
         """Bind the listening sockets; returns the first one's address. Raises OSError when one is taken."""
@@ -88,7 +91,7 @@ class Server:
                 await self.accept(broker, listener, nursery)
         finally:
             self.stop_listening()
-            for peer in list(self._peers):
+            for peer in list(self._admission.peers):
                 peer.close()
 
     def stop_listening(self) -> None:
@@ -116,10 +119,6 @@ class Server:
                 logger.warning("cannot accept a connection: %s", error)  # out of file descriptors, mostly
                 await trio.sleep(_ACCEPT_PAUSE_S)
                 continue
-            if len(self._peers) >= _MAX_CONNECTIONS:
-                logger.warning("refusing a connection: %d are open", len(self._peers))
-                sock.close()
-                continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
@@ -127,6 +126,16 @@ class Server:
             except OSError:  # it has gone already
                 sock.close()
                 continue
+            peer.connected_s = peer.last_read_s = trio.current_time()
+            leaving = self._admission.admit(peer)
+            if leaving is not None:
+                logger.warning(
+                    "%r: closing it, %d connections are open and it has shown no account",
+                    leaving, len(self._admission.peers),
+                )  # fmt: skip
+                leaving.close()
+                if leaving is peer:
+                    continue
             if peers is not None:
                 peers.add(peer)
             nursery.start_soon(self._serve, broker, peer, peers)
@@ -136,8 +145,6 @@ class Server:
             max_frame_bytes=self._config.max_message_size_bytes + _FRAME_MARGIN_BYTES,
             max_header_bytes=_MAX_HEADER_BYTES,
         )
-        self._peers.add(peer)
-        peer.last_read_s = trio.current_time()
         try:
             await self._read(broker, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
@@ -145,7 +152,7 @@ class Server:
         except RemoteProtocolError as error:
             logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
         finally:
-            self._peers.discard(peer)
+            self._admission.leave(peer)
             if peers is not None:
                 peers.discard(peer)
             peer.close()
@@ -174,20 +181,30 @@ class Server:
             connection.receive_data(view[:count])
             commands = connection.commands()
             if commands:
-                dispatch(peer, commands)
+                served = dispatch(peer, commands)
                 peer.flush()
+                while served < len(commands) and not peer.closed:
+                    await trio.lowlevel.checkpoint()
+                    await peer.wait_until_read()
+                    served += dispatch(peer, commands[served:])
+                    peer.flush()
                 if peer.pending_bytes:
                     await peer.wait_until_read()
             unfinished = connection.buffered_bytes
             if not unfinished:
                 partial_since_s = None
                 peer.partial_deadline_s = math.inf
+                if peer.unfinished_bytes:
+                    self._admission.count_unfinished(peer, 0)
             else:
                 if commands or partial_since_s is None:
                     partial_since_s = peer.last_read_s
                 peer.partial_deadline_s = (
                     partial_since_s + _PARTIAL_FRAME_TIMEOUT_S + unfinished / _PARTIAL_FRAME_BYTES_PER_S
                 )
+                if not self._admission.count_unfinished(peer, unfinished):
+                    logger.warning("%r: closing, unfinished frames hold too much memory", peer)
+                    return
             if connection.is_broken:
                 connection.commands()  # says how
 
@@ -196,9 +213,12 @@ class Server:
         while True:
             await trio.sleep(_SWEEP_PERIOD_S)
             now_s = trio.current_time()
-            for peer in list(self._peers):
+            for peer in list(self._admission.peers):
                 if now_s > peer.partial_deadline_s:
                     logger.warning("%r: closing, a frame has been incomplete for too long", peer)
+                    peer.close()
+                elif not peer.proven and now_s - peer.connected_s > _UNPROVEN_IDLE_S and self._config.acl_enable:
+                    logger.info("%r: closing, it has shown no account for %g s", peer, _UNPROVEN_IDLE_S)
                     peer.close()
                 elif now_s - peer.last_read_s > idle_s and not peer.pending_bytes:
                     logger.info("%r: closing, it has been silent for %g s", peer, idle_s)

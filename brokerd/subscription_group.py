@@ -33,6 +33,11 @@ _SYSTEM_GROUPS = (
 )
 
 
+# Groups that heartbeats make: each is a line of a file that is written whole. Others are made by request codes.
+AUTO_CREATED_GROUPS_MAX = 10_000
+AUTO_CREATED_GROUPS_OF_KEY_MAX = 1_000
+
+
 class SubscriptionGroupManager:
     """The table of groups. `clock_ms` is the wall clock, for the DataVersion."""
 
@@ -42,6 +47,7 @@ class SubscriptionGroupManager:
         self._file = MetadataFile(disk, config.config_folder, "subscriptionGroup.json")
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
+        self._made_by: dict[str, int] = {}  # since the start, by access key
         self.data_version = DataVersion()
 
     def load(self) -> None:
@@ -73,6 +79,29 @@ class SubscriptionGroupManager:
         self.put(config)
         logger.info("subscription group %s created on first use", group)
         return config
+
+    def create_missing(self, groups: Iterable[str], credential: str) -> str | None:
+        """Make those that do not exist, with one write, where autoCreateSubscriptionGroup allows it.
+
+        Returns why not, when that would be more groups than a broker, or this access key, may have made so. Raises OSError
+        when they cannot be persisted.
+        """
+        if not self._config.auto_create_subscription_group:
+            return None
+        missing = [
+            group for group in dict.fromkeys(groups) if group not in self._table and invalid_group(group) is None
+        ]
+        if not missing:
+            return None
+        if len(self._table) + len(missing) > AUTO_CREATED_GROUPS_MAX:
+            return f"this broker has {len(self._table)} groups, at most {AUTO_CREATED_GROUPS_MAX} are made on first use"
+        made = self._made_by.get(credential, 0) + len(missing)
+        if made > AUTO_CREATED_GROUPS_OF_KEY_MAX:
+            return f"this access key would make its {made}th group, at most {AUTO_CREATED_GROUPS_OF_KEY_MAX} are made on first use"
+        self.put_all(SubscriptionGroupConfig(group_name=group) for group in missing)
+        self._made_by[credential] = made
+        logger.info("%d subscription groups created on first use", len(missing))
+        return None
 
     def to_wrapper(self) -> SubscriptionGroupWrapper:
         """The table as it is answered and persisted; a copy."""

@@ -166,6 +166,17 @@ class TopicConfigManager:
         self.put(config)
         return config
 
+    def create_retry_topics(self, topics: Mapping[str, int]) -> bool:
+        """Make the retry topics that do not exist, with one write; by name, with their numbers of queues. Tells whether any
+        was made.
+        """
+        made = [
+            TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=READ_WRITE)
+            for topic, queues in topics.items()
+            if topic not in self._table
+        ]
+        return bool(made) and self.put_all(made)
+
     def put(self, config: TopicConfig) -> bool:
         """Makes or replaces one topic; tells whether anything changed. Raises OSError when it cannot be persisted."""
         return self.put_all([config])

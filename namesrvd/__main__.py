@@ -9,6 +9,7 @@ import sys
 
 import trio
 
+from mqwire.escaped_logs import escape_logs
 from namesrvd import kv_config
 from namesrvd.acl import AclConfigError, AdminAccounts
 from namesrvd.config import ConfigError, NamesrvConfig, load_config
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
+    escape_logs()
     options = _parse(arguments)
     overrides = {"listenPort": options.listen_port, "bindAddress": options.listen_address}
     try:

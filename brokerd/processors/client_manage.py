@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from brokerd.acl import credential_of
 from brokerd.client_channel import ClientChannel
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
@@ -38,6 +39,7 @@ def heart_beat(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             f"the heartbeat names {len(data.consumer_data_set) + len(data.producer_data_set)} groups, at most"
             f" {_GROUPS_PER_CLIENT_MAX} are taken: use several client instances",
         )
+    _create_groups(broker, request, [consumer for consumer in data.consumer_data_set if not consumer.unit_mode])
     # A client of version 1 sends everything each time, and need not ask whether it has to.
     subscriptions_changed = data.heartbeat_fingerprint == 0
     for consumer in data.consumer_data_set:
@@ -52,6 +54,29 @@ def heart_beat(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             _SUBSCRIPTION_CHANGED: "true" if subscriptions_changed else "false",
         }
     )
+
+
+def _create_groups(broker: Broker, request: RemotingCommand, consumers: list[ConsumerData]) -> None:
+    """Groups and retry topics of one heartbeat, with one write each: the fsync of each of hundreds would hold up everyone."""
+    groups = broker.subscription_groups
+    names = [
+        consumer.group_name
+        for consumer in consumers
+        if consumer.consume_type != _CONSUME_ACTIVELY or not broker.config.reject_pull_consumer_enable
+    ]
+    try:
+        refusal = groups.create_missing(names, credential_of(broker.acl, request))
+        if refusal is not None:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{refusal}: delete groups that nobody uses, or use fewer")
+        known = [group for group in map(groups.select, names) if group is not None]
+        queues = {RETRY_GROUP_TOPIC_PREFIX + group.group_name: group.retry_queue_nums for group in known}
+        if broker.topic_configs.create_retry_topics({topic: count for topic, count in queues.items() if count > 0}):
+            broker.register_soon()
+    except OSError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the groups could not be written: {error.strerror or error}; nothing has changed",
+        ) from error
 
 
 def _register_consumer(

@@ -144,6 +144,7 @@ class SendMessageProcessor:
             remark = broker.acl.check(request, peer.remote_address)
             if remark is not None:
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
+        peer.proven = True
         header = self._headers.read(request)
         origin = header[0]
         queue_id = header[1]

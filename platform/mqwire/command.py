@@ -40,6 +40,8 @@ FLAG_ONEWAY = 0x2
 PROTOCOL_VERSION = 479
 
 MAX_HEADER_LENGTH_BYTES = 0xFFFFFF
+# No request of RocketMQ's has more than thirty.
+MAX_EXT_FIELDS: Final = 128
 
 BINARY_HEADER_MIN_BYTES: Final = 21
 _FIXED_HEADER = struct.Struct(">hBhii")
@@ -268,6 +270,8 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
                 raise RemoteProtocolError("an extension field is longer than the header that holds it")
             fields[raw[position + 2 : key_end].decode()] = raw[value_start:value_end].decode()
             position = value_end
+            if len(fields) > MAX_EXT_FIELDS:
+                raise RemoteProtocolError(f"a header has at most {MAX_EXT_FIELDS} extension fields")
     except UnicodeDecodeError as error:
         raise RemoteProtocolError("an extension field is not UTF-8") from error
     return fields
@@ -340,6 +344,8 @@ def _decode_json_header(header: bytes, body: bytes | memoryview) -> RemotingComm
     command.flag = decoded.flag
     command.remark = decoded.remark
     fields = decoded.extFields
+    if fields is not None and len(fields) > MAX_EXT_FIELDS:
+        raise RemoteProtocolError(f"a header has at most {MAX_EXT_FIELDS} extension fields, this one {len(fields)}")
     command._ext_fields = {} if fields is None else fields
     command.raw_ext_fields = None
     command.body = body

@@ -55,6 +55,7 @@ class RecordingPeer:
         self.remote_host = pack_host(ip, port)
         self.closed = False
         self.pending_bytes = 0
+        self.proven = False
         self._connection = Connection()
         self._pushed: list[RemotingCommand] = []
 
@@ -134,7 +135,10 @@ class BrokerUnderTest:
 
     def dispatch(self, peer: RecordingPeer, commands: list[RemotingCommand]) -> None:
         """All in one wake-up, as a connection delivers them."""
-        self.broker.dispatcher.dispatch(peer, commands)  # type: ignore[arg-type] # it is written to, and no more
+        served = 0
+        while served < len(commands):
+            left = commands[served:]
+            served += self.broker.dispatcher.dispatch(peer, left)  # type: ignore[arg-type] # it is written to, and no more
 
     def request(
         self,

@@ -27,12 +27,13 @@ class EndlessClient:
         self.socket = sock
         self.served = 0
 
-    def dispatch(self, peer: Peer, commands: list[RemotingCommand]) -> None:
+    def dispatch(self, peer: Peer, commands: list[RemotingCommand]) -> int:
         self.served += len(commands)
         if self.served < SERVED_MAX:
             self.socket.sendall(FRAME)
         else:
             self.socket.close()
+        return len(commands)
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

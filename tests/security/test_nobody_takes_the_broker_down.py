@@ -1,0 +1,205 @@
+"""What strangers and holders of weak keys did to brokers: memory, descriptors and turns that are no longer theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqwire.acl import sign_request
+from mqwire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
+from mqwire.escaped_logs import escaped
+from mqwire.headers_pull import ViewMessageRequestHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
+from tests.remoting import connect, exchange
+from tests.security.accounts import PROGRAM, ask
+from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker, answers, send_request
+
+MakeLiveBroker = Callable[..., LiveBroker]
+
+
+@pytest.fixture
+def make_live_broker(tmp_path: Path) -> Iterator[MakeLiveBroker]:
+    made: list[LiveBroker] = []
+
+    def make(*prefix: str, **conf: str) -> LiveBroker:
+        made.append(LiveBroker(tmp_path / f"live{len(made)}", prefix, **conf))
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.daemon.kill()
+
+
+@pytest.fixture
+def live(make_live_broker: MakeLiveBroker) -> LiveBroker:
+    return make_live_broker()
+
+
+@contextlib.contextmanager
+def idle_connections(address: str, count: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(connect(address)) for _ in range(count)]
+
+
+# --- descriptors and connections ---
+
+
+def test_idle_connections_beyond_the_soft_limit_of_files_stop_no_producer(make_live_broker: MakeLiveBroker) -> None:
+    broker = make_live_broker("prlimit", "--nofile=256:1500", "--")
+    with idle_connections(broker.address, 1_100), broker.connection() as good:
+        assert broker.send(good).code == ResponseCode.SUCCESS
+    assert "Too many open files" not in broker.log
+
+
+def test_a_client_with_a_key_gets_a_place_when_strangers_have_taken_all(make_live_broker: MakeLiveBroker) -> None:
+    broker = make_live_broker("prlimit", "--nofile=400:400", "--")
+    with broker.connection() as earlier:
+        assert broker.send(earlier).code == ResponseCode.SUCCESS
+        with idle_connections(broker.address, 600), broker.connection() as later:
+            assert broker.send(later).code == ResponseCode.SUCCESS
+            assert broker.send(earlier).code == ResponseCode.SUCCESS
+
+
+# --- memory ---
+
+
+def test_header_fields_are_counted(live: LiveBroker) -> None:
+    fields = {f"f{number}": "x" for number in range(MAX_EXT_FIELDS + 1)}
+    for serialize_type in (0, 1):
+        request = RemotingCommand.request(RequestCode.HEART_BEAT, ext_fields=fields, serialize_type=serialize_type)
+        with live.connection() as stream:
+            stream.sendall(request.encode())
+            replies = answers(stream, 1)
+        assert not replies or "extension fields" in (replies[0].remark or "")
+
+
+def test_what_strangers_call_their_fields_is_not_remembered(live: LiveBroker) -> None:
+    before = live.resident_bytes
+    with live.connection() as stream:
+        for round_number in range(40):
+            frames = []
+            for number in range(50):
+                # Each set has 100 names of 100 bytes that no other set has.
+                fields = {f"{round_number}-{number}-{at}-".ljust(100, "x"): "" for at in range(100)}
+                fields |= {"AccessKey": "unknown-key", "Signature": "x"}
+                frames.append(RemotingCommand.request(RequestCode.HEART_BEAT, ext_fields=fields).encode())
+            stream.sendall(b"".join(frames))
+            assert {reply.code for reply in answers(stream, 50)} == {ResponseCode.NO_PERMISSION}
+    assert live.resident_bytes - before < 16 * MEBIBYTE
+
+
+def test_unfinished_frames_of_strangers_share_one_allowance(live: LiveBroker) -> None:
+    header = b'{"code":310,"extFields":{}}'
+    unfinished = struct.pack(">II", 4 * MEBIBYTE, len(header)) + header + bytes(3 * MEBIBYTE)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stream = stack.enter_context(live.connection())
+            with contextlib.suppress(OSError):  # it may be closed while it writes
+                stream.sendall(unfinished)
+        assert live.resident_bytes < RESIDENT_MAX_BYTES
+        with live.connection() as good:
+            assert live.send(good, bytes(64 * 1024)).code == ResponseCode.SUCCESS
+
+
+def test_pipelined_views_of_a_large_message_are_answered_as_they_are_read(live: LiveBroker) -> None:
+    with live.connection() as stream, live.connection() as good:
+        large = live.send(stream, bytes(4 * MEBIBYTE - 1024))
+        assert large.code == ResponseCode.SUCCESS
+        offset = int(large.ext_fields["msgId"][-16:], 16)
+        view = RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
+        sign_request(view, PROGRAM)
+        stream.sendall(view.encode() * 400)
+        assert live.send(good).code == ResponseCode.SUCCESS
+        assert live.resident_bytes < RESIDENT_MAX_BYTES
+        assert [reply.code for reply in answers(stream, 20)][:20] == [ResponseCode.SUCCESS] * 20
+
+
+# --- turns ---
+
+
+def heartbeat(groups: int, prefix: str = "g") -> bytes:
+    consumers = [
+        ConsumerData(
+            group_name=f"{prefix}{number}", subscription_data_set=[SubscriptionData(topic="orders", sub_string="*")]
+        )
+        for number in range(groups)
+    ]
+    return HeartbeatData(client_id="c", consumer_data_set=consumers).to_json()
+
+
+def test_the_groups_of_a_heartbeat_are_written_at_once(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def counting(name: str, store: Callable[[Any], None]) -> Callable[[Any], None]:
+        def stored(content: Any) -> None:
+            written.append(name)
+            store(content)
+
+        return stored
+
+    for name, table in (
+        ("groups", platform_broker.broker.subscription_groups),
+        ("topics", platform_broker.broker.topic_configs),
+    ):
+        monkeypatch.setattr(table._file, "store", counting(name, table._file.store))
+    assert ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=heartbeat(300)).code == ResponseCode.SUCCESS
+    assert sorted(written) == ["groups", "topics"]
+    assert platform_broker.topic_config("%RETRY%g299").read_queue_nums == 1
+
+
+def test_a_key_makes_a_bounded_number_of_groups_by_heartbeats(platform_broker: BrokerUnderTest) -> None:
+    for number in range(10):
+        body = heartbeat(100, f"{number}-")
+        assert ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=body).code == ResponseCode.SUCCESS
+    reply = ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=heartbeat(1, "more-"))
+    assert reply.code == ResponseCode.SYSTEM_BUSY
+    assert "at most 1000" in (reply.remark or "")
+
+
+def test_one_turn_serves_a_bounded_number_of_requests(platform_broker: BrokerUnderTest) -> None:
+    request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "orders", "queueId": "0"})
+    sign_request(request, PROGRAM)
+    served = platform_broker.broker.dispatcher.dispatch(RecordingPeer(), [request] * 1000)  # type: ignore[arg-type] # written to
+    assert served == 128
+
+
+# --- logs ---
+
+
+def test_a_clients_name_forges_no_line_of_the_log(live: LiveBroker) -> None:
+    forged = "2026-01-01 00:00:00,000 INFO forged"
+    body = HeartbeatData(
+        client_id=f"c\n{forged}\x1b[2J",
+        consumer_data_set=[
+            ConsumerData(group_name="g", subscription_data_set=[SubscriptionData(topic="orders", sub_string="*")])
+        ],
+    ).to_json()
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
+    sign_request(request, PROGRAM)
+    with live.connection() as stream:
+        assert exchange(stream, request).code == ResponseCode.SUCCESS
+    lines = live.log.splitlines()
+    assert any("joins group g" in line for line in lines)
+    assert not any(line.startswith(forged) for line in lines)
+    assert "\x1b" not in live.log
+
+
+def test_control_characters_are_escaped_and_all_others_stay() -> None:
+    assert escaped("a\nb\r\x00\u2028\u202e标签 ü\t.") == "a\\nb\\r\\x00\\u2028\\u202e标签 ü\t."
+
+
+def test_sends_are_served_whatever_their_number(platform_broker: BrokerUnderTest) -> None:
+    platform_broker.create_topic("orders", queues=1)
+    peer = RecordingPeer()
+    served = platform_broker.broker.dispatcher.dispatch(peer, [send_request(b"x")] * 500)  # type: ignore[arg-type] # written to
+    assert served == 500

@@ -50,12 +50,12 @@ def test_the_figures_are_those_of_the_rows(counted: World) -> None:
     expected = Decimal("1.202010") * days
     assert f"exactly {expected.normalize():f} EUR" in page
     assert f"{20_000 * days:,}".replace(",", "\u202f") in page
-    assert "The whole month was counted: this is what it cost." in page
+    assert "The month is complete: this is what it cost." in page
 
 
 def test_a_month_that_was_not_counted_is_unknown_and_not_0(world: World) -> None:
     page = world.client(world.alice).get(world.path("usage/")).content.decode()
-    assert "Nothing was counted yet" in page
+    assert "No usage yet" in page
     figures = re.findall(r'data-figure="(cost|sent|delivered|stored)"><dt>[^<]*</dt><dd>(.*?)</dd>', page)
     assert [name for name, _ in figures] == ["cost", "sent", "delivered", "stored"]
     assert all('title="not known"' in value for _, value in figures)
@@ -76,7 +76,7 @@ def test_days_that_are_not_counted_yet_are_gaps_in_the_chart(counted: World) -> 
 
 
 def test_the_age_of_the_numbers_is_shown(counted: World) -> None:
-    assert "Counted until" in counted.client(counted.victor).get(counted.path("usage/")).content.decode()
+    assert "Figures until" in counted.client(counted.victor).get(counted.path("usage/")).content.decode()
 
 
 @pytest.mark.parametrize("by", ["topic", "group", "credential"])

@@ -193,13 +193,13 @@ def steady(start: str, end: str, per_hour: str) -> dict[datetime, Decimal]:
 @pytest.mark.parametrize(
     ("since", "until", "amount", "words"),
     [
-        ("2026-10-01T00:00", "2026-11-16T00:00", "720", "the mean of the last 7 days for the 15 days that are left"),
-        ("2026-11-14T00:00", "2026-11-16T00:00", "408", "the mean of the last 2 days"),  # 48 + 360
-        ("2026-10-01T00:00", "2026-12-01T00:00", "720", "The whole month was counted"),
-        ("2026-10-01T00:00", "2027-01-05T00:00", "720", "The whole month was counted"),
-        ("2026-11-15T12:00", "2026-11-16T00:00", None, "Less than a day was counted"),
-        ("2026-10-01T00:00", "2026-11-01T00:00", None, "Nothing of this month was counted yet"),
-        ("2026-10-25T00:00", "2026-11-01T06:00", "720", "plus the mean of the last 7"),
+        ("2026-10-01T00:00", "2026-11-16T00:00", "720", "the average of the last 7 days for the remaining 15 days"),
+        ("2026-11-14T00:00", "2026-11-16T00:00", "408", "the average of the last 2 days"),  # 48 + 360
+        ("2026-10-01T00:00", "2026-12-01T00:00", "720", "The month is complete"),
+        ("2026-10-01T00:00", "2027-01-05T00:00", "720", "The month is complete"),
+        ("2026-11-15T12:00", "2026-11-16T00:00", None, "Less than a day of usage"),
+        ("2026-10-01T00:00", "2026-11-01T00:00", None, "No figures of this month yet"),
+        ("2026-10-25T00:00", "2026-11-01T06:00", "720", "plus the average of the last 7"),
     ],
 )
 def test_a_steady_use_is_forecast_to_the_cent(since: str, until: str, amount: str | None, words: str) -> None:

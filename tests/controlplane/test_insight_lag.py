@@ -27,12 +27,18 @@ def window(**values: Any) -> LagWindow:
     ("values", "codes", "words"),
     [
         ({}, [], ""),
-        ({"drain_state": "never"}, ["never_drains"], "never catches up"),
-        ({"stuck": True, "drain_state": "never"}, ["stuck"], "It is stuck"),
-        ({"skew": 4.0}, ["skewed"], "4.0 times the mean"),
+        ({"drain_state": "never", "trend_per_second": 3.0}, ["never_drains"], "never catches up"),
+        ({"drain_state": "never", "trend_per_second": 3.0, "lag_messages_last": 1}, [], ""),
+        ({"drain_state": "never", "trend_per_second": 0.01}, [], ""),
+        ({"stuck": True, "drain_state": "never"}, ["stuck"], "The group is stuck"),
+        ({"skew": 4.0}, ["skewed"], "4.0 times the average"),
         ({"skew": 4.0, "lag_messages_last": 9}, [], ""),
-        ({"loses_data_at": NOW + timedelta(hours=2, minutes=5)}, ["loses_data"], "will lose data in about 2 h 5 min"),
-        ({"loses_data_at": NOW - timedelta(minutes=1)}, ["loses_data"], "It loses data now"),
+        (
+            {"loses_data_at": NOW + timedelta(hours=2, minutes=5)},
+            ["loses_data"],
+            "will lose messages in about 2 h 5 min",
+        ),
+        ({"loses_data_at": NOW - timedelta(minutes=1)}, ["loses_data"], "The group is losing messages"),
         ({"loses_data_at": NOW, "stuck": True, "skew": 9.0}, ["loses_data", "stuck", "skewed"], "stuck"),
     ],
 )
@@ -60,9 +66,9 @@ def test_a_trend_in_words(per_second: float | None, words: str) -> None:
 @pytest.mark.parametrize(
     ("state", "seconds", "words"),
     [
-        ("drained", 0.0, "nothing waits"),
+        ("drained", 0.0, "caught up"),
         ("draining", 310.0, "in about 5 min"),
-        ("never", None, "never"),
+        ("never", None, "not at this rate"),
         ("unknown", None, ""),
         ("draining", None, ""),
     ],
@@ -154,6 +160,32 @@ def test_the_newest_window_of_each_topic_comes_with_its_warnings(world: World, a
     outlook = api(world.bob).call("GET", f"{LAG}billing/").json()["outlook"]
     assert [(one["topic"], one["lag_messages_last"]) for one in outlook] == [("payments", "500"), ("refunds", "500")]
     assert [[warning["code"] for warning in one["warnings"]] for one in outlook] == [["never_drains"], ["stuck"]]
+
+
+def test_a_group_has_its_own_thresholds(world: World, api: Callable[..., Json]) -> None:
+    lag_window(world.cluster, NOW - timedelta(minutes=5), lag=500, drain_state="never", trend_per_second=2.0)
+    path = f"{LAG}billing/thresholds/"
+
+    def warned() -> list[str]:
+        (one,) = api(world.bob).call("GET", f"{LAG}billing/").json()["outlook"]
+        return [warning["code"] for warning in one["warnings"]]
+
+    assert api(world.bob).call("GET", path).json() == {"lag_messages": 100, "growth_per_second": 0.1}
+    assert warned() == ["never_drains"]
+    for values in (
+        {"lag_messages": 501, "growth_per_second": "2"},
+        {"lag_messages": 500, "growth_per_second": "2.001"},
+    ):
+        assert api(world.bob).call("PUT", path, values).status_code == 200
+        assert warned() == []
+    assert api(world.bob).call("PUT", path, {"lag_messages": 500, "growth_per_second": "2"}).status_code == 200
+    assert warned() == ["never_drains"]
+
+
+@pytest.mark.parametrize("values", [{"lag_messages": -1, "growth_per_second": 1}, {"lag_messages": 1}])
+def test_thresholds_that_are_none_are_refused(world: World, api: Callable[..., Json], values: dict[str, int]) -> None:
+    answer = api(world.bob).call("PUT", f"{LAG}billing/thresholds/", values)
+    assert (answer.status_code, bool(answer.json()["errors"])) == (400, True)
 
 
 def test_history_is_by_queue_and_broker_oldest_first(world: World, api: Callable[..., Json]) -> None:

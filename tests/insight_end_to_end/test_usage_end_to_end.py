@@ -255,7 +255,7 @@ def _see_lag(page: Page) -> None:
     page.goto(f"/t/{TENANT}/clusters/pair/lag/")
     row = page.locator(f'[data-group="{GROUP}"]')
     expect(row.locator("[data-lag]")).to_have_text("0")
-    expect(row).to_contain_text("nothing waits")
+    expect(row).to_contain_text("caught up")
     row.get_by_role("link", name=GROUP).click()
     expect(page.locator('[data-figure="lag"] dd').first).to_have_text("0")
     expect(page.locator("#lag-messages")).to_have_attribute("data-state", "drawn")

@@ -1,6 +1,6 @@
 """What a month will cost. Pure.
 
-The method, as pages say it: what was counted so far, plus the mean of the last seven counted days for each hour that is left.
+The method, as pages say it: cost so far, plus the average of the last seven counted days for each remaining hour.
 """
 
 from collections.abc import Mapping
@@ -34,22 +34,21 @@ def forecast(
         counted_from, counted_until: which hours were counted at all; None when none were.
     """
     if counted_from is None or counted_until is None or counted_until <= month.start:
-        return Forecast(None, "Nothing of this month was counted yet.")
+        return Forecast(None, "No figures of this month yet.")
     so_far = sum((amount for hour, amount in hours.items() if month.start <= hour < month.end), start=ZERO)
     if counted_until >= month.end:
-        return Forecast(so_far, "The whole month was counted: this is what it cost.")
+        return Forecast(so_far, "The month is complete: this is what it cost.")
     begin = max(counted_from, hour_of(counted_until - WINDOW))
     length = counted_until - begin
     if length < LEAST:
-        return Forecast(None, "Less than a day was counted: too little to say.")
+        return Forecast(None, "Less than a day of usage so far: too little for a forecast.")
     recent = sum((amount for hour, amount in hours.items() if hour_of(begin) <= hour < counted_until), start=ZERO)
     # In exact fractions: seconds of the window and of what is left, no floating point.
     left_s, length_s = _seconds(month.end - counted_until), _seconds(length)
     amount = so_far + recent * left_s / length_s
     return Forecast(
         amount,
-        f"What was counted so far, plus the mean of the last {_words(length)} for the {_words(month.end - counted_until)} "
-        "that are left.",
+        f"Cost so far, plus the average of the last {_words(length)} for the remaining {_words(month.end - counted_until)}.",
     )
 
 

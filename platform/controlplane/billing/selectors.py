@@ -115,7 +115,7 @@ class MonthUsage:
     @property
     def forecast(self) -> Forecast:
         if self.currency is None:
-            return Forecast(None, "There is no plan, and so no price.")
+            return Forecast(None, "No plan is assigned, so there is nothing to pay.")
         return self.forecasts[self.currency]
 
 
@@ -126,7 +126,7 @@ def tenant_counted(tenant: Tenant) -> Counted:
         return found
     begin = hour_of(tenant.created_at)
     earliest = begin if found.since is None else max(found.since, begin)
-    return Counted(earliest, found.until, found.finished_at)
+    return Counted(earliest, found.until, found.finished_at, found.next_at)
 
 
 def month_usage(tenant: Tenant, month: Month) -> MonthUsage:

@@ -151,3 +151,23 @@ class JobForm(forms.Form):
     job = forms.ChoiceField(choices=Job.choices, label="Job")
     range_from = UtcMoment(required=False, label="From (UTC)", help_text="For a backfill; left empty, the usual range.")
     range_to = UtcMoment(required=False, label="To (UTC)", help_text="Not included.")
+
+
+class AgreeForm(forms.Form):
+    """Up to when a cluster is billed by what is known, and why."""
+
+    until = UtcMoment(
+        label="Bill what is known until (UTC)", help_text="In the past: the month's end, or the cluster's."
+    )
+    reason = forms.CharField(
+        max_length=500, label="Reason", help_text="Printed on the invoice.", widget=forms.Textarea(attrs={"rows": 3})
+    )
+
+
+class ThresholdsForm(forms.Form):
+    """From which backlog and growth on a group is said to never catch up."""
+
+    lag_messages = forms.IntegerField(min_value=0, label="Backlog of at least (messages)")
+    growth_per_second = forms.DecimalField(
+        min_value=0, max_digits=12, decimal_places=3, label="Growing by at least (messages a second)"
+    )

@@ -15,6 +15,7 @@ from controlplane.console.views import (
     mode,
     operations,
     operator,
+    operator_billing,
     quorum,
     tenant_settings,
     tokens,
@@ -50,6 +51,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("failovers/<uuid:failover>/timeline/", failover.failover_timeline, name="failover-timeline"),
     path("lag/", lag.lag_page, name="lag"),
     path("lag/<str:group>/", lag.lag_group_page, name="lag-group"),
+    path("lag/<str:group>/thresholds/", lag.lag_thresholds_set, name="lag-thresholds"),
     path("reveal/", clusters.cluster_reveal, name="cluster-reveal"),
     path("settings/", cluster_settings.cluster_settings, name="cluster-settings"),
     path("settings/policy/", cluster_settings.cluster_policy, name="cluster-policy"),
@@ -94,6 +96,9 @@ _operator: list[URLPattern | URLResolver] = [
     path("jobs/", operator.jobs, name="operator-jobs"),
     path("jobs/<uuid:run>/", operator.job_page, name="operator-job"),
     path("jobs/<uuid:run>/retry/", operator.job_retry, name="operator-job-retry"),
+    path("jobs/<uuid:run>/replay/", operator.job_replay, name="operator-job-replay"),
+    path("invoices/", operator_billing.waiting_invoices, name="operator-invoices"),
+    path("clusters/<uuid:cluster>/metering/", operator_billing.cluster_metering, name="operator-cluster-metering"),
     path("jobs/<uuid:run>/acknowledge/", operator.job_acknowledge, name="operator-job-acknowledge"),
 ]
 

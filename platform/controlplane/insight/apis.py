@@ -17,8 +17,10 @@ from controlplane.common.pagination import CursorPagination, NewestFirst, pagina
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job
 from controlplane.insight.outlook import group_outlook, group_outlooks
+from controlplane.insight.progress import cluster_by_id, cluster_end_agree, progress_get
 from controlplane.insight.selectors import counted, job_run_get, job_run_list, lag_history
 from controlplane.insight.serializers import (
+    AgreedEndSetSerializer,
     GroupLagDetailSerializer,
     GroupLagPageSerializer,
     GroupLagSerializer,
@@ -26,8 +28,11 @@ from controlplane.insight.serializers import (
     JobRunSerializer,
     LagHistoryQuerySerializer,
     LagHistorySerializer,
+    ProgressSerializer,
+    ThresholdsSerializer,
 )
-from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_retry
+from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_replay, job_run_retry
+from controlplane.insight.thresholds import thresholds_get, thresholds_set
 
 _PAGE = [
     OpenApiParameter("limit", int, description="1 to 200 groups."),
@@ -64,6 +69,27 @@ class GroupLagDetailApi(ClusterApi):
     def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
         """Return the group's lag, queue by queue, as the brokers tell it now."""
         return Response(GroupLagDetailSerializer(group_outlook(self.cluster, group)).data)
+
+
+class LagThresholdsApi(ClusterApi):
+    """From which backlog and growth on a group is said to never catch up."""
+
+    permissions: ClassVar = {"GET": "lag.view", "PUT": "topic.update"}
+
+    @extend_schema(operation_id="lag_thresholds_get", responses=ThresholdsSerializer, tags=["lag"])
+    def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Return the group's thresholds: the defaults where nothing was set."""
+        return Response(ThresholdsSerializer(thresholds_get(self.cluster, group)).data)
+
+    @extend_schema(
+        operation_id="lag_thresholds_set", request=ThresholdsSerializer, responses=ThresholdsSerializer, tags=["lag"]
+    )
+    def put(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Set them for this group, in all of its topics."""
+        form = ThresholdsSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        found = thresholds_set(actor=self.actor, cluster=self.cluster, group=group, **form.validated_data)
+        return Response(ThresholdsSerializer(found).data)
 
 
 class LagHistoryApi(ClusterApi):
@@ -140,6 +166,40 @@ class JobRunRetryApi(OperatorApi):
         """Queue the same again, as a new run."""
         run = job_run_retry(actor=self.actor, run=job_run_get(run_id))
         return Response(JobRunSerializer(run).data, status=202, headers={"Location": run.path})
+
+
+class JobRunReplayApi(OperatorApi):
+    """What a run covered, counted again."""
+
+    @extend_schema(operation_id="job_run_replay", request=None, responses={202: JobRunSerializer}, tags=["operator"])
+    @idempotent
+    def post(self, request: Request, run_id: uuid.UUID) -> Response:
+        """Queue a backfill of the run's range."""
+        run = job_run_replay(actor=self.actor, run=job_run_get(run_id))
+        return Response(JobRunSerializer(run).data, status=202, headers={"Location": run.path})
+
+
+class ClusterProgressApi(OperatorApi):
+    """How far a cluster's metering got."""
+
+    @extend_schema(operation_id="cluster_progress_get", responses=ProgressSerializer, tags=["operator"])
+    def get(self, request: Request, cluster_id: uuid.UUID) -> Response:
+        """Return how far it was ingested and checked."""
+        return Response(ProgressSerializer(progress_get(cluster_by_id(cluster_id))).data)
+
+    @extend_schema(
+        operation_id="cluster_end_agree",
+        request=AgreedEndSetSerializer,
+        responses=ProgressSerializer,
+        tags=["operator"],
+    )
+    @idempotent
+    def post(self, request: Request, cluster_id: uuid.UUID) -> Response:
+        """State up to when it is billed by what is known, and why: for metering that can't be read any more."""
+        form = AgreedEndSetSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        progress = cluster_end_agree(actor=self.actor, cluster=cluster_by_id(cluster_id), **form.validated_data)
+        return Response(ProgressSerializer(progress).data)
 
 
 class JobRunAcknowledgeApi(OperatorApi):

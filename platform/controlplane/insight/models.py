@@ -13,6 +13,8 @@ from django.utils import timezone
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
 
+FAILURE_CHARACTERS_MAX = 200
+
 
 class Job(models.TextChoices):
     """The jobs of `spark_etl.jobs`, in the order in which they feed each other; compaction tidies up behind ingest."""
@@ -81,6 +83,18 @@ class JobRun(BaseModel):
         return None if self.started_at is None or self.finished_at is None else self.finished_at - self.started_at
 
     @property
+    def failure(self) -> str:
+        """Why it failed, in a sentence: the first line of its error. Empty for a run that did not."""
+        lines = [line.strip() for line in self.error.splitlines()]
+        told = next((line for line in lines if line and not line.startswith("Traceback")), "")
+        return told if len(told) <= FAILURE_CHARACTERS_MAX else f"{told[:FAILURE_CHARACTERS_MAX]}…"
+
+    @property
+    def can_replay(self) -> bool:
+        """Whether its range can be counted again: ingest has none, it goes on where it stopped."""
+        return self.job != Job.INGEST and self.range_from is not None and self.range_to is not None
+
+    @property
     def path(self) -> str:
         """The run's API path."""
         return f"/api/v1/operator/job-runs/{self.pk}/"
@@ -142,6 +156,27 @@ class DrainState(models.TextChoices):
     DRAINING = "draining"
     NEVER = "never"
     UNKNOWN = "unknown"
+
+
+class LagThreshold(BaseModel):
+    """From which size and slope on a group's owners are warned that it never catches up; without a row, the defaults."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="lag_thresholds")
+    consumer_group = models.CharField(max_length=255)
+    lag_messages = models.PositiveBigIntegerField(help_text="a smaller backlog is no warning")
+    growth_per_second = models.DecimalField(
+        max_digits=12, decimal_places=3, help_text="messages a second; a backlog that grows more slowly is no warning"
+    )
+
+    class Meta:
+        db_table = "insight_lag_threshold"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["cluster", "consumer_group"], name="lag_threshold_once"),
+            models.CheckConstraint(condition=Q(growth_per_second__gte=0), name="lag_threshold_growth"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consumer_group} from {self.lag_messages}"
 
 
 class LagWindow(models.Model):

@@ -10,7 +10,8 @@ from controlplane.common.errors import NotFound
 from controlplane.insight.live import GroupLag, groups_live
 from controlplane.insight.models import LagWindow
 from controlplane.insight.selectors import lag_latest, lag_topics
-from controlplane.insight.words import LagWarning, drain_words, trend_words, warnings_of
+from controlplane.insight.thresholds import thresholds_of
+from controlplane.insight.words import DEFAULT_THRESHOLDS, LagWarning, Thresholds, drain_words, trend_words, warnings_of
 from controlplane.topics.selectors import LiveState
 
 
@@ -58,8 +59,11 @@ class GroupOutlook:
 def group_outlooks(cluster: Cluster, groups: list[str], *, ages: bool = True) -> list[GroupOutlook]:
     """Return the groups in the order in which they were named."""
     now = timezone.now()
-    latest = lag_latest(cluster)
-    return [GroupOutlook(live, _topics(latest, live.group, now)) for live in groups_live(cluster, groups, ages=ages)]
+    latest, thresholds = lag_latest(cluster), thresholds_of(cluster)
+    return [
+        GroupOutlook(live, _topics(latest, live.group, now, thresholds.get(live.group, DEFAULT_THRESHOLDS)))
+        for live in groups_live(cluster, groups, ages=ages)
+    ]
 
 
 def group_outlook(cluster: Cluster, group: str) -> GroupOutlook:
@@ -70,6 +74,8 @@ def group_outlook(cluster: Cluster, group: str) -> GroupOutlook:
     return found
 
 
-def _topics(latest: dict[tuple[str, str], LagWindow], group: str, now: datetime) -> list[TopicOutlook]:
+def _topics(
+    latest: dict[tuple[str, str], LagWindow], group: str, now: datetime, thresholds: Thresholds
+) -> list[TopicOutlook]:
     windows = [window for (name, _), window in sorted(latest.items()) if name == group]
-    return [TopicOutlook(window, warnings_of(window, now)) for window in windows]
+    return [TopicOutlook(window, warnings_of(window, now, thresholds)) for window in windows]

@@ -14,7 +14,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.accounts.operators import operator_require
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import InvalidInput
+from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.insight.models import ClusterProgress, Job, JobRun
 from controlplane.insight.process import JobResult
 
@@ -27,6 +27,14 @@ _COUNT = re.compile(r"(\d+) findings")
 def progress_get(cluster: Cluster) -> ClusterProgress:
     """Return the cluster's row; one that is not stored, of unknown values, when there is none."""
     return ClusterProgress.objects.filter(pk=cluster.pk).first() or ClusterProgress(cluster=cluster)
+
+
+def cluster_by_id(cluster_id: uuid.UUID) -> Cluster:
+    """Return any tenant's cluster, a deleted one too; raises NotFound. For operators only."""
+    cluster = Cluster.objects.select_related("tenant").filter(pk=cluster_id).first()
+    if cluster is None:
+        raise NotFound("There is no such cluster.")
+    return cluster
 
 
 def progress_note(run: JobRun, result: JobResult, now: datetime) -> None:

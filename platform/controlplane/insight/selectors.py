@@ -3,7 +3,9 @@
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
+from django.conf import settings
 from django.db.models import Max, Min, Q, QuerySet
 from django.utils import timezone
 
@@ -20,11 +22,14 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How far a job has counted: [since, until); None when it never completed. `finished_at` is its last completion."""
+    """How far a job has counted: [since, until); None when it never completed. `finished_at` is its last completion, `next_at`
+    when it is due next; None when it is not scheduled.
+    """
 
     since: datetime | None = None
     until: datetime | None = None
     finished_at: datetime | None = None
+    next_at: datetime | None = None
 
 
 def counted(job: Job) -> Counted:
@@ -32,7 +37,35 @@ def counted(job: Job) -> Counted:
     found = JobRun.objects.filter(job=job, state=JobRunState.COMPLETED).aggregate(
         since=Min("range_from"), until=Max("range_to"), finished_at=Max("finished_at")
     )
-    return Counted(**found)
+    return Counted(**found, next_at=next_run_at(job))
+
+
+def next_run_at(job: Job, now: datetime | None = None) -> datetime | None:
+    """Return when the job is due next, now at the earliest; None when it is not scheduled here, or has never run."""
+    interval_s = settings.HIGHWATER_JOB_INTERVALS_S.get(job)
+    if interval_s is None or settings.HIGHWATER_JOBS == "off":
+        return None
+    last = JobRun.objects.filter(job=job, is_backfill=False).aggregate(last=Max("created_at"))["last"]
+    return None if last is None else max(now or timezone.now(), last + timedelta(seconds=interval_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """How long a record waited at most until a run of ingest, which ended at `at`, had read it."""
+
+    at: datetime
+    length: timedelta
+
+
+def ingest_delays(limit: int = 200) -> list[Delay]:
+    """Return the delay of each completed run of ingest, oldest first: since the begin of the completed one before."""
+    runs = JobRun.objects.filter(job=Job.INGEST, state=JobRunState.COMPLETED, started_at__isnull=False)
+    ends = list(runs.order_by("-started_at").values_list("started_at", "finished_at")[: limit + 1])[::-1]
+    return [
+        Delay(finished, finished - started_before)
+        for (started_before, _), (_, finished) in pairwise(ends)
+        if started_before is not None and finished is not None
+    ]
 
 
 def job_run_list() -> QuerySet[JobRun]:

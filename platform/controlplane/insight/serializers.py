@@ -131,6 +131,9 @@ class JobRunSerializer(Shape):
     rows_in = Offset()
     rows_out = Offset()
     rows_quarantined = Offset()
+    rows_late = Offset(help_text="counted after their hour's late window had passed")
+    rows_refused = Offset(help_text="would have lowered usage that was counted before")
+    snapshot_id = serializers.CharField(allow_blank=True, help_text="the lake's snapshot that it read")
     error = serializers.CharField(allow_blank=True)
     attempt = serializers.IntegerField()
     retry_of = serializers.UUIDField(source="retry_of_id", allow_null=True)
@@ -147,3 +150,31 @@ class JobRunCreateSerializer(Shape):
     job = serializers.ChoiceField(choices=Job.choices)
     range_from = serializers.DateTimeField(required=False, allow_null=True, default=None)
     range_to = serializers.DateTimeField(required=False, allow_null=True, default=None)
+
+
+class ProgressSerializer(Shape):
+    """How far a cluster's metering was ingested and checked, and the end that an operator agreed on."""
+
+    cluster_id = serializers.UUIDField()
+    ingested_until = serializers.DateTimeField(allow_null=True)
+    ingest_error = serializers.CharField(allow_blank=True)
+    ingest_failed_since = serializers.DateTimeField(allow_null=True)
+    checked_until = serializers.DateTimeField(allow_null=True)
+    check_error = serializers.CharField(allow_blank=True)
+    sealed_at = serializers.DateTimeField(allow_null=True)
+    agreed_until = serializers.DateTimeField(allow_null=True)
+    agreed_reason = serializers.CharField(allow_blank=True)
+
+
+class AgreedEndSetSerializer(Shape):
+    """Up to when a cluster is billed by the usage that is known, and why; the reason is printed on invoices."""
+
+    until = serializers.DateTimeField()
+    reason = serializers.CharField(max_length=500)
+
+
+class ThresholdsSerializer(Shape):
+    """A group whose backlog is smaller, or grows more slowly, is not said to never catch up."""
+
+    lag_messages = serializers.IntegerField(min_value=0)
+    growth_per_second = serializers.DecimalField(max_digits=12, decimal_places=3, min_value=0, coerce_to_string=False)

@@ -71,6 +71,20 @@ def job_run_retry(*, actor: Actor, run: JobRun) -> JobRun:
         return _queue(actor, run.job, *asked, attempt=run.attempt + 1, retry_of=run)
 
 
+def job_run_replay(*, actor: Actor, run: JobRun) -> JobRun:
+    """Queue a backfill of what the run covered. Raises Conflict for a run without a range, or one that has not ended."""
+    operator_require(actor)
+    if not run.can_replay or run.range_from is None or run.range_to is None or run.range_from >= run.range_to:
+        raise Conflict(
+            "This run has no range to count again.",
+            code="no_range",
+            hint="Queue a backfill with a range, or a run of ingest, which goes on where it stopped.",
+        )
+    if run.state not in (JobRunState.COMPLETED, JobRunState.FAILED):
+        raise Conflict(f"The run is {run.state}; it can be replayed when it has ended.", code="not_ended")
+    return job_run_queue(actor=actor, job=run.job, range_from=run.range_from, range_to=run.range_to)
+
+
 def job_run_acknowledge(*, actor: Actor, run: JobRun) -> JobRun:
     """Take a failure out of the operators' banner. Twice is harmless; raises Conflict unless the run has failed."""
     operator_require(actor)

@@ -26,8 +26,11 @@ urlpatterns = [
     path(_LAG, apis.GroupLagListApi.as_view(), name="lag-list"),
     path(f"{_LAG}<consumer_group:group>/", apis.GroupLagDetailApi.as_view(), name="lag-detail"),
     path(f"{_LAG}<consumer_group:group>/history/", apis.LagHistoryApi.as_view(), name="lag-history"),
+    path(f"{_LAG}<consumer_group:group>/thresholds/", apis.LagThresholdsApi.as_view(), name="lag-thresholds"),
     path("operator/job-runs/", apis.JobRunListApi.as_view(), name="job-run-list"),
     path(_RUN, apis.JobRunDetailApi.as_view(), name="job-run-detail"),
     path(f"{_RUN}retry/", apis.JobRunRetryApi.as_view(), name="job-run-retry"),
+    path(f"{_RUN}replay/", apis.JobRunReplayApi.as_view(), name="job-run-replay"),
+    path("operator/clusters/<uuid:cluster_id>/metering/", apis.ClusterProgressApi.as_view(), name="cluster-progress"),
     path(f"{_RUN}acknowledge/", apis.JobRunAcknowledgeApi.as_view(), name="job-run-acknowledge"),
 ]

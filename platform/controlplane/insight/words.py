@@ -15,11 +15,20 @@ class LagWarning:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """A backlog that is smaller, or grows more slowly, is no warning: a group that is one message behind is at work."""
+
+    lag_messages: int = 100
+    growth_per_second: float = 0.1
+
+
+DEFAULT_THRESHOLDS = Thresholds()
 SKEW_MUCH = 3.0
 _LEAST_LAG_FOR_SKEW = 100
 
 
-def warnings_of(window: LagWindow, now: datetime) -> list[LagWarning]:
+def warnings_of(window: LagWindow, now: datetime, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> list[LagWarning]:
     """Return what an owner should know about this window, worst first."""
     found = []
     if window.loses_data_at is not None:
@@ -29,14 +38,16 @@ def warnings_of(window: LagWindow, now: datetime) -> list[LagWarning]:
             LagWarning(
                 "stuck",
                 "bad",
-                "It is stuck: messages wait, and the group consumed none of them in the last window. "
-                "Look whether its consumers run, and at the first message that waits.",
+                "The group is stuck: it has a backlog and consumed nothing in the last window. "
+                "Check that its consumers are running, and look at the oldest message.",
             )
         )
-    if window.drain_state == DrainState.NEVER and not window.stuck:
+    if _never_drains(window, thresholds) and not window.stuck:
         found.append(
             LagWarning(
-                "never_drains", "warn", "At the present rate it never catches up: more is sent than it consumes."
+                "never_drains",
+                "warn",
+                "At the current rate the group never catches up: messages arrive faster than it consumes.",
             )
         )
     if window.skew is not None and window.skew >= SKEW_MUCH and window.lag_messages_last >= _LEAST_LAG_FOR_SKEW:
@@ -44,10 +55,19 @@ def warnings_of(window: LagWindow, now: datetime) -> list[LagWarning]:
             LagWarning(
                 "skewed",
                 "warn",
-                f"The lag is uneven: the worst queue has {window.skew:.1f} times the mean. A consumer may be slow, or a key hot.",
+                f"The lag is uneven: the worst queue has {window.skew:.1f} times the average. "
+                "A consumer may be slow, or a key hot.",
             )
         )
     return found
+
+
+def _never_drains(window: LagWindow, thresholds: Thresholds) -> bool:
+    return (
+        window.drain_state == DrainState.NEVER
+        and window.lag_messages_last >= thresholds.lag_messages
+        and (window.trend_per_second or 0.0) >= thresholds.growth_per_second
+    )
 
 
 def trend_words(per_second: float | None) -> str:
@@ -61,11 +81,11 @@ def trend_words(per_second: float | None) -> str:
 
 
 def drain_words(state: str, seconds: float | None) -> str:
-    """Return when the lag is gone: `nothing waits`, `in about 5 min`, `never`; empty when not known."""
+    """Return when the lag is gone: `caught up`, `in about 5 min`, `not at this rate`; empty when not known."""
     if state == DrainState.DRAINED:
-        return "nothing waits"
+        return "caught up"
     if state == DrainState.NEVER:
-        return "never"
+        return "not at this rate"
     if state == DrainState.DRAINING and seconds is not None:
         return f"in about {length_words(timedelta(seconds=seconds))}"
     return ""
@@ -88,10 +108,10 @@ def length_words(length: timedelta) -> str:
 def _loses(at: datetime, now: datetime) -> str:
     if at <= now:
         return (
-            "It loses data now: retention deletes messages that the group has not consumed. "
-            "Speed it up, or keep messages for longer."
+            "The group is losing messages: retention deletes what it has not consumed. "
+            "Add consumers, or keep messages longer."
         )
     return (
-        f"It will lose data in about {length_words(at - now)}: then retention reaches messages that the group has not consumed. "
-        "Speed it up, or keep messages for longer."
+        f"The group will lose messages in about {length_words(at - now)}, when retention reaches what it has not consumed. "
+        "Add consumers, or keep messages longer."
     )

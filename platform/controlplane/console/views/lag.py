@@ -1,30 +1,34 @@
 """Pages of lag: a cluster's groups now, and one group with its history, queue by queue."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
+from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.curl import curl
-from controlplane.console.pages import tenant_render
+from controlplane.console.pages import tell_done, tenant_render
 from controlplane.console.templatetags.console import zone_mark
 from controlplane.console.views.clusters import cluster_context
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job, LagWindow
 from controlplane.insight.outlook import group_outlook, group_outlooks
 from controlplane.insight.selectors import GroupHistory, counted, lag_history, lag_topics
+from controlplane.insight.thresholds import thresholds_get, thresholds_set
 from controlplane.insight.words import length_words
 from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
 
 GROUPS_SHOWN_MAX = 200
 SPANS = {
@@ -45,6 +49,20 @@ def lag_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpRespo
     if request.htmx:
         return render(request, "console/parts/lag_groups.html", {"tenant": tenant, **context})
     return tenant_render(request, tenant, "console/lag.html", context, section="clusters", page="lag")
+
+
+@require_POST
+@tenant_page("topic.update")
+def lag_thresholds_set(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Set from which backlog and growth on the group is said to never catch up."""
+    found = cluster_get(tenant, cluster)
+    form = ThresholdsForm(request.POST)
+    if form.is_valid():
+        thresholds_set(actor=request.user, cluster=found, group=group, **form.cleaned_data)
+        tell_done(request, "The thresholds are set.")
+    else:
+        messages.error(request, "Use numbers from 0 for the backlog and its growth.")
+    return redirect("console:lag-group", tenant.slug, found.slug, group)
 
 
 @require_safe
@@ -72,6 +90,8 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "heat": heat_of(history, since, until, tenant),
         "outlook": next((one for one in outlook.outlook if one.window.topic == topic), None),
         "counted": counted(Job.LAG_ANALYTICS),
+        "thresholds_form": ThresholdsForm(initial=asdict(thresholds_get(found, group))),
+        "can_set_thresholds": actor_can(request.user, "topic.update", tenant),
         "curl": curl("GET", path) if not topic else curl("GET", f"{path}history/?topic={quote(topic, safe='')}"),
     }
     return tenant_render(request, tenant, "console/lag_group.html", context, section="clusters", page="lag")
@@ -152,10 +172,10 @@ def _charts(history: GroupHistory, tenant: Tenant, span: tuple[datetime, datetim
         Curve.of("Median", [_seconds(one, "lag_ms_p50") for _, one in windows], _length),
     ]
     return [
-        Chart("lag-messages", "Messages that wait", "lines", "Time", labels, ticks, moments, zone, messages, span),
+        Chart("lag-messages", "Backlog in messages", "lines", "Time", labels, ticks, moments, zone, messages, span),
         Chart(
             "lag-seconds",
-            "Age of the oldest that waits, in seconds",
+            "Age of the oldest message, in seconds",
             "lines",
             "Time",
             labels,

@@ -2,8 +2,10 @@
 
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
+from zoneinfo import ZoneInfo
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse, HttpResponseBase
@@ -26,12 +28,14 @@ from controlplane.billing.selectors import plan_get, price_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.billing_forms import JobForm, PlanChangeForm, PlanForm, PriceForm, RatesForm, SubscriptionForm
+from controlplane.console.charts import Chart, Curve
 from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.models import Job
-from controlplane.insight.selectors import counted, failures_open, job_run_get, job_run_list
-from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_retry
+from controlplane.insight.selectors import Delay, counted, failures_open, ingest_delays, job_run_get, job_run_list
+from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_replay, job_run_retry
+from controlplane.insight.words import length_words
 
 P = ParamSpec("P")
 _PER_PAGE = 50
@@ -61,12 +65,12 @@ def plans(request: ConsoleRequest) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error, {"slug_taken": "slug"})
         else:
-            tell_done(request, f"{plan.name} is there. Next, its first price.")
+            tell_done(request, f"{plan.name} is created. Add its first price.")
             return redirect("console:operator-plan", plan.slug)
     now = timezone.now()
     rows = [{"plan": plan, "price": _now(list(plan.prices.all()), now)} for plan in Plan.objects.order_by("name")]
     context = {"form": form, "rows": rows, "curl": curl("GET", "/api/v1/operator/plans/")}
-    return _render(request, "console/operator/plans.html", context, "plans", status_of(form))
+    return operator_render(request, "console/operator/plans.html", context, "plans", status_of(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -104,7 +108,7 @@ def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
         "curl": curl("GET", f"{found.path}prices/"),
     }
     status = max(status_of(change), status_of(price))
-    return _render(request, "console/operator/plan.html", context, "plans", status)
+    return operator_render(request, "console/operator/plan.html", context, "plans", status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -131,7 +135,7 @@ def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResp
             tell_done(request, "The version is saved.")
             return redirect("console:operator-plan", found.slug)
     context = {"plan": found, "price": version, "form": form, "has_begun": version.valid_from <= timezone.now()}
-    return _render(request, "console/operator/price.html", context, "plans", status_of(form))
+    return operator_render(request, "console/operator/price.html", context, "plans", status_of(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -160,7 +164,7 @@ def subscriptions(request: ConsoleRequest) -> HttpResponse:
             {"tenant": "my-team", "plan": "standard", "valid_from": "2026-12-01T00:00:00Z"},
         ),
     }
-    return _render(request, "console/operator/subscriptions.html", context, "subscriptions", status_of(form))
+    return operator_render(request, "console/operator/subscriptions.html", context, "subscriptions", status_of(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -181,11 +185,12 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
         "form": form,
         "problem": jobs_problem(),
         "covered": [{"job": job, "counted": counted(job)} for job in Job],
+        "charts": [delay_chart(ingest_delays())],
         "runs": Paginator(job_run_list().order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
         "query": "",
         "curl": curl("POST", "/api/v1/operator/job-runs/", body),
     }
-    return _render(request, "console/operator/jobs.html", context, "jobs", status_of(form))
+    return operator_render(request, "console/operator/jobs.html", context, "jobs", status_of(form))
 
 
 @require_safe
@@ -194,7 +199,7 @@ def job_page(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     """Show one run."""
     found = job_run_get(run)
     context = {"run": found, "curl": curl("POST", f"{found.path}retry/")}
-    return _render(request, "console/operator/job.html", context, "jobs")
+    return operator_render(request, "console/operator/job.html", context, "jobs")
 
 
 @require_POST
@@ -212,6 +217,41 @@ def job_retry(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
 
 @require_POST
 @operator_page
+def job_replay(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
+    """Queue a backfill of what a run covered."""
+    try:
+        again = job_run_replay(actor=request.user, run=job_run_get(run))
+    except ApplicationError as error:
+        tell_error(request, error)
+        return redirect("console:operator-job", run)
+    tell_done(request, "The same range is queued again.")
+    return redirect("console:operator-job", again.pk)
+
+
+def delay_chart(delays: list[Delay]) -> Chart:
+    """Return how long records waited at most until they were read, run by run."""
+    moments = [delay.at for delay in delays]
+    curve = Curve.of(
+        "Delay",
+        [delay.length.total_seconds() for delay in delays],
+        lambda value: length_words(timedelta(seconds=float(value))),
+    )
+    return Chart(
+        "ingest-delay",
+        "Ingest delay in seconds: how long a record waited at most until it was read",
+        "lines",
+        "Run that ended at",
+        [f"{moment:%Y-%m-%d %H:%M} UTC" for moment in moments],
+        [f"{moment:%H:%M}" for moment in moments],
+        moments,
+        ZoneInfo("UTC"),
+        [curve],
+        (moments[0], moments[-1]) if len(moments) > 1 else None,
+    )
+
+
+@require_POST
+@operator_page
 def job_acknowledge(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     """Take a failure out of the banner."""
     try:
@@ -221,9 +261,10 @@ def job_acknowledge(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     return redirect("console:operator-job", run)
 
 
-def _render(
+def operator_render(
     request: ConsoleRequest, template: str, context: dict[str, Any], page: str, status: int = 200
 ) -> HttpResponse:
+    """Render a page of the operators' area; `page` marks where in its navigation it is."""
     response = render(request, template, {**context, "page": page, "failures": failures_open()}, status=status)
     response.headers["Cache-Control"] = "private, no-cache"
     return response

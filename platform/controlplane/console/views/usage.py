@@ -38,7 +38,7 @@ _TITLES = {By.TOPIC: "By topic", By.GROUP: "By consumer group", By.CREDENTIAL: "
 _NONE = {
     By.TOPIC: "–",
     By.GROUP: "no group: sends and storage",
-    By.CREDENTIAL: "no credential: storage, and what was counted from the log",
+    By.CREDENTIAL: "no credential: storage, and usage recounted from the log",
 }
 
 

@@ -1,0 +1,54 @@
+"""From which backlog and growth on a group is said to never catch up: defaults, and what a tenant sets for a group."""
+
+from decimal import Decimal
+
+from django.db import transaction
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.models import Cluster
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import InvalidInput
+from controlplane.insight.models import LagThreshold
+from controlplane.insight.words import DEFAULT_THRESHOLDS, Thresholds
+from controlplane.tenants.rules import actor_require
+
+LAG_MAX = 10**15
+GROWTH_MAX = Decimal(10**8)
+
+
+def thresholds_of(cluster: Cluster) -> dict[str, Thresholds]:
+    """Return what was set, by group."""
+    rows = LagThreshold.objects.filter(cluster=cluster)
+    return {row.consumer_group: Thresholds(row.lag_messages, float(row.growth_per_second)) for row in rows}
+
+
+def thresholds_get(cluster: Cluster, group: str) -> Thresholds:
+    """Return the thresholds of a group, the defaults where nothing was set."""
+    return thresholds_of(cluster).get(group, DEFAULT_THRESHOLDS)
+
+
+def thresholds_set(
+    *, actor: Actor, cluster: Cluster, group: str, lag_messages: int, growth_per_second: Decimal
+) -> Thresholds:
+    """Set them for a group; raises InvalidInput for what is out of range."""
+    actor_require(actor, "topic.update", cluster.tenant)
+    if not group or len(group) > 255:
+        raise InvalidInput.for_field("group", "Use a group's name of 1 to 255 characters.", "invalid")
+    if not 0 <= lag_messages <= LAG_MAX:
+        raise InvalidInput.for_field("lag_messages", f"Use a number from 0 to {LAG_MAX}.", "out_of_range")
+    if not 0 <= growth_per_second <= GROWTH_MAX:
+        raise InvalidInput.for_field("growth_per_second", f"Use a number from 0 to {GROWTH_MAX}.", "out_of_range")
+    with transaction.atomic():
+        LagThreshold.objects.update_or_create(
+            cluster=cluster,
+            consumer_group=group,
+            defaults={"lag_messages": lag_messages, "growth_per_second": growth_per_second},
+        )
+        audit_event_record(
+            actor=actor,
+            action="lag_threshold.set",
+            resource=f"{cluster.path}lag/{group}/",
+            tenant_id=cluster.tenant_id,
+            details={"lag_messages": lag_messages, "growth_per_second": str(growth_per_second)},
+        )
+    return thresholds_get(cluster, group)

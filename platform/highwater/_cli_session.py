@@ -10,11 +10,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from highwater._models import Credentials
 from highwater._settings import Settings, settings_from_env
@@ -30,6 +28,9 @@ from highwater.errors import (
     PermissionDeniedError,
     TopicNotFoundError,
 )
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # Told in README.
 EXIT_REFUSED = 1
@@ -100,6 +101,8 @@ class Session:
         if self.as_json:
             self._json([dict(zip(columns, row, strict=True)) for row in rows])
             return
+        from rich.table import Table  # only what prints a table waits for it
+
         table = Table(*columns, box=None, pad_edge=False, header_style="bold")
         for row in rows:
             table.add_row(*(UNKNOWN if value is None else str(value) for value in row))
@@ -129,6 +132,8 @@ class Session:
 def _print(table: Table) -> None:
     # Piped into another program a table must not be cut to some width.
     width = None if sys.stdout.isatty() else 10_000
+    from rich.console import Console
+
     Console(width=width, soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(table)
 
 

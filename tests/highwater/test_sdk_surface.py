@@ -230,3 +230,15 @@ def test_a_missing_variable_is_named(environment: dict[str, str], complaint: str
 
 def _path() -> str:
     return ":".join(filter(None, sys.path))
+
+
+def test_the_command_line_tells_its_version_without_loading_what_it_does_not_need() -> None:
+    program = (
+        "import sys; from highwater.cli import main; sys.argv = ['highwater', '--version']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print('rich.table' in sys.modules, 'markdown_it' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": _path()})
+    version, loaded = done.stdout.splitlines()
+    assert version.startswith("highwater "), done.stderr
+    assert loaded == "False False"

@@ -214,14 +214,8 @@ class Dev:
         )
 
     def token(self, options: argparse.Namespace) -> int:
-        kept = [
-            "--kept",
-            str(self.layout.token_file(options.tenant)),
-            "--days",
-            str(TOKEN_DAYS),
-            "--name",
-            "./dev token",
-        ]
+        file = self.layout.token_file(options.tenant, options.arguments)
+        kept = ["--kept", str(file), "--days", str(TOKEN_DAYS), "--name", "./dev token"]
         print(self.stack.manage("issue_token", options.tenant, *kept, *options.arguments).strip())
         return 0
 

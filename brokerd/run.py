@@ -28,17 +28,20 @@ _GC_THRESHOLD: Final = 20_000
 _CONFIRM_OFFSET_PERIOD_S: Final = 5.0
 
 
-async def run_broker(
-    config: BrokerConfig, *, on_ready: Callable[[str, Broker], None], environment: Environment | None = None
-) -> None:
-    """Serve until the environment says to stop: SIGTERM or SIGINT on a real machine.
+async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -> None:
+    """Serve on this machine until SIGTERM or SIGINT; `on_ready` is told the listening address. Raises what `open_broker` does."""
+    environment = Environment()
+    server, broker = open_broker(config, environment)
+    await serve(server, broker, environment, on_ready=on_ready)
 
-    Raises OSError when the port is taken, StoreError when the store cannot be opened, UnreadableConfigFile when a
-    config/*.json and its backup are broken.
+
+def open_broker(config: BrokerConfig, environment: Environment) -> tuple[Server, Broker]:
+    """A broker that has its port and its recovered store, and does nothing yet; for `serve`.
+
+    Raises OSError when the port is taken, StoreError when the store cannot be opened.
     """
-    environment = environment or Environment()
     server = Server(config, environment.network)
-    ip, port = server.listen()
+    _ip, port = server.listen()
     try:
         store, report = open_store(config, pack_host(config.broker_ip1, port), environment)
         logger.info(
@@ -50,7 +53,18 @@ async def run_broker(
         )
         for anomaly in report.anomalies:
             logger.warning("store: %s", anomaly)
-        broker = Broker(config, store, port, environment)
+        return server, Broker(config, store, port, environment)
+    except BaseException:
+        server.stop_listening()
+        raise
+
+
+async def serve(server: Server, broker: Broker, environment: Environment, *, on_ready: Callable[[str], None]) -> None:
+    """Serve until the environment orders a stop, then stop in order.
+
+    Raises UnreadableConfigFile when a config/*.json and its backup are broken, StoreFormatError when the epoch file is.
+    """
+    try:
         broker.load()
     except BaseException:
         server.stop_listening()
@@ -77,11 +91,11 @@ async def run_broker(
             nursery.start_soon(_scan_clients, broker)
             nursery.start_soon(broker.loop_lag.run)
             nursery.start_soon(_sample, broker)
-            on_ready(f"{ip}:{port}", broker)
+            on_ready(server.address)
             logger.info("stopping on %s", await next_order())
             await _stop(broker, server)
             nursery.cancel_scope.cancel()
-    store.close()
+    broker.store.close()
     logger.info("stopped")
 
 

@@ -57,6 +57,14 @@ class Server:
         """Everyone who is connected."""
         return frozenset(self._admission.peers)
 
+    @property
+    def address(self) -> str:
+        """Where it listens, as ip:port."""
+        if self._listener is None:
+            raise RuntimeError("listen() comes first")
+        ip, port = self._listener.getsockname()[:2]
+        return f"{ip}:{port}"
+
     def listen(self) -> tuple[str, int]:
         """Bind the listening sockets; returns the first one's address. Raises OSError when one is taken."""
         config = self._config

@@ -11,18 +11,20 @@ from brokerd.replica.voters import Members
 from mqwire.message import pack_host
 from tests.sim.changing_faults import ChangingFaults
 from tests.sim.changing_history import ChangingHistory
-from tests.sim.changing_machine import ChangingMachine
 from tests.sim.changing_process import ChangingProcess
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
+from tests.sim.machine import address_of
 from tests.sim.mode_operator import CHANGEABLE, ModeOperator
 from tests.sim.network import Network
+from tests.sim.quorum_machine import ChangingMachine
 from tests.sim.quorum_operator import Operator
 from tests.sim.quorum_world import QuorumWorld
 from tests.sim.sim_clients import make_clients
-from tests.sim.sim_name_server import GROUP, NameServer
+from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
-from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, Outcome, judged
+from tests.sim.wire import GROUP
+from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, Outcome, judged, observe_network
 
 FOUND_S = 15.0
 FAULTS_S = 25.0
@@ -48,12 +50,10 @@ class ChangingWorld(QuorumWorld):
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
         self.voters_die = random.choice((0.0, 0.05, 0.3))
         self.network = Network(self.loop)
-        self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
+        self.name_servers = [NameServer(self.loop, self.network, number) for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
-        for server in self.name_servers:
-            self.network.join(server)
-        peers = {number: f"r{number}" for number in range(count)}
-        names = list(peers.values())
+        peers = {number: address_of(number) for number in range(count)}
+        names = [f"r{number}" for number in peers]
         elects = self.mode == DLEDGER
         self.machines = [
             ChangingMachine(
@@ -80,6 +80,7 @@ class ChangingWorld(QuorumWorld):
             )
             for number, address in peers.items()
         ]
+        observe_network(self.network, self.history, self.machines)
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
             machine.out_of_service = self.mode == "single" and machine is not self.machines[0]

@@ -5,7 +5,7 @@ requests, the row, and workers that die.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from highwater.promotion import (
     ranked_by_position,
 )
 from tests.sim.event_loop import EventLoop
-from tests.sim.network import Answer, Network
+from tests.sim.network import Network
 from tests.sim.sim_requests import Demote, Freeze, Promote, RoleAnswer, Status, StatusAnswer
 
 Step = dict[str, Any] | float
@@ -53,12 +53,6 @@ class ControlPlane:
         self._disks: dict[int, str] = {}  # that last counted, by replica id
         self._led_last: tuple[int, int] | None = None  # (epoch, replica id) of who was last seen leading
         network.join(self)
-
-    def arrive(self, action: Callable[[], None]) -> None:
-        action()
-
-    def handle(self, request: Any, answer: Answer) -> None:
-        raise TypeError("nobody asks the control plane")
 
     def heal(self) -> None:
         """Workers no longer die, and operators do what is right."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from brokerd.replica.epoch_map import EpochMap
 
 
-class Violation(AssertionError):
-    """A promise was broken."""
+class Violation(BaseException):
+    """A promise was broken. It passes through whatever the broker catches, for it is often found in the middle of a step."""
 
 
 @dataclass(slots=True)
@@ -80,6 +80,8 @@ class History:
         self.counts: Counter[str] = Counter()
         self.holders: Callable[[Copy], list[str]] = lambda copy: []  # whose disks hold a record, whatever they say
         self.seen: dict[tuple[int, int, int], Seen] = {}  # by queue, offset, attempt
+        self.contents: dict[tuple[int, int], bytes] = {}  # (epoch, offset) -> the record that a leader appended there
+        self.clean_promotions: set[tuple[str, int]] = set()  # (replica, epoch) of those that were asked for as such
         self._leaders: dict[int, str] = {}
         self._told_epochs: dict[str, int] = {}
         self._acknowledged_in: dict[int, str] = {}
@@ -130,6 +132,10 @@ class History:
         """A decree was taken."""
         if expected_epoch != epoch_before:
             raise Violation(f"{node} was promoted from epoch {epoch_before} by a decree that expected {expected_epoch}")
+
+    def is_clean(self, node: str, epoch: int) -> bool:
+        """Whether whoever asked for this promotion believed that nothing could be lost."""
+        return (node, epoch) in self.clean_promotions
 
     def granted(self, node: str, own_log: tuple[int, int], claimants_log: tuple[int, int]) -> None:
         """A replica agreed that a restarted leader leads; both logs as (last epoch, end offset)."""

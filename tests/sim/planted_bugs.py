@@ -19,9 +19,9 @@ from brokerd.replica.epoch_record import EpochRecord, epoch_message
 from brokerd.replica.in_sync import AckMode, InSyncSet
 from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.replica import Replica
+from brokerd.services.replica_follower import FollowerService
 from brokerd.store import Disk, MessageToStore
 from brokerd.store.commit_log import CommitLog
-from tests.sim.follower_loop import FollowerLoop
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
@@ -218,14 +218,9 @@ def _old_answers_appended() -> AbstractContextManager[Any]:
     def takes(self: Replica, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int) -> None:
         received(self, data, at_offset, self.epoch, leader_confirm_offset)
 
-    def in_any_round(self: FollowerLoop, step: Callable[[Any], None]) -> Callable[[Any], None]:
-        self._round = 0
-        return in_round(self, step)
-
-    in_round = FollowerLoop._in_round
     both = ExitStack()
     both.enter_context(patch.object(Replica, "received", takes))
-    both.enter_context(patch.object(FollowerLoop, "_in_round", in_any_round))
+    both.enter_context(patch.object(FollowerService, "_check_epoch", lambda self, header: None))
     return both
 
 

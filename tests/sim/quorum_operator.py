@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.network import Answer
 from tests.sim.sim_requests import Change
 
 if TYPE_CHECKING:
@@ -13,7 +11,6 @@ if TYPE_CHECKING:
     from tests.sim.quorum_world import QuorumWorld
 
 _TIMEOUT_S = 1.0
-_STOP_S = 0.05
 
 
 class Operator:
@@ -25,12 +22,6 @@ class Operator:
         self._world = world
         self._loop = world.loop
         world.network.join(self)
-
-    def arrive(self, action: Callable[[], None]) -> None:
-        action()
-
-    def handle(self, request: Any, answer: Answer) -> None:
-        raise TypeError("nobody asks an operator")
 
     def change_members(self) -> None:
         """Add or remove a voter, or, in a hurry, several at once: the group must take one after the other."""
@@ -61,13 +52,7 @@ class Operator:
 
     def stop(self, machine: QuorumMachine) -> None:
         """Stop a process as `shutdown` does: a leader resigns first."""
-        self._ask(machine, Change("resign", None))
-
-        def kill() -> None:
-            if not self._world.faults.stopped:
-                machine.kill()
-
-        self._loop.after(_STOP_S, kill)
+        machine.stop()
 
     def _leader(self) -> QuorumMachine | None:
         leaders = [machine for machine in self._world.machines if machine.process and machine.process.replica.leads]

@@ -1,72 +1,58 @@
-"""A broker process of a quorum-led group: ticks, votes and what an operator asks, around `brokerd.replica.elections`.
-
-Its model is brokerd/services/quorum.py, and for the rest what broker_process.py names.
-"""
+"""A broker process of a group that may elect its leader, and what its observer is told beyond broker_process.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-from brokerd.replica.elections import Elections, Outcome
-from brokerd.replica.quorum_messages import Request, VoteAnswer, VoteRequest
-from brokerd.replica.role_refused import RoleRefused
-from tests.sim.broker_process import FILE_BYTES, BrokerProcess
-from tests.sim.follower_loop import FollowerLoop
-from tests.sim.network import Answer
-from tests.sim.quorum_follower import QuorumFollower
-from tests.sim.quorum_history import QuorumHistory, Record
-from tests.sim.sim_requests import Change, Election, Pull, Send
+from brokerd.replica.elections import Outcome
+from brokerd.replica.pull_protocol import PullDecision, ReplicaPull
+from brokerd.replica.quorum_messages import Answer, Request, VoteAnswer, VoteRequest
+from tests.sim.broker_process import BLANK_MAGIC, BrokerProcess
+from tests.sim.quorum_history import ElectingHistory, QuorumHistory, Record
+from tests.sim.sim_environment import FILE_BYTES
 
 if TYPE_CHECKING:
     from tests.sim.quorum_machine import QuorumMachine
 
-TICK_S = 0.05
-VOTE_TIMEOUT_S = 1.0
-_EXPIRE_HELD_S = 0.1
 _SLACK_S = 0.5  # how much longer than the check of the quorum allows nobody may lead whom no majority pulls
 
 
-class QuorumProcess(BrokerProcess):
-    """See the module. `now_s` is its machine's own clock."""
+class ElectingProcess(BrokerProcess):
+    """Of any group that elects, for now or for good."""
 
-    follower_type: type[FollowerLoop] = QuorumFollower
     machine: QuorumMachine
-    history: QuorumHistory
+    history: ElectingHistory
 
-    @property
-    def now_s(self) -> float:
-        return self.machine.monotonic_s()
-
-    @property
-    def elections(self) -> Elections:
-        elections = self.replica.elections
-        assert elections is not None, "in mode QUORUM it has them"
-        return elections
-
-    def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        super().later(delay_s / self.machine.rate, action)
-
-    def start(self) -> None:
-        self._matched = 0  # up to where its confirmed records were compared with the committed ones
+    def watch(self) -> None:
+        super().watch()
+        quorum, replica = self.broker.quorum, self.replica
+        take, answer, pulled = quorum.take, quorum.answer, replica.pulled
         self._led: int | None = None
         self._led_from_s = 0.0
         self._pulled_s: dict[int, float] = {}
-        super().start()
-        self.every(TICK_S, self._tick)
-        self.every(_EXPIRE_HELD_S, self._answer_expired)
 
-    # --- the core's inputs and what they bring
+        def watched_take(outcome: Outcome) -> None:
+            self._took(outcome)
+            take(outcome)
 
-    def _tick(self) -> None:
-        if self.follower.cutting:
-            return  # the log is being reopened: what it says then is nothing
-        self.do(self.elections.tick(self.now_s, self.machine.now_ms()))
-        self._check_pulls()
+        def watched_answer(message: Request) -> Answer | None:
+            reply = answer(message)
+            if isinstance(message, VoteRequest) and isinstance(reply, VoteAnswer) and reply.granted and not reply.pre:
+                self.history.voted(self.name, message.epoch, message.candidate)
+            return reply
 
-    def do(self, outcome: Outcome) -> None:
-        """Tell the broker of its role, and the others what is to be said."""
+        def watched_pull(pull: ReplicaPull, address: str, now_s: float) -> PullDecision:
+            if replica.leads and pull.leader_epoch == replica.epoch:
+                self._pulled_s[pull.replica_id] = now_s
+            return pulled(pull, address, now_s)
+
+        quorum.take = watched_take  # type: ignore[method-assign] # the observer stands in between
+        quorum.answer = watched_answer  # type: ignore[method-assign]
+        replica.pulled = watched_pull  # type: ignore[method-assign,assignment]
+
+    def _took(self, outcome: Outcome) -> None:
         if outcome.why is not None:
             self.loop.note(f"{self.name} stops leading: {outcome.why}")
         if outcome.trusts:
@@ -74,91 +60,28 @@ class QuorumProcess(BrokerProcess):
             self.history.trusting.add(self.name)
         if outcome.log_grew:
             self.history.counts["disks adopted, step"] += 1
-            self.flush_soon()
-            self.held_changed()
-        if outcome.role_changed:
-            self.role_changed()
-        elif outcome.leader_changed:
-            self.leader_changed()
-        for replica_id, request in outcome.messages:
-            self._say(replica_id, request)
+        for _, message in outcome.messages:
+            if isinstance(message, VoteRequest) and not message.pre:
+                self.history.voted(self.name, message.epoch, self.settings.replica_id)
 
-    def _say(self, replica_id: int, request: Request) -> None:
-        if isinstance(request, VoteRequest) and not request.pre:
-            self.history.voted(self.name, request.epoch, self.settings.replica_id)
-        address = self.replica.address_of(replica_id)
-        assert address is not None, "all are configured"
+    def refused(self) -> None:
+        if self.replica.leads:
+            self.history.refused_by_leaders += 1
 
-        def answered(answer: Any) -> None:
-            if answer is not None and not self.follower.cutting:
-                self._step(answer)
+    def begins_to_lead(self) -> bool:
+        """Whether it has begun to since the last look."""
+        replica = self.replica
+        if not replica.leads or self._led == replica.epoch:
+            return False
+        self._led, self._led_from_s, self._pulled_s = replica.epoch, self.now_s, {}
+        self.loop.note(f"{self.name} leads in epoch {replica.epoch} from {self.store.end_offset}")
+        return True
 
-        self.call(address, Election(request), answered, VOTE_TIMEOUT_S)
-
-    def _step(self, message: Any) -> Any:
-        outcome = self.elections.step(message, self.now_s, self.machine.now_ms())
-        reply = outcome.reply
-        if isinstance(reply, VoteAnswer) and reply.granted and not reply.pre:
-            self.history.voted(self.name, message.epoch, message.candidate)
-        self.do(outcome)
-        return reply
-
-    def connection_broke(self, address: str) -> None:
-        """The process at that address ended, and its machine said so."""
-        if self.replica.leader_address == address:
-            self.elections.leader_lost(self.now_s)
-
-    # --- requests
-
-    def handle(self, request: Any, answer: Answer) -> None:
-        if self.follower.cutting:
-            super().handle(request, answer)
-        elif isinstance(request, Election):
-            answer(self._step(request.message))
-        elif isinstance(request, Change):
-            answer(self._change(request))
-        elif isinstance(request, Pull):
-            self._note_pull(request)
-            super().handle(request, answer)
-        else:
-            if isinstance(request, Send) and self.replica.leads and self.replica.refuses_sends(self.now_s) is not None:
-                self.history.refused_by_leaders += 1
-            super().handle(request, answer)
-
-    def _change(self, change: Change) -> str | None:
-        elections, now_s, now_ms = self.elections, self.now_s, self.machine.now_ms()
-        try:
-            if change.kind == "add":
-                assert change.replica_id is not None, "the operator names it"
-                elections.add_voter(change.replica_id, now_s, now_ms)
-            elif change.kind == "remove":
-                assert change.replica_id is not None, "the operator names it"
-                elections.remove_voter(change.replica_id, now_s, now_ms)
-            elif change.kind == "prefer":
-                elections.prefer(change.replica_id, now_s, now_ms)
-            elif change.kind == "transfer":
-                assert change.replica_id is not None, "the operator names it"
-                elections.transfer(change.replica_id, now_s)
-            else:
-                self.do(elections.resign("it is told to stop", now_s))
-        except RoleRefused as refused:
-            return str(refused)
-        self.history.counts[f"changes: {change.kind}"] += 1
-        self.loop.note(f"{self.name} {change.kind} {change.replica_id}: {self.replica.members}")
-        self.flush_soon()
-        self.held_changed()
-        return None
-
-    # --- what the observer is told
-
-    def _note_pull(self, request: Pull) -> None:
-        if self.replica.leads and request.pull.leader_epoch == self.replica.epoch:
-            self._pulled_s[request.pull.replica_id] = self.now_s
-
-    def _check_pulls(self) -> None:
+    def check_pulls(self) -> None:
+        """Nobody leads whom no majority pulls."""
         replica = self.replica
         limit_s = replica.settings.quorum_times.check_quorum + _SLACK_S
-        if not replica.leads or self.now_s - self._led_from_s <= limit_s:
+        if not replica.leads or replica.elections is None or self.now_s - self._led_from_s <= limit_s:
             return
         voters = replica.members.voters
         silent_s = {voter: self.now_s - self._pulled_s.get(voter, float("-inf")) for voter in voters}
@@ -169,30 +92,8 @@ class QuorumProcess(BrokerProcess):
                 f"{self.name} leads in epoch {replica.epoch}, and no majority has pulled for {limit_s} s: {silent_s}"
             )
 
-    def observe(self) -> None:
-        replica, history, machine = self.replica, self.history, self.machine
-        history.told(self.name, replica.epoch)
-        machine.members = replica.members
-        machine.joined = replica.saved.joined
-        machine.blank &= not machine.joined or replica.disk_is_new
-        if self.store.end_offset < self._matched:
-            machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
-        if replica.leads and self._led != replica.epoch:
-            self._led, self._led_from_s, self._pulled_s = replica.epoch, self.now_s, {}
-            history.leads(replica.epoch, f"{self.name}#{machine.runs}")
-            history.elected(self.name, replica.epoch, self._records(0, history.committed_end), self.store.end_offset)
-        confirmed = replica.confirm_offset
-        if confirmed > self._matched:
-            records = self._records(self._matched, confirmed)
-            if replica.leads:
-                history.commits(self.name, replica.epoch, records)
-            else:
-                history.matches(self.name, records)
-            self._matched = confirmed
-        elif confirmed < self._matched:
-            machine.violation(f"confirmOffset of {self.name} fell from {self._matched} to {confirmed}")
-
-    def _records(self, begin: int, end: int) -> Iterator[Record]:
+    def log_records(self, begin: int, end: int) -> Iterator[Record]:
+        """The log's records between two offsets, with their epochs."""
         epochs = self.replica.epochs
         end = min(end, self.store.end_offset)
         while begin < end:
@@ -202,7 +103,7 @@ class QuorumProcess(BrokerProcess):
             position = 0
             while position < len(data) and begin < end:
                 size = int.from_bytes(data[position : position + 4], "big")
-                if data[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":  # the head of a BLANK
+                if data[position + 4 : position + 8] == BLANK_MAGIC:
                     position += 8
                     begin += FILE_BYTES - begin % FILE_BYTES
                     continue
@@ -211,3 +112,38 @@ class QuorumProcess(BrokerProcess):
                 yield Record(begin, begin + size, epochs.epoch_at(begin), crc32(data[position : position + size]))
                 position += size
                 begin += size
+
+
+class QuorumProcess(ElectingProcess):
+    """Of a group that always elects."""
+
+    history: QuorumHistory
+
+    def watch(self) -> None:
+        super().watch()
+        self._matched = 0  # up to where its confirmed records were compared with the committed ones
+
+    def observe(self) -> None:
+        replica, history, machine = self.replica, self.history, self.machine
+        if replica.elections is None:
+            return  # it has not found its role yet
+        history.told(self.name, replica.epoch)
+        machine.members = replica.members
+        machine.joined = replica.saved.joined
+        machine.blank &= not machine.joined or replica.disk_is_new
+        if self.store.end_offset < self._matched:
+            machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
+        if self.begins_to_lead():
+            history.leads(replica.epoch, f"{self.name}#{machine.runs}")
+            history.elected(self.name, replica.epoch, self.log_records(0, history.committed_end), self.store.end_offset)
+        confirmed = replica.confirm_offset
+        if confirmed > self._matched:
+            records = self.log_records(self._matched, confirmed)
+            if replica.leads:
+                history.commits(self.name, replica.epoch, records)
+            else:
+                history.matches(self.name, records)
+            self._matched = confirmed
+        elif confirmed < self._matched:
+            machine.violation(f"confirmOffset of {self.name} fell from {self._matched} to {confirmed}")
+        self.check_pulls()

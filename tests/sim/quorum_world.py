@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from brokerd.replica.epoch_record import DLEDGER
 from brokerd.replica.in_sync import AckMode
-from brokerd.replica.quorum_state import QuorumTimes
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
+from tests.sim.machine import address_of
 from tests.sim.network import Network
 from tests.sim.quorum_faults import QuorumFaults
 from tests.sim.quorum_history import QuorumHistory
 from tests.sim.quorum_machine import QuorumMachine
 from tests.sim.quorum_operator import Operator
 from tests.sim.sim_clients import make_clients
-from tests.sim.sim_name_server import GROUP, NameServer
+from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
-from tests.sim.world import Outcome, judged
+from tests.sim.wire import GROUP
+from tests.sim.world import Outcome, judged, observe_network
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
@@ -38,30 +39,17 @@ class QuorumWorld:
         self.mode = "dledger"
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
-        voters = replicas or random.choice((3, 3, 5))
+        voters = replicas or random.choice((3, 3, 3, 5))
         self.power_cuts = flush == "sync" or random.random() < 0.6
-        observers = random.choice((0, 1, 2)) if voters == 3 else random.choice((0, 1))
-        if flush == "async" and self.power_cuts:
-            observers = 0  # one that has seen what all voters lost would rather stop than cut it
         self.history = QuorumHistory()
         self.history.lacking_majority = self._lacking_majority
         self.history.on_vote = self._voted
         self.history.least_majority = lambda: min(len(voters) // 2 + 1 for voters in self._voter_sets())
         self.network = Network(self.loop)
-        self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
+        self.name_servers = [NameServer(self.loop, self.network, number) for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
-        for server in self.name_servers:
-            self.network.join(server)
-        # Waits that hardly differ make replicas campaign in step: votes are split, and given while others are on their way.
-        times = random.choice(
-            (
-                QuorumTimes(),
-                QuorumTimes(),
-                QuorumTimes(pull_timeout=(1.5, 1.52), start=(0.4, 0.41), leader_lost=(0.02, 0.03)),
-            )
-        )
         self.voters_die = random.choice((0.0, 0.05, 0.3))  # the chance of a voter to be killed right behind its vote
-        peers = {number: f"r{number}" for number in range(voters + observers)}
+        peers = {number: address_of(number) for number in range(voters)}
         self.machines = [
             QuorumMachine(
                 self.loop,
@@ -81,7 +69,6 @@ class QuorumWorld:
                     follower_timeout_s=3.0,
                     members=Members(tuple(range(voters))),
                     peers=peers,
-                    quorum_times=times,
                 ),
                 self.name_servers,
             )
@@ -89,14 +76,15 @@ class QuorumWorld:
         ]
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
+        observe_network(self.network, self.history, self.machines)
         self.control_plane = Operator(self)
-        names = list(peers.values())
+        names = [machine.name for machine in self.machines]
         self.senders, self.readers = make_clients(
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.faults = QuorumFaults(self)
-        self.loop.note(f"dledger {flush} {voters} voters, {observers} observers")
+        self.loop.note(f"dledger {flush} {voters} voters")
 
     # --- what the observer tells and asks
 
@@ -315,23 +303,7 @@ class QuorumWorld:
     def _roles(self) -> str:
         def role(machine: QuorumMachine) -> str:
             process = machine.process
-            if process is None:
-                return f"{machine.name} down"
-            replica = process.replica
-            elections = replica.elections
-            if elections is None:
-                return (
-                    f"{machine.name} by decree, {replica.settings.mode_name} epoch {replica.epoch} leads {replica.leads}"
-                    f" claims {replica.must_claim} log {replica.epochs.last_epoch}:{process.store.end_offset}"
-                    f" confirmed {replica.confirm_offset} follows {replica.leader_address} {process.follower.halted or ''}"
-                )
-            state = elections.state.value
-            unfit = elections.why_not_electable() or ""
-            return (
-                f"{machine.name} {state} epoch {replica.epoch} log {replica.epochs.last_epoch}:{process.store.end_offset}"
-                f" confirmed {replica.confirm_offset} voters {replica.members.voters} follows {replica.leader_address}"
-                f" {unfit} {process.follower.halted or ''}"
-            )
+            return f"{machine.name} {'down' if process is None else process.describe()}"
 
         return "; ".join(map(role, self.machines))
 

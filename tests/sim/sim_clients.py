@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from mqwire.names import MASTER_ID
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import History
-from tests.sim.network import Answer, Network
+from tests.sim.network import Network
 from tests.sim.sim_requests import Members, Read, ReadAnswer, Send, SendAnswer
+from tests.sim.wire import QUEUES
 
-QUEUES = 2
 TIMEOUT_S = 2.0
 
 
@@ -22,12 +19,6 @@ class _Client:
         self.name = name
         self.stopped = False
         network.join(self)
-
-    def arrive(self, action: Callable[[], None]) -> None:
-        action()
-
-    def handle(self, request: Any, answer: Answer) -> None:
-        raise TypeError("nobody asks a client")
 
 
 class Sender(_Client):

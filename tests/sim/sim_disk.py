@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from tests.sim.memory_disk import MemoryDisk
+from tests.sim.trio_process import block
 
 
 class SimDisk(MemoryDisk):
@@ -14,6 +16,8 @@ class SimDisk(MemoryDisk):
         super().__init__(boot)
         self.fail_syncs = 0
         self.failing = "/commitlog/"
+        self.sync_s: Callable[[], float] = lambda: 0.0  # how long the next sync takes
+        self.on_death: Callable[[], None] = lambda: None
         self._last_line = _LastLine()
         self.log = self._last_line
         self.fail = self._fail
@@ -23,6 +27,31 @@ class SimDisk(MemoryDisk):
             self.fail_syncs -= 1
             return errno.EIO
         return None
+
+    def stop(self) -> None:
+        """The process that uses it is gone: nothing that it still tries has an effect."""
+        self._dead = True
+
+    def _call(self, name: str, detail: str) -> None:
+        alive = not self._dead
+        try:
+            super()._call(name, detail)
+        finally:
+            if alive and self._dead:
+                self.on_death()
+
+    def fdatasync(self, fd: int, /) -> None:
+        seconds = self.sync_s()
+        block(seconds / 2)
+        super().fdatasync(fd)
+        block(seconds / 2)
+
+    fsync = fdatasync
+
+    def page_cache(self, path: str, begin: int, end: int) -> bytes:
+        """What the end of the process would leave there."""
+        inode = self.names.get(path)
+        return b"" if inode is None else bytes(inode.data[begin:end])
 
     @classmethod
     def of(cls, disk: MemoryDisk) -> SimDisk:

@@ -1,57 +1,61 @@
-"""A name server in the simulation: the real registry behind simulated packets."""
+"""A name server in the simulation: the real request processor and registry behind simulated connections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
 
-from mqwire.bodies import DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper
-from mqwire.codes import ResponseCode
-from namesrvd.route_info import BrokerIdentity, RegistrationRefused, RouteInfoManager
+from mqwire.connection import Connection
+from namesrvd.config import NamesrvConfig
+from namesrvd.kv_config import KVConfigManager
+from namesrvd.processor import Processor
+from namesrvd.route_info import RouteInfoManager
 from tests.sim.event_loop import EventLoop
-from tests.sim.network import Answer
-from tests.sim.sim_requests import Fenced, Members, Register, Unregister
+from tests.sim.network import Endpoint, Network
 
-CLUSTER = "simulated"
-GROUP = "group-a"
-_TOPICS = TopicConfigAndMappingSerializeWrapper(
-    topic_config_table={name: TopicConfig(topic_name=name) for name in ("orders", "payments")},
-    data_version=DataVersion(counter=1),
-)
+_PORT = 9876
 
 
 class NameServer:
     """Forgets everything when it restarts, as the real one does."""
 
-    def __init__(self, loop: EventLoop, name: str) -> None:
-        self.name = name
+    def __init__(self, loop: EventLoop, network: Network, number: int) -> None:
+        self.name = f"ns{number}"
+        self.address = f"10.0.1.{number + 1}:{_PORT}"
         self._loop = loop
-        self.restart()
+        self._network = network
+        network.add_host(self.name, f"10.0.1.{number + 1}")
+        network.add_program(self.address, self)
+        network.addresses[self.name] = self.address
+        self._start()
 
     def restart(self) -> None:
-        self._routes = RouteInfoManager(lambda: self._loop.now_s * 1000)
+        self._network.process_ended(self.name)
+        self._start()
 
-    def arrive(self, action: Callable[[], None]) -> None:
-        action()
+    def _start(self) -> None:
+        began_s = self._loop.now_s
 
-    def connection_lost(self, address: str) -> None:
-        """The process at that address ended."""
-        self._routes.on_channel_closed(address)
+        def clock_ms() -> float:
+            return (self._loop.now_s - began_s) * 1000
 
-    def handle(self, request: Any, answer: Answer) -> None:
-        if isinstance(request, Register):
-            broker = BrokerIdentity(CLUSTER, GROUP, request.broker_id, request.address)
-            try:
-                self._routes.register_broker(broker, _TOPICS, channel=request.address, epoch=request.epoch)
-            except RegistrationRefused as refused:
-                fenced = refused.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
-                answer(Fenced() if fenced else str(refused))
-            else:
-                answer("")
-        elif isinstance(request, Unregister):
-            self._routes.unregister_broker(BrokerIdentity(CLUSTER, GROUP, request.broker_id, request.address))
-            answer("")
-        elif isinstance(request, Members):
-            answer(self._routes.broker_member_group(CLUSTER, GROUP).broker_addrs)
-        else:
-            raise TypeError(f"a name server does not know {request!r}")
+        self._routes = RouteInfoManager(clock_ms)
+        self._processor = Processor(NamesrvConfig(), self._routes, KVConfigManager(), accounts=None, clock_ms=clock_ms)
+
+    def accept(self, endpoint: Endpoint) -> None:
+        """Somebody connected."""
+        decoder = Connection()
+        routes, processor = self._routes, self._processor
+
+        def received(data: bytes) -> None:
+            decoder.receive_data(data)
+            for command in decoder.commands():
+                outcome = processor.process(endpoint, command)
+                if outcome is not None and outcome.reply is not None:
+                    with contextlib.suppress(ConnectionResetError):
+                        endpoint.send(outcome.reply.encode())
+
+        def closed() -> None:
+            routes.on_channel_closed(endpoint)
+
+        endpoint.on_data = received
+        endpoint.on_closed = closed

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from brokerd.store import MessageStore
 from mqwire.message import StoredMessage
-from tests.sim.broker_process import TOPIC
 from tests.sim.history import Copy, History, Violation
 from tests.sim.store_harness import read_all
+from tests.sim.wire import TOPIC
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from brokerd.replica.in_sync import AckMode
 from brokerd.replica.replica import ReplicaSettings
+from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
 from tests.sim.control_plane import ControlPlane
 from tests.sim.event_loop import EventLoop
 from tests.sim.faults import Faults
 from tests.sim.history import History, Violation
-from tests.sim.machine import Machine
+from tests.sim.machine import Machine, address_of
 from tests.sim.network import Network
 from tests.sim.sim_clients import make_clients
-from tests.sim.sim_name_server import GROUP, NameServer
+from tests.sim.sim_name_server import NameServer
+from tests.sim.sim_requests import Promote
+from tests.sim.trio_process import simulated_locks
 from tests.sim.verdict import judge
+from tests.sim.wire import GROUP
 
 MODES = ("single", "async", "sync")
 FLUSHES = ("sync", "async")
@@ -45,6 +50,8 @@ class Judgeable(Protocol):
 
     @property
     def history(self) -> History: ...
+    @property
+    def machines(self) -> Sequence[Machine]: ...
 
     def run(self) -> None:
         """Raises Violation."""
@@ -54,10 +61,14 @@ def judged(world: Judgeable, seed: int) -> Outcome:
     """Run it, and tell what it came to."""
     violation: str | None = None
     try:
-        world.run()
+        with simulated_locks():
+            world.run()
     except Violation as found:
         violation = str(found)
         world.loop.note(f"VIOLATION {violation}")
+    finally:
+        for machine in world.machines:
+            machine.shut()
     return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))
 
 
@@ -90,10 +101,8 @@ class World:
         surely_held_by = min_in_sync_replicas if auto_in_sync else in_sync_replicas
         self.history = History(mode=mode, in_sync_replicas=surely_held_by)
         self.network = Network(self.loop)
-        self.name_servers = [NameServer(self.loop, f"ns{number}") for number in range(2)]
+        self.name_servers = [NameServer(self.loop, self.network, number) for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
-        for server in self.name_servers:
-            self.network.join(server)
         self.machines = [
             Machine(
                 self.loop,
@@ -102,7 +111,7 @@ class World:
                 ReplicaSettings(
                     group=GROUP,
                     replica_id=number,
-                    address=f"r{number}",
+                    address=address_of(number),
                     store_host=pack_host(f"192.0.2.{number + 1}", 10911),
                     mode=AckMode.SYNC if mode == "sync" else AckMode.LOCAL,
                     mode_name=mode,
@@ -119,6 +128,7 @@ class World:
             )
             for number in range(count)
         ]
+        observe_network(self.network, self.history, self.machines)
         self.history.holders = lambda copy: [machine.name for machine in self.machines if machine.holds(copy)]
         names = [machine.name for machine in self.machines]
         self.control_plane = ControlPlane(
@@ -198,9 +208,24 @@ class World:
 
     def _roles(self) -> str:
         return "; ".join(
-            f"{machine.name}: {machine.process.status()._asdict() if machine.process else 'down'}"
-            for machine in self.machines
+            f"{machine.name}: {machine.process.describe() if machine.process else 'down'}" for machine in self.machines
         )
+
+
+def observe_network(network: Network, history: History, machines: Sequence[Machine]) -> None:
+    """Let the history hear what is asked and what brokers answer."""
+    by_name = {machine.name: machine for machine in machines}
+
+    def asked(name: str, request: Any) -> None:
+        if isinstance(request, Promote) and request.clean:
+            history.clean_promotions.add((name, request.new_epoch))
+
+    def answer_leaves(name: str, request: Any, reply: RemotingCommand) -> None:
+        if name in by_name:
+            by_name[name].answer_leaves(request, reply)
+
+    network.on_ask = asked
+    network.on_answer_leaves = answer_leaves
 
 
 def run_seed(

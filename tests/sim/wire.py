@@ -1,0 +1,191 @@
+"""What the simulation's own programs say, as frames of the remoting protocol: the broker and the name server hear real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqwire.bodies import GetBrokerMemberGroupResponseBody, ReplicaStatus
+from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.errors import RemoteProtocolError
+from mqwire.headers_broker import GetBrokerMemberGroupRequestHeader
+from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
+from mqwire.headers_replica import (
+    ReplicaDemoteRequestHeader,
+    ReplicaFreezeSendsRequestHeader,
+    ReplicaMembersRequestHeader,
+    ReplicaModeRequestHeader,
+    ReplicaPromoteRequestHeader,
+    ReplicaTransferRequestHeader,
+)
+from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
+from mqwire.message import decode_records
+from tests.sim.sim_requests import (
+    Change,
+    ChangeMode,
+    Demote,
+    Freeze,
+    Members,
+    Promote,
+    Read,
+    ReadAnswer,
+    RoleAnswer,
+    Send,
+    SendAnswer,
+    Status,
+    StatusAnswer,
+)
+
+CLUSTER = "simulated"
+GROUP = "group-a"
+TOPIC = "orders"
+QUEUES = 2
+READ_GROUP = "readers"
+_READ_MESSAGES = 16
+_MEMBER_CHANGES = {"add": "addVoter", "remove": "removeVoter", "prefer": "prefer"}
+SEND_CODES = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
+}
+
+
+def command_of(request: Any, replica_id: int) -> RemotingCommand:
+    """A request to the replica with that id, or to a name server."""
+    match request:
+        case Send():
+            return RemotingCommand.request(
+                RequestCode.SEND_MESSAGE_V2,
+                SendMessageRequestHeader(
+                    producer_group="senders",
+                    topic=TOPIC,
+                    default_topic="TBW102",
+                    default_topic_queue_nums=QUEUES,
+                    queue_id=request.queue_id,
+                    sys_flag=0,
+                    born_timestamp=1_700_000_000_000,
+                    flag=0,
+                    properties="",
+                    reconsume_times=0,
+                    unit_mode=False,
+                    batch=False,
+                ).to_v2(),
+                body=request.body,
+            )
+        case Read():
+            return RemotingCommand.request(
+                RequestCode.PULL_MESSAGE,
+                PullMessageRequestHeader(
+                    consumer_group=READ_GROUP,
+                    topic=TOPIC,
+                    queue_id=request.queue_id,
+                    queue_offset=request.offset,
+                    max_msg_nums=_READ_MESSAGES,
+                    sys_flag=PullSysFlag.SUBSCRIPTION,
+                    commit_offset=0,
+                    suspend_timeout_millis=0,
+                    subscription="*",
+                    sub_version=0,
+                    expression_type="TAG",
+                ),
+            )
+        case Status():
+            return RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)
+        case Promote():
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_PROMOTE,
+                ReplicaPromoteRequestHeader(
+                    group=GROUP,
+                    replica_id=replica_id,
+                    expected_epoch=request.expected_epoch,
+                    new_epoch=request.new_epoch,
+                ),
+            )
+        case Demote():
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_DEMOTE,
+                ReplicaDemoteRequestHeader(group=GROUP, epoch=request.epoch, leader_address=request.leader_address),
+            )
+        case Freeze():
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_FREEZE_SENDS,
+                ReplicaFreezeSendsRequestHeader(
+                    group=GROUP, epoch=request.epoch, for_millis=round(request.for_s * 1000)
+                ),
+            )
+        case ChangeMode():
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_MODE,
+                ReplicaModeRequestHeader(
+                    group=GROUP,
+                    mode=request.policy.mode,
+                    in_sync_replicas=request.policy.in_sync_replicas,
+                    min_in_sync_replicas=request.policy.min_in_sync_replicas,
+                ),
+            )
+        case Change(kind="transfer", replica_id=int(target)):
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_TRANSFER, ReplicaTransferRequestHeader(group=GROUP, target=target)
+            )
+        case Change():
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_MEMBERS,
+                ReplicaMembersRequestHeader(
+                    group=GROUP, change=_MEMBER_CHANGES[request.kind], replica_id=request.replica_id
+                ),
+            )
+        case Members():
+            return RemotingCommand.request(
+                RequestCode.GET_BROKER_MEMBER_GROUP,
+                GetBrokerMemberGroupRequestHeader(cluster_name=CLUSTER, broker_name=GROUP),
+            )
+    raise TypeError(f"nobody asks {request!r}")
+
+
+def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> Any:
+    """What the reply says; None where it is no answer to work with. `names` has the replicas' by address."""
+    refusal = None if reply.code == ResponseCode.SUCCESS else f"code {reply.code}: {reply.remark}"
+    match request:
+        case Send():
+            code = SEND_CODES.get(ResponseCode(reply.code), "SYSTEM_ERROR")
+            return SendAnswer(code, -1 if refusal else reply.header(SendMessageResponseHeader).queue_offset)
+        case Read():
+            try:
+                header = reply.header(PullMessageResponseHeader)
+            except RemoteProtocolError:
+                return None
+            messages = len(decode_records(bytes(reply.body))) if refusal is None else 0
+            return ReadAnswer(messages, header.next_begin_offset)
+        case Status():
+            return None if refusal else status_of(reply)
+        case Promote() | Demote() | Freeze() | ChangeMode():
+            return RoleAnswer(refusal, None if refusal else status_of(reply))
+        case Change():
+            return refusal
+        case Members():
+            if refusal:
+                return None
+            group = GetBrokerMemberGroupResponseBody.from_json(reply.body).broker_member_group
+            return {key: names[address] for key, address in group.broker_addrs.items()} if group else {}
+    raise TypeError(f"nobody asks {request!r}")
+
+
+def status_of(reply: RemotingCommand) -> StatusAnswer:
+    status = ReplicaStatus.from_json(reply.body)
+    return StatusAnswer(
+        status.replica_id,
+        status.epoch,
+        status.log_epoch,
+        status.end_offset,
+        status.held_offset,
+        status.role == "master",
+        status.promotable,
+        tuple(one for one in status.in_sync if one != status.replica_id),
+        status.mode,
+        status.pending_mode,
+        tuple(status.quorum.voters) if status.quorum is not None else (),
+        status.incarnation,
+        status.has_caught_up,
+    )

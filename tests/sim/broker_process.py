@@ -172,7 +172,6 @@ class BrokerProcess:
 
     def answer_leaves(self, request: Any, reply: RemotingCommand) -> None:
         """An answer is being written to a client."""
-        self._stepped()  # what it rests on may have become so in this very step
         if isinstance(request, Send):
             attempt = self.history.attempts[request.attempt]
             if reply.code == ResponseCode.SUCCESS:

@@ -95,6 +95,8 @@ class Endpoint(Waitable):
         if self._bytes_on_the_way >= _SEND_BUFFER_BYTES:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         data = bytes(data)
+        if self.process is not None:
+            self.process.look()  # whoever hears of it may act by what this very step has made true
         if self.on_sent is not None:
             self.on_sent(data)
         self._put(data)

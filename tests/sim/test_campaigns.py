@@ -1,4 +1,4 @@
-"""Fifty seeds of each mode, and what makes the simulation believable: it repeats itself, and it finds what is wrong."""
+"""A few seeds of each mode, and what makes the simulation believable: it repeats itself, and it finds what is wrong."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.quorum_world import run_quorum_seed
 from tests.sim.world import run_seed
 
-SEEDS = {"sync": 50, "async": 20}
-UNDECREED_SEEDS = 15
-QUORUM_SEEDS = {"sync": 50, "async": 8}
-CHANGING_SEEDS = {"sync": 50, "async": 10}
+SEEDS = {"sync": 12, "async": 5}
+UNDECREED_SEEDS = 4
+QUORUM_SEEDS = {"sync": 14, "async": 3}
+CHANGING_SEEDS = {"sync": 12, "async": 3}
 # Those that the first seeds find; `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS = {
     "acknowledged before the flush": 10,

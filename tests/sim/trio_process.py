@@ -196,9 +196,10 @@ class _Readiness:
 
 
 class TrioProcess:
-    """Runs `main` from its creation on. `on_step` is called after each step; `on_end` once, with the error that ended it or None.
+    """Runs `main` from its creation on.
 
-    `rate` is how fast its monotonic clock runs.
+    `on_step` is called after each step, and before bytes leave it (`look`). `on_end` is called once, when it ends by itself,
+    with the error that ended it or None. `rate` is how fast its monotonic clock runs.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class TrioProcess:
         self.paused = False
         self.rate = rate
         self._began_s = began_s
-        self._on_step = on_step
+        self.look = on_step
         self._on_end = on_end
         self._events: list[tuple[Any, Any]] = []
         self._plan = 0  # a planned step that has another number is out of date
@@ -328,7 +329,7 @@ class TrioProcess:
             self.dead = self._disposed = True
             self._on_end(self._error())
             return
-        self._on_step()
+        self.look()
         if self.dead:
             return
         if self._timeout_s <= 0 or self._events:

@@ -48,7 +48,6 @@ class ChangingProcess(ElectingProcess):
             records = self.log_records(self.store.min_physical_offset, self.history.committed_end)
             self.history.begins_to_lead(self.name, replica.epoch, records)
         BrokerProcess.observe(self)
-        self.check_pulls()
 
     def _mark_confirmed(self, begin: int, end: int, enough: bool) -> None:
         super()._mark_confirmed(begin, end, enough)

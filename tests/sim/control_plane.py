@@ -45,6 +45,7 @@ class ControlPlane:
         self.row_epoch = 0
         self.failovers = 0.0  # the chance that a look that finds no leader begins a failover
         self.unclean = 0.0  # the chance that the operator gives up on a clean one
+        self._careful = False
         self._leaderless_looks = 0
         self.leader: str | None = None
         self.statuses: dict[str, StatusAnswer] = {}
@@ -54,11 +55,13 @@ class ControlPlane:
         self._led_last: tuple[int, int] | None = None  # (epoch, replica id) of who was last seen leading
         network.join(self)
 
-    def heal(self) -> None:
+    def heal(self, *, memory_lost: bool = False) -> None:
         """Workers no longer die, and operators do what is right."""
         self._dying = 0.0
         self.failovers = 1.0
-        self.unclean = 0.0
+        # Where memory was lost with the power no promotion may be provably clean: an operator types the loss, of the best log.
+        self.unclean = 1.0 if memory_lost else 0.0
+        self._careful = True
 
     # --- running flows
 
@@ -123,7 +126,7 @@ class ControlPlane:
             if self._leaderless_looks < 3 or self._loop.random.random() >= self.failovers:
                 continue
             if self._leaderless_looks > 6 and self._loop.random.random() < self.unclean and self.statuses:
-                self.start(self.promote_unclean(self._loop.random.choice(sorted(self.statuses))))
+                self.start(self.promote_unclean(self._to_promote_unclean()))
             else:
                 self.start(self.failover())
 
@@ -232,6 +235,15 @@ class ControlPlane:
                 break
             yield 0.1
         yield from self.failover(candidate)
+
+    def _to_promote_unclean(self) -> str:
+        """Any that answers, or, by an operator who takes care, the one with the most."""
+        if not self._careful:
+            return self._loop.random.choice(sorted(self.statuses))
+        return max(
+            sorted(self.statuses),
+            key=lambda name: (self.statuses[name].log_epoch, self.statuses[name].held_offset),
+        )
 
     def promote_unclean(self, candidate: str) -> Flow:
         """An operator has read what may be lost, and typed the name."""

@@ -181,7 +181,7 @@ class Machine:
         unforeseen = [one for one in _leaves(error) if not isinstance(one, _FORESEEN)]
         if unforeseen:
             raise Violation(f"{self.name} crashed: {unforeseen[0]!r}") from unforeseen[0]
-        self.loop.note(f"{self.name} ends: {error or 'stopped'}")
+        self.loop.note(f"{self.name} ends: {_leaves(error) or 'stopped'}")
         self._gone(process)
 
     def _disk_died(self, process: BrokerProcess) -> None:

@@ -188,4 +188,5 @@ def status_of(reply: RemotingCommand) -> StatusAnswer:
         tuple(status.quorum.voters) if status.quorum is not None else (),
         status.incarnation,
         status.has_caught_up,
+        status.log_may_be_incomplete,
     )

@@ -167,7 +167,7 @@ class World:
         self.faults.stopped = True
         self.network.heal()
         if self.decrees:
-            self.control_plane.heal()
+            self.control_plane.heal(memory_lost=not self.machines[0].settings.durable_counts)
         for machine in self.machines:
             machine.sync_mean_s = 0.003
             machine.disk.fail_syncs = 0

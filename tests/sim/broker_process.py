@@ -142,9 +142,9 @@ class BrokerProcess:
             self.history.granted(self.name, own, (last_epoch, end_offset))
 
         broker.append = watched_append  # type: ignore[method-assign,assignment] # the observer stands in between
-        broker.append_batch = watched_batch  # type: ignore[method-assign]
-        replica.promote = watched_promote  # type: ignore[method-assign]
-        replica.grant_claim = watched_claim  # type: ignore[method-assign]
+        broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
+        replica.promote = watched_promote  # type: ignore[method-assign] # as above
+        replica.grant_claim = watched_claim  # type: ignore[method-assign] # as above
 
     def _appended(self, body: bytes, queue_id: int, physical_offset: int, size_bytes: int) -> None:
         attempt = self.history.by_body.get(body)

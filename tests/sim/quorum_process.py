@@ -52,8 +52,8 @@ class ElectingProcess(BrokerProcess):
             return pulled(pull, address, now_s)
 
         quorum.take = watched_take  # type: ignore[method-assign] # the observer stands in between
-        quorum.answer = watched_answer  # type: ignore[method-assign]
-        replica.pulled = watched_pull  # type: ignore[method-assign,assignment]
+        quorum.answer = watched_answer  # type: ignore[method-assign] # as above
+        replica.pulled = watched_pull  # type: ignore[method-assign,assignment] # as above
 
     def _took(self, outcome: Outcome) -> None:
         if outcome.why is not None:

@@ -38,7 +38,7 @@ class SimThreads:
 
         process.resume_after(Strand.of(process, work), self._hand_over_s())
         # As trio's: a thread cannot be stopped.
-        return await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.FAILED)  # type: ignore[no-any-return]
+        return await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.FAILED)  # type: ignore[no-any-return] # what the call returned
 
     def one_call_thread(self) -> _OneCallThread:
         return _OneCallThread(self)

@@ -22,6 +22,7 @@ from brokerd.consumer_manager import ConsumerManager
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.dispatch import Dispatcher
 from brokerd.environment import Environment
+from brokerd.metadata_log import MetadataLog
 from brokerd.processors import HANDLERS
 from brokerd.processors.replica_admin import replica_status
 from brokerd.producer_manager import ProducerManager
@@ -65,7 +66,7 @@ from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
 from mqwire.codes import ResponseCode
 from mqwire.message import pack_host
-from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH
+from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 
 if TYPE_CHECKING:
     from brokerd.client_channel import Peer as AnyPeer
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TOO_FEW_REPLICAS: Final = "the message is stored on the master, but too few slaves are in sync (inSyncReplicas)"
+_TOO_FEW_REPLICAS: Final = "it is stored on the master, but too few slaves are in sync (inSyncReplicas)"
 _PROMOTION_REGISTER_TIMEOUT_S: Final = 1.5
 _ZERO_AHEAD_BYTES: Final = 4 * 1024 * 1024
 _COUNT_MAX_BYTES: Final = 4 * 1024 * 1024
@@ -110,9 +111,11 @@ class Broker:
         self.stopping = False
         self.nursery: trio.Nursery | None = None
         self.stats = BrokerStats(clock.time_ms())
-        self.topic_configs = TopicConfigManager(config, clock.time_ms, disk)
-        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk)
-        self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk)
+        self.metadata_log = MetadataLog(self)
+        write = self.metadata_log.write
+        self.topic_configs = TopicConfigManager(config, clock.time_ms, disk, write)
+        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk, write)
+        self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk, write)
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.producers = ProducerManager(config, clock.monotonic)
         self.rebalance_locks = RebalanceLockManager(clock.monotonic)
@@ -270,6 +273,8 @@ class Broker:
         """Why no message is taken now, as a remark; None when they are."""
         if self.metering.closed:
             return "the broker takes no messages: its cluster is being deleted"
+        if not self.config.broker_permission & 2:
+            return "the broker takes no messages: brokerPermission is without write"
         return self.refuses_appends()
 
     def refuses_appends(self) -> str | None:
@@ -280,8 +285,6 @@ class Broker:
             return f"the broker takes no messages: {self._flush_failure}; restart it once the disk is well"
         if self.store.refusal is not None:
             return f"the broker takes no messages: {self.store.refusal}"
-        if not self.config.broker_permission & 2:
-            return "the broker takes no messages: brokerPermission is without write"
         return self.replica.refuses_sends(self.clock.monotonic())
 
     # --- roles
@@ -327,11 +330,11 @@ class Broker:
             logger.info("group %s: leading in epoch %d", replica.settings.group, replica.epoch)
             self.held_changed()
             # Consumers may have read from the former master what never came here.
-            self.consumer_offsets.bound(self.store.queue_end_offset)
-            self._know_stored_topics()
+            self._begin_leadership()
             self.flush_service.flush_soon()
         else:
             logger.info("group %s: following in epoch %d", replica.settings.group, replica.epoch)
+            self.metadata_log.rebuild()  # without what was not written to the log
             self._arrived.clear()  # whatever is confirmed now is told by replicated()
             _flush_all(self.acknowledgements.release(replica.confirm_offset))
             _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
@@ -355,12 +358,21 @@ class Broker:
             unproven=ResponseCode.SYSTEM_ERROR if mode is AckMode.QUORUM else None,
         )
 
+    def _begin_leadership(self) -> None:
+        """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
+        self.consumer_offsets.commit_hints()
+        self.consumer_offsets.bound(self.store.queue_end_offset)
+        self._know_stored_topics()
+        self.metadata_log.begin_leadership()
+
     def _know_stored_topics(self) -> None:
-        """Its log may have come before the table of topics that its master had: no message shall be without a topic."""
+        """A log of before there were metadata records, or RocketMQ's: no message shall be without a topic."""
+        if self.metadata_log.has_base:
+            return
         missing = [
             TopicConfig(topic_name=topic, read_queue_nums=max(queues) + 1, write_queue_nums=max(queues) + 1)
             for topic, queues in self.store.topics().items()
-            if queues and topic != RMQ_SYS_EPOCH and self.topic_configs.select(topic) is None
+            if queues and topic not in (RMQ_SYS_EPOCH, RMQ_SYS_METADATA) and self.topic_configs.select(topic) is None
         ]
         if missing:
             logger.warning("topics found in the log alone: %s", ", ".join(config.topic_name for config in missing))
@@ -379,7 +391,6 @@ class Broker:
     async def _finish_promotion(self, peer: AnyPeer, request: RemotingCommand) -> None:
         epoch = self.replica.epoch
         await self.flush_service.flush_once()
-        await self.follower.take_over_tables()
         registered = await self.registration.until_registered(_PROMOTION_REGISTER_TIMEOUT_S)
         status = replica_status(self)
         if not self.replica.leads or self.replica.epoch != epoch:
@@ -403,8 +414,15 @@ class Broker:
     def log_was_cut(self) -> None:
         """This replica's log lost its end: what counts messages must not count those."""
         self.store.confirm_offset = self.replica.confirm_offset
+        self.metadata_log.rebuild()
         self.consumer_offsets.bound(self.store.queue_end_offset)
         self.schedule.log_was_cut()
+
+    def forget_messages(self, topic: str) -> None:
+        """A topic was deleted: its messages go with it. Raises StoreError or OSError."""
+        self.store.delete_topic(topic)
+        self.stats.forget_topic(topic)
+        self.metering.stored_bytes.forget_topic(topic)
 
     def messages_behind(self, offset: int) -> int | None:
         """How many records lie between `offset` and the log's end; None when that is too far to count."""
@@ -412,13 +430,9 @@ class Broker:
             return None
         return count_records(self.store, offset)
 
-    def tables_version(self) -> str:
-        """Changes whenever topics or groups do: followers are told at once."""
-        return f"{self.topic_configs.data_version.counter}-{self.subscription_groups.data_version.counter}"
-
     def metadata_version(self) -> str:
-        """Changes whenever topics, groups, or consumer or delay offsets do: followers then fetch them."""
-        return f"{self.tables_version()}-{self.consumer_offsets.changes}-{sum(self.schedule.offsets.values())}"
+        """Changes whenever delay offsets do: followers then fetch them. All else comes with the log."""
+        return str(sum(self.schedule.offsets.values()))
 
     # --- everyone else ---
 
@@ -427,8 +441,7 @@ class Broker:
         self.leader_port.port_changed()
 
     def register_soon(self) -> None:
-        """A topic changed: tell the name servers now, and the slaves."""
-        self.replica_server.wake()
+        """A topic changed: tell the name servers now."""
         self.registration.register_soon()
 
     def sign(self, request: RemotingCommand) -> None:
@@ -456,13 +469,19 @@ class Broker:
         self.schedule.load()
         self.replica.start(self.clock.monotonic(), self.clock.time_ms())
         self.replica.keep_reserve()
+        self.metadata_log.rebuild()
         self._obey_mode()
         self.metering.load()
         self.metering.role_changed()
         self.held_changed()
+        if self.replica.leads:
+            self._begin_leadership()
 
     def persist(self) -> None:
-        """Write what changed of config/*.json."""
+        """Write what changed of config/*.json, and of the offsets to the log, if this replica leads."""
+        self.metadata_log.write_last_offsets()
+        self.topic_configs.write_file()
+        self.subscription_groups.write_file()
         self.consumer_offsets.persist()
         self.schedule.persist()
 

@@ -1,12 +1,15 @@
 """ConsumerOffsetManager: how far each group has consumed each queue.
 
-Persisted in config/consumerOffset.json each flushConsumerOffsetInterval, with keys "topic@group". Differences to
-RocketMQ, after architecture.md's invariant 7:
+The table is what the log says (metadata_record.py): the leader changes it in memory and writes what has changed as one
+record, at once where an answer waits for it (metadata_log.py). config/consumerOffset.json is written each
+flushConsumerOffsetInterval, for RocketMQ's tools. Differences to RocketMQ, after architecture.md's invariant 7:
 
 - An offset is never lowered but by a reset. Clients that lost a queue commit late; believing them would deliver again
   what their successor has consumed.
-- A reset that waits for the group's next pull is persisted too (`resetOffsetTable`, which RocketMQ ignores), so that a
-  restart in between does not let an online client's next commit undo it.
+- A reset that waits for the group's next pull is kept too (`resetOffsetTable`, which RocketMQ ignores), so that a restart
+  or failover in between does not let an online client's next commit undo it.
+- What is committed on a follower while the leader is away is a hint: queries there see it, and the leader is sent it when
+  it is back, unless the offset was reset meanwhile.
 
 Source: ConsumerOffsetManager.
 """
@@ -18,6 +21,7 @@ from collections.abc import Callable
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile, Snapshot
+from brokerd.metadata_record import MetadataRecord, Offsets
 from brokerd.store import Disk
 from mqwire.bodies import Body, ConsumerOffsetSerializeWrapper, DataVersion
 from mqwire.header import Int32, Int64
@@ -29,26 +33,36 @@ NO_OFFSET = -1
 
 
 class ConsumerOffsetFile(Body, frozen=True, kw_only=True):
-    """consumerOffset.json."""
+    """consumerOffset.json. What RocketMQ or an operator has written lacks the mark, and counts more than the log then."""
 
     offset_table: dict[str, dict[Int32, Int64]] = {}
     reset_offset_table: dict[str, dict[Int32, Int64]] = {}
     reset_count_table: dict[str, dict[Int32, Int64]] = {}
     data_version: DataVersion = DataVersion()
+    in_log: bool = False
 
 
 class ConsumerOffsetManager:
     """The table of offsets. Offsets count messages of one queue: the next one to consume."""
 
-    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int], disk: Disk) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock_ms: Callable[[], int],
+        disk: Disk,
+        write: Callable[[MetadataRecord], None] | None = None,
+    ) -> None:
+        """`write` puts a change into the log; it raises StoreError, and the table stays as it was."""
         self._clock_ms = clock_ms
+        self._write = write
         self._file = MetadataFile(disk, config.config_folder, "consumerOffset.json")
         self._offsets: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
-        # How often each offset was reset: between replicas the higher count wins, and only then the higher offset.
-        self._reset_counts: dict[str, dict[int, int]] = {}
+        self._reset_counts: dict[str, dict[int, int]] = {}  # how often each offset was reset
+        self._unwritten: dict[str, set[int]] = {}  # queues whose offsets have changed since the last record
+        self._hints: dict[str, dict[int, int]] = {}
         self._changed = False
-        self.changes = 0  # grows with each change, also those that are not persisted yet
+        self.is_imported = False  # whether consumerOffset.json was written by others since the log was
         self.data_version = DataVersion()
 
     def load(self) -> None:
@@ -59,6 +73,7 @@ class ConsumerOffsetManager:
             self._resets = dict(stored.reset_offset_table)
             self._reset_counts = dict(stored.reset_count_table)
             self.data_version = stored.data_version
+            self.is_imported = not stored.in_log
 
     # --- the table ---
 
@@ -69,7 +84,8 @@ class ConsumerOffsetManager:
         if resets is not None and queue_id in resets:
             return resets[queue_id]
         offsets = self._offsets.get(key)
-        return NO_OFFSET if offsets is None else offsets.get(queue_id, NO_OFFSET)
+        offset = NO_OFFSET if offsets is None else offsets.get(queue_id, NO_OFFSET)
+        return max(offset, self._hints[key].get(queue_id, NO_OFFSET)) if key in self._hints else offset
 
     def query_all(self, topic: str, group: str) -> dict[int, int]:
         """All queues' offsets of a group in a topic, pending resets included; a copy."""
@@ -93,31 +109,65 @@ class ConsumerOffsetManager:
                 )
             return offset == stored
         offsets[queue_id] = offset
-        self.mark_changed()
+        self._changed = True
+        unwritten = self._unwritten.get(key)
+        if unwritten is None:
+            unwritten = self._unwritten[key] = set()
+        unwritten.add(queue_id)
         return True
 
-    def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Sets the offset, also to a lower one. Until the group's next pull no commit changes it (take_reset)."""
+    def hint(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Remember a commit on a follower, until the leader is sent it (`hints`)."""
         key = topic + _SEPARATOR + group
-        logger.warning("offset of group %s in %s, queue %d is reset to %d", group, topic, queue_id, offset)
-        self._resets.setdefault(key, {})[queue_id] = offset
-        self._offsets.setdefault(key, {})[queue_id] = offset
-        counts = self._reset_counts.setdefault(key, {})
-        counts[queue_id] = counts.get(queue_id, 0) + 1
-        self.mark_changed()
+        if offset > self.query(topic, group, queue_id) and queue_id not in self._resets.get(key, ()):
+            self._hints.setdefault(key, {})[queue_id] = offset
+
+    @property
+    def has_hints(self) -> bool:
+        return bool(self._hints)
+
+    def hints(self) -> list[tuple[str, str, int, int]]:
+        """(topic, group, queue, offset) of the hints."""
+        return _rows(self._hints)
+
+    def drop_hint(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """The leader was sent this one."""
+        key = topic + _SEPARATOR + group
+        if self._hints.get(key, {}).get(queue_id) == offset:
+            _drop(self._hints, key, queue_id)
+
+    def commit_hints(self) -> None:
+        """This replica leads now."""
+        hints, self._hints = self._hints, {}
+        for topic, group, queue_id, offset in _rows(hints):
+            self.commit(topic, group, queue_id, offset)
+
+    def reset(self, topic: str, group: str, offsets: dict[int, int]) -> None:
+        """Sets offsets by queue, also to lower ones; raises StoreError.
+
+        Until the group's next pull of a queue no commit changes it (take_reset).
+        """
+        key = topic + _SEPARATOR + group
+        logger.warning("offsets of group %s in %s are reset: %s", group, topic, offsets)
+        record = MetadataRecord(resets={key: offsets})
+        self._write_down(record)
+        self.apply(record)
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The pending reset of a queue, which is over now; None when there is none. For the pull that answers it."""
+        """The pending reset of a queue, which is over now; None when there is none. For the pull that answers it.
+
+        Raises StoreError when that cannot be written down: the reset is pending still.
+        """
         if not self._resets:
             return None
         key = topic + _SEPARATOR + group
         resets = self._resets.get(key)
         if resets is None or queue_id not in resets:
             return None
-        offset = resets.pop(queue_id)
-        if not resets:
-            del self._resets[key]
-        self.mark_changed()
+        offset = resets[queue_id]
+        record = MetadataRecord(taken_resets={key: [queue_id]})
+        self._write_down(record)
+        self.apply(record)
         return offset
 
     def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
@@ -125,44 +175,108 @@ class ConsumerOffsetManager:
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Gives `target_group` the offsets of `source_group`, as a reset does."""
-        for queue_id, offset in self.query_all(topic, source_group).items():
-            self.reset(topic, target_group, queue_id, offset)
+        offsets = self.query_all(topic, source_group)
+        if offsets:
+            self.reset(topic, target_group, offsets)
+
+    # --- the log ---
+
+    def is_unwritten(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether the offset has changed since it was last written to the log."""
+        return queue_id in self._unwritten.get(topic + _SEPARATOR + group, ())
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._unwritten)
+
+    def write_offsets(self) -> None:
+        """Writes what has changed since the last record; raises StoreError."""
+        if self._unwritten:
+            offsets = {
+                key: {queue_id: self._offsets[key][queue_id] for queue_id in queue_ids}
+                for key, queue_ids in self._unwritten.items()
+            }
+            self._write_down(MetadataRecord(offsets=offsets))
+            self._unwritten = {}
+
+    def forget_unwritten(self) -> None:
+        """What has changed is in a base, or not to be written by this replica any more."""
+        self._unwritten = {}
+
+    def _write_down(self, record: MetadataRecord) -> None:
+        if self._write is not None:
+            self._write(record)
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Take over what a record of the log says."""
+        if record.is_base:
+            self._offsets, self._resets, self._reset_counts = {}, {}, {}
+            self._unwritten = {}
+        for table, changes in (
+            (self._offsets, record.offsets),
+            (self._offsets, record.resets),
+            (self._resets, record.resets),
+            (self._reset_counts, record.reset_counts),
+        ):
+            for key, by_queue in changes.items():
+                table.setdefault(key, {}).update(by_queue)
+        if not record.is_base:
+            self._count_resets(record.resets)
+        for key, queue_ids in record.taken_resets.items():
+            pending = self._resets.get(key, {})
+            for queue_id in queue_ids:
+                pending.pop(queue_id, None)
+            if not pending:
+                self._resets.pop(key, None)
+        prefixes = tuple(topic + _SEPARATOR for topic in record.deleted_topics)
+        suffixes = tuple(_SEPARATOR + group for group in record.forgotten_groups)
+        if prefixes or suffixes:
+            self._remove(prefixes, suffixes)
+        self._changed = True
+
+    def _count_resets(self, resets: Offsets) -> None:
+        for key, by_queue in resets.items():
+            counts = self._reset_counts.setdefault(key, {})
+            for queue_id in by_queue:
+                counts[queue_id] = counts.get(queue_id, 0) + 1
+                # What was committed or hinted before the reset is not to come back after it.
+                for table in (self._unwritten, self._hints):
+                    if key in table:
+                        _drop(table, key, queue_id)
+
+    def base(self) -> tuple[Offsets, Offsets, Offsets]:
+        """Offsets, pending resets and how often each offset was reset, for a base."""
+        return self._offsets, self._resets, self._reset_counts
 
     # --- between replicas ---
 
     def to_wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """The table as other replicas are told it; a copy."""
+        """The table as RocketMQ's slaves are told it; a copy, hints included."""
         file = self.to_file()
+        for key, by_queue in self._hints.items():
+            offsets = file.offset_table.setdefault(key, {})
+            for queue_id, offset in by_queue.items():
+                offsets[queue_id] = max(offset, offsets.get(queue_id, NO_OFFSET))
         return ConsumerOffsetSerializeWrapper(
             offset_table=file.offset_table,
             reset_count_table=file.reset_count_table or None,
             data_version=self.data_version,
         )
 
-    def merge(self, theirs: ConsumerOffsetSerializeWrapper) -> list[tuple[str, str, int, int]]:
-        """Take what another replica knows better; returns what this one does: (topic, group, queue, offset).
+    def merge(self, theirs: ConsumerOffsetSerializeWrapper) -> None:
+        """Take what was committed at a follower while this leader was away.
 
-        An offset is raised, never lowered, unless it was reset there more often than here: a reset reaches every replica.
+        An offset is raised, never lowered, and only where both know of the same resets: which reset came when, the log says.
         """
-        ahead: list[tuple[str, str, int, int]] = []
         for key, by_queue in theirs.offset_table.items():
             topic, separator, group = key.partition(_SEPARATOR)
             if not separator:
                 continue
             counts = (theirs.reset_count_table or {}).get(key, {})
             for queue_id, offset in by_queue.items():
-                own = self._offsets.get(key, {}).get(queue_id, NO_OFFSET)
-                own_count = self._reset_counts.get(key, {}).get(queue_id, 0)
-                count = counts.get(queue_id, 0)
-                if count > own_count:
-                    self._offsets.setdefault(key, {})[queue_id] = offset
-                    self._reset_counts.setdefault(key, {})[queue_id] = count
-                    self.mark_changed()
-                elif count == own_count and own < offset:
+                same_resets = counts.get(queue_id, 0) == self._reset_counts.get(key, {}).get(queue_id, 0)
+                if same_resets and offset > self._offsets.get(key, {}).get(queue_id, NO_OFFSET):
                     self.commit(topic, group, queue_id, offset)
-                elif count == own_count and own > offset:
-                    ahead.append((topic, group, queue_id, own))
-        return ahead
 
     def bound(self, queue_end_offset: Callable[[str, int], int | None]) -> None:
         """Take back offsets behind the ends of their queues: this replica's log has lost those messages, or never had them.
@@ -179,17 +293,13 @@ class ConsumerOffsetManager:
                         *(offset, group, topic, queue_id, end),
                     )
                     by_queue[queue_id] = end
-                    self.mark_changed()
+                    self._changed = True
 
     # --- who consumes what ---
 
     def all_offsets(self) -> list[tuple[str, str, int, int]]:
         """(topic, group, queue, offset) of the whole table, pending resets included."""
-        found = []
-        for key, offsets in self._offsets.items():
-            topic, _, group = key.partition(_SEPARATOR)
-            found += [(topic, group, queue_id, offset) for queue_id, offset in offsets.items()]
-        return found
+        return _rows(self._offsets)
 
     def topics_of(self, group: str) -> list[str]:
         """The topics in which the group has offsets."""
@@ -204,18 +314,22 @@ class ConsumerOffsetManager:
     # --- clean-up ---
 
     def remove_topic(self, topic: str) -> None:
-        """Forgets all groups' offsets in a deleted topic."""
-        self._remove(lambda key: key.startswith(topic + _SEPARATOR))
+        """Forgets all groups' offsets in a deleted topic, as the record of its deletion says."""
+        self.apply(MetadataRecord(deleted_topics=[topic]))
 
     def remove_group(self, group: str) -> None:
-        """Forgets a deleted group's offsets in all topics."""
-        self._remove(lambda key: key.endswith(_SEPARATOR + group))
+        """Forgets a deleted group's offsets in all topics; raises StoreError."""
+        record = MetadataRecord(forgotten_groups=[group])
+        self._write_down(record)
+        self.apply(record)
 
-    def _remove(self, wanted: Callable[[str], bool]) -> None:
-        for table in (self._offsets, self._resets, self._reset_counts):
-            for key in [key for key in table if wanted(key)]:
+    def _remove(self, prefixes: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
+        tables: tuple[dict[str, dict[int, int]] | dict[str, set[int]], ...] = (
+            *(self._offsets, self._resets, self._reset_counts, self._unwritten, self._hints),
+        )
+        for table in tables:
+            for key in [key for key in table if key.startswith(prefixes) or key.endswith(suffixes)]:
                 del table[key]
-                self.mark_changed()
 
     # --- persistence ---
 
@@ -226,6 +340,7 @@ class ConsumerOffsetManager:
             reset_offset_table={key: dict(offsets) for key, offsets in self._resets.items()},
             reset_count_table={key: dict(counts) for key, counts in self._reset_counts.items()},
             data_version=self.data_version,
+            in_log=True,
         )
 
     def take_changes(self) -> Snapshot | None:
@@ -245,7 +360,6 @@ class ConsumerOffsetManager:
 
     def mark_changed(self) -> None:
         self._changed = True
-        self.changes += 1
 
     def persist(self) -> None:
         """Writes what has changed, at once."""
@@ -256,3 +370,21 @@ class ConsumerOffsetManager:
             except OSError:
                 self.mark_changed()
                 raise
+
+
+def _rows(table: Offsets) -> list[tuple[str, str, int, int]]:
+    rows = []
+    for key, offsets in table.items():
+        topic, _, group = key.partition(_SEPARATOR)
+        rows += [(topic, group, queue_id, offset) for queue_id, offset in offsets.items()]
+    return rows
+
+
+def _drop(table: dict[str, set[int]] | dict[str, dict[int, int]], key: str, queue_id: int) -> None:
+    by_queue = table[key]
+    if isinstance(by_queue, set):
+        by_queue.discard(queue_id)
+    else:
+        by_queue.pop(queue_id, None)
+    if not by_queue:
+        del table[key]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brokerd.acl_needs import NEEDS
-from brokerd.dispatch_types import AfterDurable, Handler
+from brokerd.dispatch_types import AfterDurable, AfterOffsets, Handler
 from brokerd.peer import PAUSE_READING_BYTES
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.processors.send_message import SEND_CODES, SendMessageProcessor
@@ -113,6 +113,11 @@ class Dispatcher:
         if isinstance(reply, AfterDurable):
             if not request.is_oneway:
                 broker.answer_when_held(peer, reply.end_offset_bytes, [reply.reply.encode()])
+        elif isinstance(reply, AfterOffsets):
+            if request.is_oneway:
+                broker.metadata_log.offsets_changed()
+            else:
+                broker.metadata_log.answer_with_offsets(peer, reply.reply.encode())
         elif reply is not None:
             self._write(peer, request, reply)  # type: ignore[arg-type] # a Reply is one of these three
 

@@ -22,7 +22,14 @@ class AfterDurable:
     end_offset_bytes: int
 
 
+@dataclass(slots=True)
+class AfterOffsets:
+    """A reply that waits until the consumer offsets as they are now are held, as a message must be."""
+
+    reply: RemotingCommand
+
+
 # None: nothing to answer. A one-way request's reply is dropped by the dispatcher.
-Reply: TypeAlias = RemotingCommand | AfterDurable | None
+Reply: TypeAlias = RemotingCommand | AfterDurable | AfterOffsets | None
 
 Handler: TypeAlias = "Callable[[Broker, Peer, RemotingCommand], Reply]"

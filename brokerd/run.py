@@ -80,6 +80,7 @@ async def serve(server: Server, broker: Broker, environment: Environment, *, on_
             nursery.start_soon(broker.flush_service.run_consume_queues)
             nursery.start_soon(broker.flush_service.run_retention)
             nursery.start_soon(broker.flush_service.run_expiry)
+            nursery.start_soon(broker.metadata_log.run)
             nursery.start_soon(broker.registration.run)
             nursery.start_soon(broker.schedule.run)
             nursery.start_soon(broker.metering.run)
@@ -102,6 +103,7 @@ async def serve(server: Server, broker: Broker, environment: Environment, *, on_
 async def _stop(broker: Broker, server: Server) -> None:
     """Refuse new sends, leave the name servers, make everything durable; each step bounded."""
     await broker.metering.finish()
+    broker.metadata_log.write_last_offsets()
     broker.stopping = True
     server.stop_listening()
     broker.leader_port.stop_listening()
@@ -135,6 +137,8 @@ async def _remember_confirm_offset(broker: Broker) -> None:
 async def _persist(broker: Broker) -> None:
     while True:
         await trio.sleep(broker.config.flush_consumer_offset_interval_ms / 1000)
+        if not broker.store_gate.closed:
+            broker.metadata_log.keep_base_near()
         content = broker.consumer_offsets.take_changes()
         if content is not None:
             try:

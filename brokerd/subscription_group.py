@@ -1,6 +1,7 @@
 """SubscriptionGroupManager: which consumer groups this broker knows, and how each may consume.
 
-Persisted in config/subscriptionGroup.json before a change is answered. Source: SubscriptionGroupManager.
+A change is a record of the log (metadata_record.py), which all replicas apply; config/subscriptionGroup.json is written
+too, for RocketMQ's tools. Source: SubscriptionGroupManager.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import msgspec
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile
-from brokerd.store import Disk
+from brokerd.metadata_record import MetadataRecord
+from brokerd.store import Disk, StoreError
 from brokerd.topic_validator import invalid_group
 from mqwire import names
 from mqwire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -38,10 +40,30 @@ AUTO_CREATED_GROUPS_MAX = 10_000
 AUTO_CREATED_GROUPS_OF_KEY_MAX = 1_000
 
 
-class SubscriptionGroupManager:
-    """The table of groups. `clock_ms` is the wall clock, for the DataVersion."""
+class SubscriptionGroupFile(SubscriptionGroupWrapper, frozen=True, kw_only=True):
+    """subscriptionGroup.json. What RocketMQ or an operator has written lacks the mark, and counts more than the log then."""
 
-    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int], disk: Disk) -> None:
+    in_log: bool = False
+
+
+class SubscriptionGroupManager:
+    """The table of groups.
+
+    `clock_ms` is the wall clock, for the DataVersion. `write` puts a change into the log; it raises StoreError, and the
+    table stays as it was.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock_ms: Callable[[], int],
+        disk: Disk,
+        write: Callable[[MetadataRecord], None] | None = None,
+    ) -> None:
+        self._write = write
+        self.is_imported = False  # whether subscriptionGroup.json was written by others since the log was
+        self._file_is_old = False
+        self._before_applying: dict[str, SubscriptionGroupConfig] | None = None
         self._config = config
         self._clock_ms = clock_ms
         self._file = MetadataFile(disk, config.config_folder, "subscriptionGroup.json")
@@ -52,8 +74,9 @@ class SubscriptionGroupManager:
 
     def load(self) -> None:
         """Reads subscriptionGroup.json; raises UnreadableConfigFile."""
-        wrapper = self._file.load(SubscriptionGroupWrapper)
+        wrapper = self._file.load(SubscriptionGroupFile)
         if wrapper is not None:
+            self.is_imported = not wrapper.in_log
             self._table.update(wrapper.subscription_group_table)
             self._forbidden.update(wrapper.forbidden_table)
             self.data_version = wrapper.data_version
@@ -67,7 +90,10 @@ class SubscriptionGroupManager:
         return self._table.get(group)
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None."""
+        """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None.
+
+        Where the log takes no change now, on a slave say, the group is answered as it would be made.
+        """
         known = self._table.get(group)
         if known is not None:
             return known
@@ -76,15 +102,19 @@ class SubscriptionGroupManager:
         if invalid_group(group) is not None:
             return None
         config = SubscriptionGroupConfig(group_name=group)
-        self.put(config)
-        logger.info("subscription group %s created on first use", group)
+        try:
+            self.put(config)
+        except StoreError as error:
+            logger.debug("subscription group %s is not created yet: %s", group, error)
+        else:
+            logger.info("subscription group %s created on first use", group)
         return config
 
     def create_missing(self, groups: Iterable[str], credential: str) -> str | None:
         """Make those that do not exist, with one write, where autoCreateSubscriptionGroup allows it.
 
-        Returns why not, when that would be more groups than a broker, or this access key, may have made so. Raises OSError
-        when they cannot be persisted.
+        Returns why not, when that would be more groups than a broker, or this access key, may have made so. Raises StoreError
+        when they cannot be written.
         """
         if not self._config.auto_create_subscription_group:
             return None
@@ -112,7 +142,7 @@ class SubscriptionGroupManager:
         )
 
     def put(self, config: SubscriptionGroupConfig) -> bool:
-        """Makes or replaces one group; tells whether anything changed. Raises OSError when it cannot be persisted."""
+        """Makes or replaces one group; tells whether anything changed. Raises StoreError when it cannot be written."""
         return self.put_all([config])
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> bool:
@@ -124,7 +154,8 @@ class SubscriptionGroupManager:
             self._table[config.group_name] = msgspec.structs.replace(config, attributes=attributes)
         if self._table == before:
             return False
-        self._changed(before)
+        changed = {name: config for name, config in self._table.items() if before.get(name) != config}
+        self._changed(before, MetadataRecord(groups=changed))
         return True
 
     def delete(self, group: str) -> bool:
@@ -133,19 +164,63 @@ class SubscriptionGroupManager:
         if self._table.pop(group, None) is None:
             return False
         self._forbidden.pop(group, None)
-        self._changed(before)
+        self._changed(before, MetadataRecord(deleted_groups=[group]))
         return True
 
-    def _changed(self, before: dict[str, SubscriptionGroupConfig]) -> None:
+    def apply(self, record: MetadataRecord) -> None:
+        """Take over what a record of the log says; `finish_applying` when all are applied."""
+        if self._before_applying is None:
+            self._before_applying = dict(self._table)
+        if record.is_base:
+            self._table = dict(record.groups)
+            self._forbidden = {group: dict(topics) for group, topics in record.forbidden.items()}
+        else:
+            self._table.update(record.groups)
+            for group in record.deleted_groups:
+                self._table.pop(group, None)
+                self._forbidden.pop(group, None)
+
+    def finish_applying(self) -> None:
+        """What was applied is one change."""
+        before, self._before_applying = self._before_applying, None
+        if before is not None and before != self._table:
+            self.data_version = self.data_version.next_version(self._clock_ms())
+            self._file_is_old = True
+        self.write_file()
+
+    def write_file(self) -> None:
+        """Write subscriptionGroup.json if what was applied has changed it; tried again with the next change."""
+        if self._file_is_old:
+            self._file_is_old = False
+            try:
+                self._store()
+            except OSError as error:
+                self._file_is_old = True
+                logger.error("subscriptionGroup.json cannot be written: %s", error)
+
+    def _changed(self, before: dict[str, SubscriptionGroupConfig], record: MetadataRecord) -> None:
         version = self.data_version
         self.data_version = version.next_version(self._clock_ms())
         try:
-            self._file.store(self._file.snapshot(self.to_wrapper().to_json()))
-        except OSError:
+            if self._write is not None:
+                self._write(record)
+        except StoreError:
             # What could not be written must not be answered as done, nor be seen by anyone.
             self._table = before
             self.data_version = version
             raise
+        self._file_is_old = True
+        self.write_file()
+
+    def _store(self) -> None:
+        table = self.to_wrapper()
+        file = SubscriptionGroupFile(
+            subscription_group_table=table.subscription_group_table,
+            forbidden_table=table.forbidden_table,
+            data_version=table.data_version,
+            in_log=True,
+        )
+        self._file.store(self._file.snapshot(file.to_json()))
 
 
 def merge_group_attributes(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:

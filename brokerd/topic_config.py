@@ -1,7 +1,8 @@
 """TopicConfigManager: which topics this broker has, with how many queues and which permission.
 
-Persisted in config/topics.json before a change is answered. Every change raises the DataVersion, so that name servers
-see it; who changes a table asks the broker to register again (`broker.register_soon()`).
+A change is a record of the log (metadata_record.py), which all replicas apply; config/topics.json is written too, for
+RocketMQ's tools. Every change raises the DataVersion, so that name servers see it; who changes a table asks the broker to
+register again (`broker.register_soon()`).
 Sources: TopicConfigManager, TopicAttributes, AttributeUtil.
 """
 
@@ -15,7 +16,8 @@ import msgspec
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile
-from brokerd.store import Disk
+from brokerd.metadata_record import MetadataRecord
+from brokerd.store import Disk, StoreError
 from brokerd.topic_validator import invalid_topic, is_system_topic
 from mqwire import names
 from mqwire.bodies import (
@@ -45,21 +47,42 @@ _ATTRIBUTES: Mapping[str, frozenset[str] | None] = MappingProxyType(
 )
 
 
-class TopicConfigManager:
-    """The table of topics. `clock_ms` is the wall clock, for the DataVersion."""
+class TopicsFile(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
+    """topics.json. What RocketMQ or an operator has written lacks the mark, and counts more than the log then."""
 
-    def __init__(self, config: BrokerConfig, clock_ms: Callable[[], int], disk: Disk) -> None:
+    in_log: bool = False
+
+
+class TopicConfigManager:
+    """The table of topics.
+
+    `clock_ms` is the wall clock, for the DataVersion. `write` puts a change into the log; it raises StoreError, and the
+    table stays as it was.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock_ms: Callable[[], int],
+        disk: Disk,
+        write: Callable[[MetadataRecord], None] | None = None,
+    ) -> None:
+        self._write = write
         self._config = config
         self._clock_ms = clock_ms
         self._file = MetadataFile(disk, config.config_folder, "topics.json")
+        self.is_imported = False  # whether topics.json was written by others since the log was
+        self._file_is_old = False
+        self._before_applying: dict[str, TopicConfig] | None = None
         self._table: dict[str, TopicConfig] = {}
         self._own_system_topics: frozenset[str] = frozenset()
         self.data_version = DataVersion()
 
     def load(self) -> None:
         """Reads topics.json and adds the system topics; raises UnreadableConfigFile."""
-        wrapper = self._file.load(TopicConfigSerializeWrapper)
+        wrapper = self._file.load(TopicsFile)
         if wrapper is not None:
+            self.is_imported = not wrapper.in_log
             self._table.update(wrapper.topic_config_table)
             self.data_version = wrapper.data_version
         self.ensure_system_topics()
@@ -94,6 +117,13 @@ class TopicConfigManager:
     def ensure_system_topics(self) -> bool:
         """Adds the system topics that are missing; tells whether the table changed. Also after a change of config."""
         before = dict(self._table)
+        self._add_system_topics()
+        if self._table == before:
+            return False
+        self._changed(before)
+        return True
+
+    def _add_system_topics(self) -> None:
         wanted = _system_topics(self._config)
         self._own_system_topics = frozenset(config.topic_name for config in wanted)
         for config in wanted:
@@ -106,10 +136,6 @@ class TopicConfigManager:
         if template is not None and not self._config.auto_create_topic_enable and template.perm & PermName.INHERIT:
             # It was on before: the topic stays readable, but no topic is made after it any more.
             self._table[template.topic_name] = msgspec.structs.replace(template, perm=READ_WRITE)
-        if self._table == before:
-            return False
-        self._changed(before)
-        return True
 
     def create_on_send(
         self,
@@ -178,7 +204,7 @@ class TopicConfigManager:
         return bool(made) and self.put_all(made)
 
     def put(self, config: TopicConfig) -> bool:
-        """Makes or replaces one topic; tells whether anything changed. Raises OSError when it cannot be persisted."""
+        """Makes or replaces one topic; tells whether anything changed. Raises StoreError when it cannot be written."""
         return self.put_all([config])
 
     def put_all(self, configs: Iterable[TopicConfig]) -> bool:
@@ -187,34 +213,70 @@ class TopicConfigManager:
         self._table.update((config.topic_name, config) for config in configs)
         if self._table == before:
             return False
-        self._changed(before)
+        changed = {name: config for name, config in self._table.items() if before.get(name) != config}
+        self._changed(before, MetadataRecord(topics=changed))
         return True
 
     def delete(self, topics: Iterable[str]) -> bool:
         """Forgets topics; tells whether any was there."""
         before = dict(self._table)
-        for topic in topics:
-            self._table.pop(topic, None)
-        if self._table == before:
+        gone = [topic for topic in topics if self._table.pop(topic, None) is not None]
+        if not gone:
             return False
-        self._changed(before)
+        self._changed(before, MetadataRecord(deleted_topics=gone))
         return True
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Take over what a record of the log says; `finish_applying` when all are applied."""
+        if self._before_applying is None:
+            self._before_applying = dict(self._table)
+        if record.is_base:
+            self._table = dict(record.topics)
+            self._add_system_topics()
+        else:
+            self._table.update(record.topics)
+            for topic in record.deleted_topics:
+                self._table.pop(topic, None)
+
+    def finish_applying(self) -> None:
+        """What was applied is one change."""
+        before, self._before_applying = self._before_applying, None
+        if before is not None and before != self._table:
+            self.data_version = self.data_version.next_version(self._clock_ms())
+            self._file_is_old = True
+        self.write_file()
+
+    def write_file(self) -> None:
+        """Write topics.json if what was applied has changed it; tried again with the next change when that fails."""
+        if self._file_is_old:
+            self._file_is_old = False
+            try:
+                self._store()
+            except OSError as error:
+                self._file_is_old = True
+                logger.error("topics.json cannot be written: %s", error)
 
     def touch(self) -> None:
         """Raises the DataVersion alone: name servers are to take the table again (brokerPermission has changed)."""
         self._changed(dict(self._table))
 
-    def _changed(self, before: dict[str, TopicConfig]) -> None:
+    def _changed(self, before: dict[str, TopicConfig], record: MetadataRecord | None = None) -> None:
         version = self.data_version
         self.data_version = version.next_version(self._clock_ms())
         try:
-            wrapper = TopicConfigSerializeWrapper(topic_config_table=self._table, data_version=self.data_version)
-            self._file.store(self._file.snapshot(wrapper.to_json()))
-        except OSError:
+            if record is not None and self._write is not None:
+                self._write(record)
+        except StoreError:
             # What could not be written must not be answered as done, nor be seen by anyone.
             self._table = before
             self.data_version = version
             raise
+        self._file_is_old = True
+        self.write_file()
+
+    def _store(self) -> None:
+        wrapper = TopicsFile(topic_config_table=self._table, data_version=self.data_version, in_log=True)
+        self._file.store(self._file.snapshot(wrapper.to_json()))
 
 
 def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, str]:

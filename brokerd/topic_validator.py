@@ -29,6 +29,7 @@ _SYSTEM_TOPICS = frozenset(
         names.RMQ_SYS_OFFSET_MOVED_EVENT,
         names.RMQ_SYS_EPOCH,
         names.RMQ_SYS_METERING,
+        names.RMQ_SYS_METADATA,
         names.RMQ_SYS_PROBE,
     }
 )
@@ -44,6 +45,7 @@ _TOPICS_CLOSED_TO_CLIENTS = frozenset(
         names.RMQ_SYS_OFFSET_MOVED_EVENT,
         names.RMQ_SYS_EPOCH,
         names.RMQ_SYS_METERING,
+        names.RMQ_SYS_METADATA,
     }
 )
 

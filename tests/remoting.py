@@ -105,7 +105,10 @@ def create_topic(
     credentials: SessionCredentials | None = None,
     namesrv: str | None = None,
 ) -> None:
-    """Creates or updates a topic on one broker; with ``namesrv``, waits until its route shows there. Raises Refused."""
+    """Creates or updates a topic on one broker; with ``namesrv``, waits until its route shows there. Raises Refused.
+
+    A master that has not taken over yet is asked again.
+    """
     header = CreateTopicRequestHeader(
         topic=topic,
         default_topic="TBW102",
@@ -115,7 +118,17 @@ def create_topic(
         topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0,
     )
-    call(address, RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), credentials)
+
+    def created() -> bool:
+        try:
+            call(address, RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), credentials)
+        except Refused as refused:
+            if refused.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                raise
+            return False
+        return True
+
+    wait_until(created, timeout_s=60.0, what=f"the broker at {address} takes topic {topic}")
     if namesrv is not None:
         wait_until(
             lambda: topic_route(namesrv, topic) is not None, timeout_s=60.0, what=f"a route for {topic} at {namesrv}"

@@ -152,6 +152,8 @@ def update_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -
     if changed & _KEYS_OF_TOPICS:
         if not broker.topic_configs.ensure_system_topics():
             broker.topic_configs.touch()
+        if broker.replica.leads:
+            broker.metadata_log.begin_leadership()  # with a base, which the slaves take over
         broker.register_soon()
     return request.reply()
 
@@ -186,7 +188,7 @@ def clean_unused_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> 
     """Forgets the messages of topics that have no configuration any more."""
     unused = [topic for topic in broker.store.topics() if broker.topic_configs.select(topic) is None]
     for topic in unused:
-        broker.store.delete_topic(topic)
+        broker.forget_messages(topic)
     if unused:
         logger.warning("%s cleans unused topics: %s", peer.remote_address[0], ", ".join(unused))
     return request.reply()

@@ -10,6 +10,7 @@ from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.processors.refusal import Refusal
+from brokerd.store import StoreError
 from mqwire.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -72,11 +73,8 @@ def _create_groups(broker: Broker, request: RemotingCommand, consumers: list[Con
         queues = {RETRY_GROUP_TOPIC_PREFIX + group.group_name: group.retry_queue_nums for group in known}
         if broker.topic_configs.create_retry_topics({topic: count for topic, count in queues.items() if count > 0}):
             broker.register_soon()
-    except OSError as error:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the groups could not be written: {error.strerror or error}; nothing has changed",
-        ) from error
+    except StoreError as error:  # of a slave, say: the master makes them
+        logger.debug("groups are not created yet: %s", error)
 
 
 def _register_consumer(
@@ -117,7 +115,12 @@ def _ensure_retry_topic(broker: Broker, consumer: ConsumerData, queue_nums: int)
     known = topics.select(retry_topic)
     order = any(topics.is_order_topic(data.topic) for data in consumer.subscription_data_set)
     sys_flag = _HAS_UNIT_SUB if consumer.unit_mode else 0
-    if topics.create_for_send_back(retry_topic, queue_nums, order=order, sys_flag=sys_flag) is not known:
+    try:
+        changed = topics.create_for_send_back(retry_topic, queue_nums, order=order, sys_flag=sys_flag) is not known
+    except StoreError as error:  # of a slave, say: the master makes it
+        logger.debug("topic %s is not created yet: %s", retry_topic, error)
+        return
+    if changed:
         broker.register_soon()
 
 

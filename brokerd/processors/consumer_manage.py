@@ -5,10 +5,18 @@ from __future__ import annotations
 import logging
 import os
 
-from brokerd.dispatch_types import Handler, Reply
+from brokerd.dispatch_types import AfterOffsets, Handler, Reply
 from brokerd.processors.context import Broker, Peer
-from brokerd.processors.handler import answers_refusals, existing_group, existing_topic, knowing_offsets
+from brokerd.processors.handler import (
+    answers_refusals,
+    changing_tables,
+    existing_group,
+    existing_topic,
+    knowing_offsets,
+)
 from brokerd.processors.refusal import Refusal
+from brokerd.replica.in_sync import SendVerdict
+from brokerd.store import StoreError
 from mqwire.bodies import GetConsumerListByGroupResponseBody
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -58,7 +66,19 @@ def query_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) 
                 " not consumed there yet",
             )
         offset = 0
-    return request.reply(header=QueryConsumerOffsetResponseHeader(offset=offset))
+    reply = request.reply(header=QueryConsumerOffsetResponseHeader(offset=offset))
+    return _once_held(broker, reply, header) if broker.replica.leads else reply
+
+
+def _once_held(broker: Broker, reply: RemotingCommand, header: QueryConsumerOffsetRequestHeader) -> Reply:
+    """What is answered here does not fall with a failover: it waits until it is held, unless too few replicas are in sync."""
+    log = broker.metadata_log
+    if broker.consumer_offsets.is_unwritten(header.topic, header.consumer_group, header.queue_id):
+        try:
+            log.write_offsets()
+        except StoreError as error:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
+    return log.answer(reply) if broker.replica.verdict(log.end_offset) is SendVerdict.WAIT else reply
 
 
 def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
@@ -81,7 +101,11 @@ def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
 
 @answers_refusals
 def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """A group's progress. It is never lowered (resets do that), and never put behind the queue's end."""
+    """A group's progress. It is never lowered (resets do that), and never put behind the queue's end.
+
+    An answer waits until as many replicas hold the offset as a message needs. What most clients send, a commit without an
+    answer, is written to the log within half a second.
+    """
     header = request.header(UpdateConsumerOffsetRequestHeader)
     topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
     existing_group(broker, group)
@@ -94,6 +118,9 @@ def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand)
     if offset < 0:
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"the offset {offset} is negative: commit 0 or more")
     offsets = broker.consumer_offsets
+    if not broker.replica.leads and (request.is_oneway or not broker.follower.hears_leader):
+        offsets.hint(topic, group, queue_id, offset)  # for the leader, when it is back
+    changing_tables(broker)
     if offsets.has_reset(topic, group, queue_id):
         return request.reply(remark="Offset has been previously reset: this commit is not taken, pull again")
     max_offset = broker.store.max_offset(topic, queue_id)
@@ -103,11 +130,10 @@ def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand)
             *(peer.remote_address[0], offset, group, topic, queue_id, max_offset),
         )
         offset = max_offset
+    remark = None
     if not offsets.commit(topic, group, queue_id, offset, peer.remote_address[0]):
-        return request.reply(
-            remark=f"offset {offset} is lower than what the group has committed, which stays: reset it to go back"
-        )
-    return request.reply()
+        remark = f"offset {offset} is lower than what the group has committed, which stays: reset it to go back"
+    return AfterOffsets(request.reply(remark=remark))
 
 
 HANDLERS: dict[RequestCode, Handler] = {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.environment import Threads
+    from brokerd.metadata_log import MetadataLog
     from brokerd.producer_manager import ProducerManager
     from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.replica.diverged import DivergedMessages
@@ -48,6 +49,7 @@ class Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    metadata_log: MetadataLog
     consumers: ConsumerManager
     producers: ProducerManager
     stranded_pulls: StrandedPulls
@@ -100,6 +102,9 @@ class Broker(Protocol):
 
     def refuses_sends(self) -> str | None:
         """Why no message is taken now, as a remark; None when they are."""
+
+    def forget_messages(self, topic: str) -> None:
+        """A topic was deleted: its messages go with it. Raises StoreError or OSError."""
 
     def leader_port_changed(self) -> None:
         """leaderListenPort has another value: serve there from now on, and tell the name servers."""

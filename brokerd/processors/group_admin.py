@@ -6,9 +6,10 @@ import logging
 
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
-from brokerd.processors.handler import answers_refusals, existing_group
+from brokerd.processors.handler import answers_refusals, changing_tables, existing_group, not_written
 from brokerd.processors.refusal import Refusal
 from brokerd.processors.topic_admin import page
+from brokerd.store import StoreError
 from brokerd.subscription_group import invalid_group_config
 from mqwire.bodies import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupWrapper
 from mqwire.codes import RequestCode, ResponseCode
@@ -26,19 +27,21 @@ logger = logging.getLogger(__name__)
 
 @answers_refusals
 def update_and_create_subscription_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Durable before it is answered."""
+    """Answered when as many replicas hold it as a message needs."""
+    changing_tables(broker)
     _put(broker, peer, [SubscriptionGroupConfig.from_json(request.body)])
-    return request.reply()
+    return broker.metadata_log.answer(request.reply())
 
 
 @answers_refusals
 def update_and_create_subscription_group_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Several groups, all or none."""
+    changing_tables(broker)
     configs = SubscriptionGroupList.from_json(request.body).group_config_list
     if not configs:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "the list of groups is empty")
     _put(broker, peer, configs)
-    return request.reply()
+    return broker.metadata_log.answer(request.reply())
 
 
 def _put(broker: Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) -> None:
@@ -48,15 +51,12 @@ def _put(broker: Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) -> 
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
     try:
         changed = broker.subscription_groups.put_all(configs)
-    except OSError as error:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"subscriptionGroup.json could not be written: {error.strerror or error}; see to the broker's disk",
-        ) from error
+        _ensure_retry_topics(broker, configs)
+    except StoreError as error:
+        raise not_written(error) from error
     if changed:
         names = ", ".join(config.group_name for config in configs)
         logger.info("%s puts groups: %s", peer.remote_address[0], names)
-    _ensure_retry_topics(broker, configs)
 
 
 def _ensure_retry_topics(broker: Broker, configs: list[SubscriptionGroupConfig]) -> None:
@@ -74,19 +74,16 @@ def _ensure_retry_topics(broker: Broker, configs: list[SubscriptionGroupConfig])
 @answers_refusals
 def delete_subscription_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The group, and its offsets too when the request says so; harmless when it is gone already."""
+    changing_tables(broker)
     header = request.header(DeleteSubscriptionGroupRequestHeader)
     try:
         if broker.subscription_groups.delete(header.group_name):
             logger.warning("%s deletes group %a", peer.remote_address[0], header.group_name)
         if header.clean_offset:
             broker.consumer_offsets.remove_group(header.group_name)
-            broker.consumer_offsets.persist()
-    except OSError as error:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the deletion could not be written: {error.strerror or error}; see to the broker's disk",
-        ) from error
-    return request.reply()
+    except StoreError as error:
+        raise not_written(error) from error
+    return broker.metadata_log.answer(request.reply())
 
 
 def get_all_subscription_group_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:

@@ -7,6 +7,7 @@ import functools
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
 from brokerd.processors.refusal import Refusal
+from brokerd.store import StoreError
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
@@ -43,6 +44,18 @@ def knowing_offsets(broker: Broker) -> None:
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"this replica is a slave and may lag behind: ask the master, {replica.leader_address}",
         )
+
+
+def changing_tables(broker: Broker) -> None:
+    """Raises Refusal where topics, groups and offsets cannot be changed now; it names the master."""
+    refusal = broker.metadata_log.refusal()
+    if refusal is not None:
+        raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
+
+
+def not_written(error: StoreError | OSError) -> Refusal:
+    """A change of the tables that the log did not take."""
+    return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing has changed: {error}")
 
 
 def existing_topic(broker: Broker, topic: str) -> TopicConfig:

@@ -60,7 +60,11 @@ class PullMessageProcessor:
             return
         broker = self._broker
         if broker.replica.leads:
-            reset_offset = broker.consumer_offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+            try:
+                reset_offset = broker.consumer_offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+            except StoreError as error:
+                peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
+                return
             if reset_offset is not None:
                 self._answer_reset(peer, request, header, reset_offset)
                 return
@@ -76,9 +80,15 @@ class PullMessageProcessor:
         else:
             self._answer(peer, request, header, result)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            broker.consumer_offsets.commit(
-                header.topic, header.consumer_group, header.queue_id, header.commit_offset, peer.remote_address[0]
-            )
+            self._commit(peer, header)
+
+    def _commit(self, peer: Peer, header: PullMessageRequestHeader) -> None:
+        offsets = self._broker.consumer_offsets
+        queue = (header.topic, header.consumer_group, header.queue_id)
+        if not self._broker.replica.leads:
+            offsets.hint(*queue, header.commit_offset)
+        elif offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
+            self._broker.metadata_log.offsets_changed()
 
     def answer_arrivals(self, queues: Iterable[tuple[str, int]]) -> list[Peer]:
         """Answer the held pulls of queues that got messages; returns the peers to flush."""

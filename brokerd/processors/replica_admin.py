@@ -194,6 +194,7 @@ def freeze_sends(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
         raise Refusal(
             ResponseCode.INVALID_PARAMETER, f"forMillis is {header.for_millis}: allowed is 0 to {_FREEZE_MAX_MS}"
         )
+    broker.metadata_log.write_last_offsets()
     try:
         broker.replica.freeze_sends(header.epoch, broker.clock.monotonic() + header.for_millis / 1000)
     except RoleRefused as refused:

@@ -1,7 +1,7 @@
 """INVOKE_BROKER_TO_RESET_OFFSET and CLONE_GROUP_OFFSET: offsets are set on the server, for groups online or not.
 
-A reset is durable before it is answered, and holds until the group's next pull of each queue, whose answer sends the
-client there; commits until then do not count. Source: AdminBrokerProcessor.resetOffsetInner.
+A reset is answered when as many replicas hold it as a message needs, and holds until the group's next pull of each queue,
+whose answer sends the client there; commits until then do not count. Source: AdminBrokerProcessor.resetOffsetInner.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import logging
 
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
-from brokerd.processors.handler import answers_refusals, existing_group, existing_topic
+from brokerd.processors.handler import answers_refusals, changing_tables, existing_group, existing_topic, not_written
 from brokerd.processors.refusal import Refusal
+from brokerd.store import StoreError
 from mqwire.bodies import MessageQueue, ResetOffsetBody
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -25,6 +26,7 @@ _LATEST = -1  # a negative timestamp asks for the queue's end
 @answers_refusals
 def reset_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """To an offset (one queue), or to a time (one queue or all). Answers the new offset of each queue."""
+    changing_tables(broker)
     header = request.header(ResetOffsetRequestHeader)
     topic, group = header.topic, header.group
     config = existing_topic(broker, topic)
@@ -42,14 +44,15 @@ def reset_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     if not targets:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} has no read queues: there is nothing to reset")
     logger.warning("%s resets group %s in topic %s", peer.remote_address[0], group, topic)
-    for queue_id, offset in targets.items():
-        broker.consumer_offsets.reset(topic, group, queue_id, offset)
-    _persist(broker)
+    try:
+        broker.consumer_offsets.reset(topic, group, targets)
+    except StoreError as error:
+        raise not_written(error) from error
     table = {
         MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id): offset
         for queue_id, offset in targets.items()
     }
-    return request.reply(body=ResetOffsetBody(offset_table=table).to_json())
+    return broker.metadata_log.answer(request.reply(body=ResetOffsetBody(offset_table=table).to_json()))
 
 
 def _checked(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
@@ -71,6 +74,7 @@ def _at_time(broker: Broker, topic: str, queue_id: int, timestamp_ms: int) -> in
 @answers_refusals
 def clone_group_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Gives one group the offsets of another, in one topic or in all."""
+    changing_tables(broker)
     header = request.header(CloneGroupOffsetRequestHeader)
     existing_group(broker, header.dest_group)
     topics = [header.topic] if header.topic else broker.consumer_offsets.topics_of(header.src_group)
@@ -79,20 +83,12 @@ def clone_group_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> 
     logger.warning(
         "%s clones the offsets of group %s to %s", peer.remote_address[0], header.src_group, header.dest_group
     )
-    for topic in topics:
-        broker.consumer_offsets.clone(header.src_group, header.dest_group, topic)
-    _persist(broker)
-    return request.reply()
-
-
-def _persist(broker: Broker) -> None:
     try:
-        broker.consumer_offsets.persist()
-    except OSError as error:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the reset is in force, but could not be written: {error.strerror or error}; see to the broker's disk",
-        ) from error
+        for topic in topics:
+            broker.consumer_offsets.clone(header.src_group, header.dest_group, topic)
+    except StoreError as error:
+        raise not_written(error) from error
+    return broker.metadata_log.answer(request.reply())
 
 
 HANDLERS: dict[RequestCode, Handler] = {

@@ -9,8 +9,9 @@ import msgspec
 
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
-from brokerd.processors.handler import answers_refusals, existing_topic
+from brokerd.processors.handler import answers_refusals, changing_tables, existing_topic, not_written
 from brokerd.processors.refusal import Refusal
+from brokerd.store import StoreError
 from brokerd.topic_config import invalid_topic_config, merge_attributes
 from brokerd.topic_validator import invalid_topic
 from mqwire.bodies import (
@@ -43,7 +44,8 @@ PAGE_SIZE_MAX = 2000
 
 @answers_refusals
 def update_and_create_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Durable before it is answered; name servers are told at once."""
+    """Answered when as many replicas hold it as a message needs; name servers are told at once."""
+    changing_tables(broker)
     header = request.header(CreateTopicRequestHeader)
     config = TopicConfig(
         topic_name=header.topic,
@@ -56,12 +58,13 @@ def update_and_create_topic(broker: Broker, peer: Peer, request: RemotingCommand
         attributes=_attributes(broker, header.topic, header.attributes),
     )
     _put(broker, peer, [config])
-    return request.reply()
+    return broker.metadata_log.answer(request.reply())
 
 
 @answers_refusals
 def update_and_create_topic_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Several topics, all or none."""
+    changing_tables(broker)
     configs = []
     for config in CreateTopicListRequestBody.from_json(request.body).topic_config_list:
         text = ",".join(
@@ -72,7 +75,7 @@ def update_and_create_topic_list(broker: Broker, peer: Peer, request: RemotingCo
     if not configs:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "the list of topics is empty")
     _put(broker, peer, configs)
-    return request.reply()
+    return broker.metadata_log.answer(request.reply())
 
 
 def _attributes(broker: Broker, topic: str, text: str | None) -> dict[str, str]:
@@ -92,8 +95,8 @@ def _put(broker: Broker, peer: Peer, configs: list[TopicConfig]) -> None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
     try:
         changed = broker.topic_configs.put_all(configs)
-    except OSError as error:
-        raise _not_persisted("topics.json", error) from error
+    except StoreError as error:
+        raise not_written(error) from error
     if changed:
         logger.info("%s puts topics: %s", peer.remote_address[0], ", ".join(config.topic_name for config in configs))
         broker.register_soon()
@@ -102,6 +105,7 @@ def _put(broker: Broker, peer: Peer, configs: list[TopicConfig]) -> None:
 @answers_refusals
 def delete_topic_in_broker(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The topic's configuration, messages and all groups' offsets in it; harmless when it is gone already."""
+    changing_tables(broker)
     topic = request.header(DeleteTopicRequestHeader).topic
     remark = invalid_topic(topic)
     if remark is None and broker.topic_configs.is_system_topic(topic):
@@ -109,25 +113,22 @@ def delete_topic_in_broker(broker: Broker, peer: Peer, request: RemotingCommand)
     if remark is not None:
         raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
     try:
-        # First nobody may send to it, last its messages go: a crash in between leaves nothing that is half there.
+        # The record first: where it is not written, nothing has changed; where it is, every replica does the rest.
         deleted = broker.topic_configs.delete([topic])
-        broker.consumer_offsets.remove_topic(topic)
-        broker.consumer_offsets.persist()
-        broker.store.delete_topic(topic)
-    except OSError as error:
-        raise _not_persisted("the deletion", error) from error
-    broker.stats.forget_topic(topic)
-    broker.metering.stored_bytes.forget_topic(topic)
+    except StoreError as error:
+        raise not_written(error) from error
+    broker.consumer_offsets.remove_topic(topic)
+    try:
+        broker.forget_messages(topic)
+    except (OSError, StoreError) as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"topic {topic} is deleted, but its messages are not yet ({error}); see to the broker's disk and repeat it",
+        ) from error
     if deleted:
         logger.warning("%s deletes topic %s", peer.remote_address[0], topic)
         broker.register_soon()
-    return request.reply()
-
-
-def _not_persisted(what: str, error: OSError) -> Refusal:
-    return Refusal(
-        ResponseCode.SYSTEM_ERROR, f"{what} could not be written: {error.strerror or error}; see to the broker's disk"
-    )
+    return broker.metadata_log.answer(request.reply())
 
 
 def get_all_topic_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:

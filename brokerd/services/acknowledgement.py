@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from brokerd.peer import Peer
 
 _NO_MAJORITY: Final = (
-    "no majority of the replicas confirmed the message in time: it may be stored, or lost with an election;"
-    " send it again"
+    "no majority of the replicas confirmed it in time: it may be stored, or lost with an election; send it again"
 )
 
 
@@ -57,6 +56,8 @@ class PendingAcknowledgements:
     def add(self, peer: Peer, end_offset_bytes: int, frames: list[bytes], now_s: float) -> None:
         """Keep SUCCESS answers until the log is held up to `end_offset_bytes`."""
         self.waiting_answers += len(frames)
+        if self._waiting:  # a change of a table was written before the last message
+            end_offset_bytes = max(end_offset_bytes, self._waiting[-1].end_offset_bytes)
         self._waiting.append(_Waiting(end_offset_bytes, now_s + self._timeout_s, peer, frames))
 
     def release(self, held_offset_bytes: int) -> list[Peer]:
@@ -90,12 +91,12 @@ class PendingAcknowledgements:
             *_answer_unproven(
                 here,
                 ResponseCode.FLUSH_SLAVE_TIMEOUT,
-                "the message is stored on the master, but no slave confirmed it in time",
+                "it is stored on the master, but no slave confirmed it in time",
             ),
             *_answer_unproven(
                 nowhere,
                 ResponseCode.FLUSH_DISK_TIMEOUT,
-                "the message is appended, but was not flushed to disk in time",
+                "it is appended, but was not flushed to disk in time",
             ),
         ]
 
@@ -105,7 +106,7 @@ class PendingAcknowledgements:
         self._waiting.clear()
         self.waiting_answers = 0
         code = code if self._unproven is None else self._unproven
-        return _answer_unproven(expired, code, f"the message is appended, but cannot be proven safe: {cause}")
+        return _answer_unproven(expired, code, f"it is appended, but cannot be proven safe: {cause}")
 
 
 def _answer_unproven(expired: list[_Waiting], code: int, remark: str) -> list[Peer]:

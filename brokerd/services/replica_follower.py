@@ -80,10 +80,6 @@ class FollowerService:
             return "it started over behind the leader's retention, and has not caught up yet"
         return self._halted
 
-    async def take_over_tables(self) -> None:
-        """See MetadataFollower.take_over."""
-        await self._metadata.take_over()
-
     def role_changed(self) -> None:
         """Look at the role again now: what is under way with a former leader ends."""
         if self._broker.replica.elections is not None:
@@ -257,7 +253,9 @@ class FollowerService:
         replica = broker.replica
         replica.told_of_replicas(parse_replicas(header.replicas))
         replica.saw_epoch(header.epoch, header.leader_address)
-        replica.received(data, at_offset, header.epoch, header.confirm_offset)
+        for piece in broker.metadata_log.receive(data):
+            replica.received(piece, at_offset, header.epoch, header.confirm_offset)
+            at_offset = broker.store.end_offset
         broker.replicated(has_data=bool(data))
         if replica.settings.durable_counts and (data or not self._flushed.is_set()):
             await self._flush(nursery)

@@ -52,7 +52,6 @@ class ReplicaServer:
         self._broker = broker
         self._held: dict[int, _HeldPull] = {}
         self._told_confirm_offset: dict[int, int] = {}
-        self._told_tables: dict[int, str] = {}
         self._sent_from: dict[int, int] = {}  # what a follower asks for again it may have refused: it is checked then
         self._lingering = False
 
@@ -132,7 +131,7 @@ class ReplicaServer:
     def _wake_now(self) -> None:
         if self._held:
             for replica_id, held in list(self._held.items()):
-                if self._has_news(held) or self._told_tables.get(replica_id) != self._broker.tables_version():
+                if self._has_news(held):
                     self._answer_held(replica_id, held)
 
     def answer_expired(self, now_s: float) -> None:
@@ -177,7 +176,6 @@ class ReplicaServer:
         if data:
             self._sent_from[replica_id] = held.from_offset
         self._told_confirm_offset[replica_id] = replica.confirm_offset
-        self._told_tables[replica_id] = broker.tables_version()
         in_sync = replica.in_sync
         follower = None if in_sync is None else in_sync.followers.get(replica_id)
         header = ReplicaPullResponseHeader(

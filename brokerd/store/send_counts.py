@@ -2,7 +2,7 @@
 
 The rules, in their order:
 
-- The broker's own records on RMQ_SYS_METERING and RMQ_SYS_EPOCH don't count.
+- The broker's own records on RMQ_SYS_METERING, RMQ_SYS_METADATA and RMQ_SYS_EPOCH don't count.
 - A delayed message counts when it was sent, as "delayed" and under its real topic. Its delivered copy keeps the DELAY property,
   which no other record outside of SCHEDULE_TOPIC_XXXX has above 0, and doesn't count again.
 - "transactional": the transaction bits of sysFlag are set, as in the message that a commit puts into its topic.
@@ -21,6 +21,7 @@ from mqwire.names import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_SHARDING_KEY,
     RMQ_SYS_EPOCH,
+    RMQ_SYS_METADATA,
     RMQ_SYS_METERING,
     RMQ_SYS_SCHEDULE_TOPIC,
 )
@@ -30,7 +31,7 @@ SHARDING_KEY_PREFIX: Final = PROPERTY_SHARDING_KEY.encode() + b"\x01"
 
 _REAL_TOPIC_PREFIX: Final = PROPERTY_REAL_TOPIC.encode() + b"\x01"
 _SCHEDULE_TOPIC: Final = RMQ_SYS_SCHEDULE_TOPIC.encode()
-_OWN_TOPICS: Final = frozenset((RMQ_SYS_METERING.encode(), RMQ_SYS_EPOCH.encode()))
+_OWN_TOPICS: Final = frozenset((RMQ_SYS_METERING.encode(), RMQ_SYS_METADATA.encode(), RMQ_SYS_EPOCH.encode()))
 
 
 class SendCounts:

@@ -44,6 +44,7 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 # Highwater's own system topics: architecture.md sections 1 and 2.
 RMQ_SYS_EPOCH = "RMQ_SYS_EPOCH"
 RMQ_SYS_METERING = "RMQ_SYS_METERING"
+RMQ_SYS_METADATA = "RMQ_SYS_METADATA"  # changes of topics, groups and offsets: brokerd/metadata_record.py
 RMQ_SYS_PROBE = "RMQ_SYS_PROBE"  # the control plane proves by a message here that a new master takes sends
 
 PROPERTY_KEYS = "KEYS"

@@ -11,6 +11,7 @@ from mqwire.headers_offset import (
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 
@@ -106,7 +107,10 @@ def test_a_follower_that_hears_its_leader_names_it_when_asked_for_offsets(
     broker: BrokerUnderTest, code: RequestCode, header: GetMaxOffsetRequestHeader
 ) -> None:
     filled(broker)
-    broker.broker.consumer_offsets.commit("orders", "g", 0, 4)
+    broker.ask(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        UpdateConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0, commit_offset=4),
+    )
     make_follower(broker)
     broker.broker.follower.hears_leader = True
     reply = broker.ask(code, header)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brokerd.config_file import UnreadableConfigFile
+from brokerd.store import DiskFullError
 from mqwire.bodies import (
     CreateTopicListRequestBody,
     MessageQueue,
@@ -138,16 +139,31 @@ def test_several_topics_are_made_at_once_or_none(broker: BrokerUnderTest) -> Non
     assert not is_known(broker, "c")
 
 
-def test_a_topic_that_cannot_be_written_is_not_there(broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_the_log_does_not_take_is_not_there(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise DiskFullError("no room is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.store, "append", full)
+        reply = create(broker, "orders")
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "no room is left" in (reply.remark or "")
+    assert not is_known(broker, "orders")
+
+
+def test_a_topic_that_the_log_has_taken_does_not_need_its_file(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr("brokerd.config_file.store", full)
-        reply = create(broker, "orders")
-    assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert "No space left" in (reply.remark or "")
-    assert not is_known(broker, "orders")
+        assert create(broker, "orders").code == ResponseCode.SUCCESS
+        broker.crash()
+    assert is_known(broker, "orders")
 
 
 # --- delete ---

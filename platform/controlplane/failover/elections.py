@@ -25,12 +25,12 @@ from controlplane.provisioning.rendering import Plan
 from controlplane.topics.services import topics_assert
 from mqwire.bodies import ReplicaStatus
 from mqwire.message import StoredMessage
-from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METERING
+from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING
 
 _log = get_logger("controlplane.failover")
 
 # Records that a broker writes by itself are no proof that sends are taken.
-_OWN_TOPICS = (RMQ_SYS_EPOCH, RMQ_SYS_METERING)
+_OWN_TOPICS = (RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING)
 _RECORDS_LOOKED_AT = 20
 # Supervisors tell ends in whole seconds, rounded down.
 _ROUNDED = timedelta(seconds=1)

@@ -1,0 +1,328 @@
+"""MetadataLog: topics, groups and consumer offsets as records of the log, so that they are as safe as its messages.
+
+The leader writes each change before it is answered, and the answer waits as a send's does. Followers apply the records
+that they receive. A base, which holds the whole tables, is written when a leadership begins, when what follows it has
+outgrown it, and in each new CommitLog file, so that retention never deletes the last one. What the tables say is therefore
+a function of the log: after a start, a truncation or the end of a leadership they are rebuilt from its last base.
+
+Offsets are committed far more often than topics change: those that no answer waits for are written each half second, the
+others together within milliseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.dispatch_types import AfterDurable
+from brokerd.metadata_record import (
+    BASE_END_TAGS_CODE,
+    MetadataRecord,
+    base_records,
+    decode_metadata,
+    joined,
+    metadata_message,
+    pieces,
+)
+from brokerd.services.acknowledgement import recoded
+from brokerd.store import StoreError
+from mqwire.codes import ResponseCode
+from mqwire.message import decode_record
+from mqwire.names import RMQ_SYS_METADATA
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.peer import Peer
+    from mqwire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+# How long a commit that no answer waits for may be in the leader's memory alone.
+OFFSETS_PERIOD_S: Final = 0.5
+_LINGER_S: Final = 0.005
+_RECORD_MAX_BYTES: Final = 256 * 1024
+_BASE_MIN_BYTES: Final = 64 * 1024
+_READ_MESSAGES: Final = 64
+_READ_BYTES: Final = 1024 * 1024
+_ENTRY: Final = struct.Struct(">qiq")  # of a ConsumeQueue: position, size, tags code
+_ENTRIES_READ: Final = 1024
+
+
+class ChangeRefused(StoreError):
+    """This replica writes no change of the tables now; the text says why, and who does."""
+
+
+class MetadataLog:
+    """One broker's. Main thread only.
+
+    Invariant: while this replica follows, the tables are what its log says, but for hints (consumer_offset.py).
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.end_offset = 0  # where the last metadata record of the log ends
+        self._base_offset: int | None = None  # where the last base begins; None: the log has none
+        self._base_bytes = 0
+        self._bytes_since_base = 0
+        self._parts: list[MetadataRecord] = []  # of a base that has begun
+        self._waiting: list[tuple[Peer, bytes]] = []
+        self._lingering = False
+        self._wanted = trio.Event()
+
+    @property
+    def base_offset(self) -> int | None:
+        """Where the last base begins; None when the log has none."""
+        return self._base_offset
+
+    @property
+    def has_base(self) -> bool:
+        """Whether the tables come from the log alone."""
+        return self._base_offset is not None
+
+    # --- leading
+
+    def refusal(self) -> str | None:
+        """Why no change is taken here now, as a remark that names the leader; None when they are."""
+        broker = self._broker
+        replica = broker.replica
+        if not replica.leads:
+            reason = replica.refuses_sends(broker.clock.monotonic())
+            return f"{reason}; topics, groups and offsets are changed at the master"
+        return broker.refuses_appends()
+
+    def write(self, record: MetadataRecord) -> None:
+        """Put a change into the log; raises StoreError, and nothing has changed then."""
+        refusal = self.refusal()
+        if refusal is not None:
+            raise ChangeRefused(refusal)
+        if self._base_offset is None:
+            self._write_base()  # what the tables hold is in no record yet
+        broker = self._broker
+        message = metadata_message(record, broker.store_host, broker.clock.time_ms())
+        (result,) = broker.store.append([message])
+        self.end_offset = result.physical_offset + result.size_bytes
+        self._bytes_since_base += result.size_bytes
+        broker.log_grew()
+
+    def begin_leadership(self) -> None:
+        """Write a base: followers whose tables are other than these take them from there."""
+        try:
+            self._write_base()
+        except StoreError as error:
+            self._base_offset = None
+            logger.error("topics, groups and offsets cannot be written to the log, trying again: %s", error)
+
+    def keep_base_near(self) -> None:
+        """Write a base when the last one is too far from the log's end. Each few seconds, and after changes."""
+        broker = self._broker
+        if not broker.replica.leads or self.refusal() is not None:
+            return
+        file_bytes = broker.store.commit_log_file_bytes
+        if (
+            self._base_offset is None
+            or self._base_offset // file_bytes != broker.store.end_offset // file_bytes
+            or self._bytes_since_base > max(_BASE_MIN_BYTES, self._base_bytes)
+        ):
+            self.begin_leadership()
+
+    def _write_base(self) -> None:
+        broker = self._broker
+        groups = broker.subscription_groups.to_wrapper()
+        records = base_records(
+            dict(broker.topic_configs.table),
+            groups.subscription_group_table,
+            groups.forbidden_table,
+            *broker.consumer_offsets.base(),
+            max_bytes=min(_RECORD_MAX_BYTES, broker.config.max_message_size_bytes),
+        )
+        now_ms = broker.clock.time_ms()
+        results = [
+            broker.store.append_needed(metadata_message(record, broker.store_host, now_ms)) for record in records
+        ]
+        self.end_offset = results[-1].physical_offset + results[-1].size_bytes
+        self._note_base(results[0].physical_offset, sum(result.size_bytes for result in results))
+        broker.consumer_offsets.forget_unwritten()
+        broker.log_grew()
+
+    def _note_base(self, offset: int, size_bytes: int) -> None:
+        self._base_offset, self._base_bytes, self._bytes_since_base = offset, size_bytes, 0
+
+    def answer(self, reply: RemotingCommand) -> AfterDurable:
+        """An answer that waits until all changes so far are held as a message must be."""
+        return AfterDurable(reply, self.end_offset)
+
+    # --- offsets
+
+    def answer_with_offsets(self, peer: Peer, frame: bytes) -> None:
+        """Write an answer once the offsets as they are now are held; those of a few milliseconds share a record."""
+        self._waiting.append((peer, frame))
+        nursery = self._broker.nursery
+        if nursery is None:
+            self._write_for_waiting()
+        elif not self._lingering:
+            self._lingering = True
+            nursery.start_soon(self._linger)
+
+    async def _linger(self) -> None:
+        try:
+            await trio.sleep(_LINGER_S)
+        finally:
+            self._lingering = False
+        self._write_for_waiting()
+
+    def _write_for_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        broker = self._broker
+        refused = None
+        try:
+            self.write_offsets()
+        except StoreError as error:
+            refused = str(error)
+        for peer, frame in waiting:
+            if peer.closed:
+                continue
+            if refused is None:
+                broker.answer_when_held(peer, self.end_offset, [frame])
+            else:
+                peer.write(recoded([frame], ResponseCode.SERVICE_NOT_AVAILABLE, refused))
+            peer.flush()
+
+    def offsets_changed(self) -> None:
+        """A commit that no answer waits for."""
+        self._wanted.set()
+
+    def write_offsets(self) -> None:
+        """Write the offsets that have changed; raises StoreError."""
+        refusal = self.refusal()
+        if refusal is None and self._broker.store_gate.closed:
+            refusal = "the broker is reopening its log: try again in a moment"
+        if refusal is not None:
+            raise ChangeRefused(refusal)
+        self._broker.consumer_offsets.write_offsets()
+
+    def write_last_offsets(self) -> None:
+        """This leadership is about to end: write what consumers committed, if the log takes it."""
+        if self.refusal() is None:
+            try:
+                self.write_offsets()
+            except StoreError as error:
+                logger.warning("the last offsets that consumers committed cannot be written: %s", error)
+
+    async def run(self) -> None:
+        """Write what consumers commit without an answer, until cancelled."""
+        broker = self._broker
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await trio.sleep(OFFSETS_PERIOD_S)
+            if not broker.consumer_offsets.has_unwritten:
+                continue
+            try:
+                self.write_offsets()
+            except StoreError as error:
+                logger.debug("offsets are not written yet: %s", error)
+                if broker.replica.leads:
+                    self._wanted.set()
+            self.keep_base_near()
+
+    # --- following
+
+    def receive(self, data: bytes) -> Iterator[bytes]:
+        """The pieces in which records of the leader are to be stored; when one is stored, what it says is applied."""
+        for piece, records in pieces(data):
+            yield piece
+            if records:
+                self._apply(record for _, record in records)
+                self.end_offset = records[-1][0]
+
+    def rebuild(self) -> None:
+        """Make the tables what the log says: after a start, a truncation, or the end of a leadership."""
+        broker = self._broker
+        store = broker.store
+        store.confirm_offset = None  # what is not confirmed yet counts too: it is in the log
+        try:
+            self._base_offset, self.end_offset, self._bytes_since_base = None, 0, 0
+            self._parts = []
+            first = self._find_base()
+            if first is not None:
+                records = list(self._read(first))
+                self._apply((record for _, _, record in records), forget_messages=False)
+                self.end_offset = records[-1][1]
+                self._base_offset = records[0][0]
+                self._bytes_since_base = self.end_offset - self._base_offset if len(records) > 1 else 0
+                for topic in {name for _, _, record in records for name in record.deleted_topics}:
+                    if broker.topic_configs.select(topic) is None:  # the process ended before its messages were gone
+                        store.delete_topic(topic)
+            else:
+                broker.consumer_offsets.forget_unwritten()
+        finally:
+            for table in (broker.topic_configs, broker.subscription_groups, broker.consumer_offsets):
+                table.is_imported = False  # from now on a leader's base says what is so
+            store.confirm_offset = broker.replica.confirm_offset
+
+    def _find_base(self) -> int | None:
+        """The queue offset of the first record of the last complete base; None when there is none."""
+        store = self._broker.store
+        begin = store.min_offset(RMQ_SYS_METADATA, 0)
+        end = store.max_offset(RMQ_SYS_METADATA, 0)
+        while end > begin:
+            first = max(begin, end - _ENTRIES_READ)
+            entries = list(_ENTRY.iter_unpack(store.index_entries(RMQ_SYS_METADATA, 0, first, end - first)))
+            for number in range(len(entries) - 1, -1, -1):
+                if entries[number][2] == BASE_END_TAGS_CODE:
+                    _, _, last = next(self._read(first + number))
+                    base_begin = first + number - (last.parts - 1)
+                    return base_begin if base_begin >= begin else None
+            end = first
+        return None
+
+    def _read(self, queue_offset: int) -> Iterator[tuple[int, int, MetadataRecord]]:
+        """(where it begins, where it ends, the record) of each from a queue offset on."""
+        store = self._broker.store
+        while True:
+            result = store.get_messages(RMQ_SYS_METADATA, 0, queue_offset, _READ_MESSAGES, _READ_BYTES)
+            if not result.count:
+                return
+            data = b"".join(result.chunks)
+            position = 0
+            while position < len(data):
+                message = decode_record(data, position)
+                yield (
+                    message.physical_offset,
+                    message.physical_offset + message.size_bytes,
+                    decode_metadata(message),
+                )
+                position += message.size_bytes
+            queue_offset = result.next_begin_offset
+
+    def _apply(self, records: Iterable[MetadataRecord], *, forget_messages: bool = True) -> None:
+        broker = self._broker
+        for found in records:
+            record = self._whole(found)
+            if record is None:
+                continue
+            for table in (broker.topic_configs, broker.subscription_groups, broker.consumer_offsets):
+                if not table.is_imported:
+                    table.apply(record)
+            if forget_messages:
+                for topic in record.deleted_topics:
+                    broker.forget_messages(topic)
+        broker.topic_configs.finish_applying()
+        broker.subscription_groups.finish_applying()
+
+    def _whole(self, record: MetadataRecord) -> MetadataRecord | None:
+        """The record, or the base that it completes; None while more of its base is to come."""
+        if not record.is_base or record.part != len(self._parts):
+            self._parts = []
+        if not record.is_base:
+            return record
+        if record.part == len(self._parts):
+            self._parts.append(record)
+        if len(self._parts) < record.parts:
+            return None
+        parts, self._parts = self._parts, []
+        return joined(parts)

@@ -1,0 +1,160 @@
+"""The metadata record: a change of topics, groups or consumer offsets, as a message on RMQ_SYS_METADATA, queue 0.
+
+What the log holds up to a record is what the tables say there, on every replica: a change is replicated, confirmed and
+truncated with the messages around it. A *base* holds all three tables, in one record or several that are appended
+together; what follows it changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from brokerd.store import MessageToStore
+from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
+from mqwire.errors import RemoteProtocolError
+from mqwire.message import BLANK_MAGIC, StoredMessage, decode_record, tags_code
+from mqwire.names import RMQ_SYS_METADATA
+
+Offsets = dict[str, dict[int, int]]  # "topic@group" -> queue -> offset
+
+_BASE_END: Final = "base-end"
+BASE_END_TAGS_CODE: Final = tags_code(_BASE_END)  # of a base's last record, so that it is found without reading others
+_BASE_END_PROPERTIES: Final = b"TAGS\x01base-end\x02WAIT\x01true\x02"
+_PROPERTIES: Final = b"WAIT\x01true\x02"
+_TOPIC: Final = RMQ_SYS_METADATA.encode()
+_BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4, "big")
+_BLANK_HEAD_BYTES: Final = 8
+_BASE_TABLES: Final = ("topics", "groups", "forbidden", "offsets", "resets", "reset_counts")
+_HEAD_BYTES: Final = 200  # for the names of the tables in a base's record
+_QUEUES_MAX: Final = 64
+
+
+class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body, JSON. Offsets are absolute: what is so from here on."""
+
+    part: int = 0  # of a base: which of its records this is, and how many there are
+    parts: int = 0
+    topics: dict[str, TopicConfig] = {}
+    deleted_topics: list[str] = []
+    groups: dict[str, SubscriptionGroupConfig] = {}
+    forbidden: dict[str, dict[str, int]] = {}  # of a base, as subscriptionGroup.json has it
+    deleted_groups: list[str] = []
+    forgotten_groups: list[str] = []  # whose offsets are gone
+    offsets: Offsets = {}
+    resets: Offsets = {}  # pending from here on, until the group's next pull
+    taken_resets: dict[str, list[int]] = {}  # pending no longer
+    reset_counts: Offsets = {}  # of a base
+
+    @property
+    def is_base(self) -> bool:
+        return self.parts > 0
+
+
+def metadata_message(record: MetadataRecord, store_host: bytes, now_ms: int) -> MessageToStore:
+    """The message to append; its sender is the broker itself."""
+    ends_base = record.is_base and record.part == record.parts - 1
+    return MessageToStore(
+        RMQ_SYS_METADATA,
+        0,
+        0,
+        0,
+        now_ms,
+        store_host,
+        0,
+        0,
+        msgspec.json.encode(record),
+        _BASE_END_PROPERTIES if ends_base else _PROPERTIES,
+        BASE_END_TAGS_CODE if ends_base else 0,
+    )
+
+
+def base_records(
+    topics: dict[str, TopicConfig],
+    groups: dict[str, SubscriptionGroupConfig],
+    forbidden: dict[str, dict[str, int]],
+    offsets: Offsets,
+    resets: Offsets,
+    reset_counts: Offsets,
+    *,
+    max_bytes: int,
+) -> list[MetadataRecord]:
+    """The records of a base that holds these tables, none of which is larger than `max_bytes` unless one entry is."""
+    found: list[dict[str, Any]] = [{}]
+    room = max_bytes - _HEAD_BYTES
+    left = room
+    tables: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        *(("topics", topics), ("groups", groups), ("forbidden", forbidden)),
+        *(("offsets", offsets), ("resets", resets), ("reset_counts", reset_counts)),
+    )
+    for table, entries in tables:
+        for key, value in _small_entries(entries):
+            size = len(msgspec.json.encode({key: value}))
+            if size > left and left < room:
+                found.append({})
+                left = room
+            left -= size
+            part = found[-1].setdefault(table, {})
+            part[key] = {**part.get(key, {}), **value} if isinstance(value, dict) else value
+    return [MetadataRecord(part=number, parts=len(found), **one) for number, one in enumerate(found)]
+
+
+def _small_entries(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in entries.items():
+        if not isinstance(value, dict) or len(value) <= _QUEUES_MAX:
+            yield key, value
+            continue
+        rows = list(value.items())
+        for begin in range(0, len(rows), _QUEUES_MAX):
+            yield key, dict(rows[begin : begin + _QUEUES_MAX])
+
+
+def joined(parts: Sequence[MetadataRecord]) -> MetadataRecord:
+    """The whole base of which these are the records."""
+    whole: dict[str, Any] = {}
+    for part in parts:
+        for table in _BASE_TABLES:
+            known = whole.setdefault(table, {})
+            for key, value in getattr(part, table).items():
+                known[key] = {**known.get(key, {}), **value} if isinstance(value, dict) else value
+    return MetadataRecord(part=0, parts=1, **whole)
+
+
+def decode_metadata(message: StoredMessage) -> MetadataRecord:
+    """Raises RemoteProtocolError when it cannot be read: the log is not ours then, or damaged."""
+    try:
+        return msgspec.json.decode(message.body, type=MetadataRecord)
+    except msgspec.MsgspecError as error:
+        raise RemoteProtocolError(f"the metadata record at {message.physical_offset}: {error}") from error
+
+
+def pieces(data: bytes) -> Iterator[tuple[bytes, list[tuple[int, MetadataRecord]]]]:
+    """`data`, whole records as a leader sent them, in pieces, each with its metadata records and where these end.
+
+    A piece ends after a record that deletes topics: the messages that follow may be of a topic of the same name.
+    """
+    if _TOPIC not in data:
+        yield data, []
+        return
+    begin = position = 0
+    found: list[tuple[int, MetadataRecord]] = []
+    while position < len(data):
+        if data[position + 4 : position + 8] == _BLANK_MAGIC_BYTES:
+            position += _BLANK_HEAD_BYTES
+            continue
+        size = int.from_bytes(data[position : position + 4], "big")
+        if size <= 0:
+            raise RemoteProtocolError("a record without a size")
+        if _TOPIC in data[position : position + size]:
+            message = decode_record(data, position)
+            if message.topic == RMQ_SYS_METADATA:
+                record = decode_metadata(message)
+                found.append((message.physical_offset + message.size_bytes, record))
+                if record.deleted_topics:
+                    yield data[begin : position + size], found
+                    begin, found = position + size, []
+        position += size
+    if begin < len(data):
+        yield data[begin:], found

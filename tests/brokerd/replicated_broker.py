@@ -1,0 +1,62 @@
+"""Two whole brokers of one group without sockets: what one's log holds is handed to the other as a pull would."""
+
+from __future__ import annotations
+
+from brokerd.replica.pull_protocol import Diverged, ReplicaPull, SendBytes
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
+
+MAX_BYTES = 1 << 20
+ADDRESSES = ("10.0.0.1:10911", "10.0.0.2:10911")
+
+
+def pair(make_broker: MakeBroker, **keys: str) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """A leader, replica 0, and its follower, replica 1, which holds what the leader holds."""
+    leader = make_broker(**keys)
+    follower = make_broker(brokerRole="SLAVE", brokerId="1", totalReplicas="2", **keys)
+    replicate(leader, follower)
+    return leader, follower
+
+
+def replicate(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
+    """Pull until the follower holds all, truncating what the leader never had."""
+    leading, following = leader.broker.replica, follower.broker.replica
+    assert leading.leads
+    if following.epoch < leading.epoch:
+        follower.broker.saw_epoch(leading.epoch, ADDRESSES[0])
+    while True:
+        pull = following.next_pull(max_bytes=MAX_BYTES, max_wait_ms=0)
+        decision = leading.pulled(pull, ADDRESSES[1], leader.clock.monotonic())
+        leader.broker.held_changed()
+        if isinstance(decision, Diverged):
+            _truncate(follower, decision)
+            continue
+        assert isinstance(decision, SendBytes), decision
+        data = leader.store.read_raw(decision.from_offset, MAX_BYTES)
+        at_offset = pull.end_offset
+        for piece in follower.broker.metadata_log.receive(data):
+            following.received(piece, at_offset, leading.epoch, leading.confirm_offset)
+            at_offset = follower.store.end_offset
+        follower.broker.replicated(has_data=bool(data))
+        if not data:
+            return
+
+
+def _truncate(follower: BrokerUnderTest, decision: Diverged) -> None:
+    following = follower.broker.replica
+    cut = following.diverged(decision.divergence)
+    following.cut(cut.to_offset, follower.store.truncate)  # type: ignore[union-attr,arg-type] # never Halt here; truncate's report is not needed
+    follower.broker.log_was_cut()
+
+
+def report(leader: BrokerUnderTest, pull: ReplicaPull) -> None:
+    """A follower's pull arrives."""
+    leader.broker.replica.pulled(pull, ADDRESSES[1], leader.clock.monotonic())
+    leader.broker.held_changed()
+
+
+def promote(broker: BrokerUnderTest, other: BrokerUnderTest) -> None:
+    """`broker` leads in an epoch above both; `other` does not know it yet, as a dead one does not."""
+    replica = broker.broker.replica
+    epoch = max(replica.epoch, other.broker.replica.epoch) + 1
+    replica.promote(replica.epoch, epoch, broker.clock.monotonic(), broker.clock.time_ms())
+    broker.broker.role_changed()

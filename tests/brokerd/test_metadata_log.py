@@ -1,0 +1,385 @@
+"""Topics, groups and offsets are records of the log: replicated, confirmed and truncated with the messages around them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from brokerd.metadata_log import OFFSETS_PERIOD_S
+from brokerd.metadata_record import MetadataRecord, base_records, joined
+from brokerd.store import AppendResult, DiskFullError, MessageToStore
+from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_offset import (
+    QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from mqwire.names import RMQ_SYS_METADATA
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+from tests.brokerd.replicated_broker import pair, promote, replicate
+
+
+def creation(topic: str, queues: int = 4) -> CreateTopicRequestHeader:
+    return CreateTopicRequestHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6,
+        topic_filter_type="SINGLE_TAG", order=False,
+    )  # fmt: skip
+
+
+def create(broker: BrokerUnderTest, topic: str = "orders") -> RemotingCommand:
+    return broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(topic))
+
+
+def delete(broker: BrokerUnderTest, topic: str = "orders") -> RemotingCommand:
+    return broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+
+
+def commitment(offset: int, queue_id: int = 0) -> UpdateConsumerOffsetRequestHeader:
+    return UpdateConsumerOffsetRequestHeader(
+        consumer_group="g", topic="orders", queue_id=queue_id, commit_offset=offset
+    )
+
+
+def commit(broker: BrokerUnderTest, offset: int) -> RemotingCommand:
+    return broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(offset))
+
+
+def reset(broker: BrokerUnderTest, offset: int) -> RemotingCommand:
+    header = ResetOffsetRequestHeader(topic="orders", group="g", queue_id=0, offset=offset, timestamp=-1)
+    return broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+
+def offset_of(broker: BrokerUnderTest) -> int:
+    return broker.broker.consumer_offsets.query("orders", "g", 0)
+
+
+def knows(broker: BrokerUnderTest, topic: str = "orders") -> bool:
+    return broker.broker.topic_configs.select(topic) is not None
+
+
+def send(broker: BrokerUnderTest, count: int, topic: str = "orders") -> None:
+    for number in range(count):
+        broker.store_message(topic, b"%d" % number)
+
+
+@pytest.fixture
+def brokers(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """A leader and its follower: topic `orders` with 10 messages in queue 0, group `g` at offset 4."""
+    leader, follower = pair(make_broker)
+    create(leader)
+    leader.create_group("g")
+    send(leader, 10)
+    assert commit(leader, 4).code == ResponseCode.SUCCESS
+    replicate(leader, follower)
+    return leader, follower
+
+
+# --- following ---
+
+
+def test_a_follower_has_what_its_log_says(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:
+    _, follower = brokers
+    assert knows(follower)
+    assert follower.broker.subscription_groups.select("g") is not None
+    assert offset_of(follower) == 4
+
+
+def test_a_change_that_is_truncated_never_was(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:
+    former, leader = brokers
+    create(former, "lost")
+    delete(former, "orders")
+    promote(leader, former)
+    replicate(leader, former)
+    assert not knows(former, "lost")
+    assert knows(former, "orders")
+    assert offset_of(former) == 4
+
+
+def test_a_reset_that_reached_only_a_dying_leader_does_not_come_back(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    first, second = brokers
+    assert reset(first, 0).code == ResponseCode.SUCCESS
+    assert first.broker.consumer_offsets.take_reset("orders", "g", 0) == 0
+    promote(second, first)
+    send(second, 40)
+    assert commit(second, 50).code == ResponseCode.SUCCESS
+    replicate(second, first)
+    assert offset_of(first) == 50
+    promote(first, second)
+    replicate(first, second)
+    assert (offset_of(first), offset_of(second)) == (50, 50)
+
+
+def test_a_reset_reaches_the_follower_and_so_does_its_end(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:
+    leader, follower = brokers
+    reset(leader, 2)
+    replicate(leader, follower)
+    assert follower.broker.consumer_offsets.has_reset("orders", "g", 0)
+    assert offset_of(follower) == 2
+    leader.broker.consumer_offsets.take_reset("orders", "g", 0)
+    replicate(leader, follower)
+    assert not follower.broker.consumer_offsets.has_reset("orders", "g", 0)
+
+
+def test_a_topic_deleted_and_made_again_keeps_its_new_messages_on_a_follower(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    delete(leader)
+    create(leader)
+    leader.store_message("orders", b"new")
+    replicate(leader, follower)
+    assert [message.body for message in follower.messages("orders")] == [b"new"]
+    assert [message.queue_offset for message in leader.messages("orders")] == [
+        message.queue_offset for message in follower.messages("orders")
+    ]
+    assert offset_of(follower) == -1
+
+
+def test_what_a_leader_did_not_write_down_is_gone_when_it_follows(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    leader.broker.consumer_offsets.commit("orders", "g", 0, 9)
+    promote(follower, leader)
+    replicate(follower, leader)
+    assert offset_of(leader) == 4
+
+
+# --- answers ---
+
+
+@pytest.fixture
+def sync_pair(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """With inSyncReplicas=2: an answer needs both."""
+    leader = make_broker(brokerRole="SYNC_MASTER", inSyncReplicas="2")
+    follower = make_broker(brokerRole="SLAVE", brokerId="1", totalReplicas="2", inSyncReplicas="2")
+    replicate(leader, follower)
+    return leader, follower
+
+
+def test_a_topic_and_an_offset_are_answered_when_the_follower_holds_them(
+    sync_pair: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = sync_pair
+    peer = RecordingPeer()
+    assert leader.request(RequestCode.UPDATE_AND_CREATE_TOPIC, creation("orders"), peer=peer) == []
+    assert leader.request(RequestCode.UPDATE_AND_CREATE_TOPIC, creation("orders"), peer=peer) == [], (
+        "nor is a repetition"
+    )
+    replicate(leader, follower)
+    assert [reply.code for reply in peer.take()] == [ResponseCode.SUCCESS] * 2
+    leader.create_group("g")
+    send(leader, 10)
+    replicate(leader, follower)
+    assert leader.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(4), peer=peer) == []
+    replicate(leader, follower)
+    assert [reply.code for reply in peer.take()] == [ResponseCode.SUCCESS]
+    assert offset_of(follower) == 4
+
+
+def test_an_offset_that_was_committed_without_an_answer_is_told_when_the_follower_holds_it(
+    sync_pair: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = sync_pair
+    leader.create_topic("orders")
+    leader.create_group("g")
+    send(leader, 10)
+    replicate(leader, follower)
+    leader.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(7), oneway=True)
+    peer = RecordingPeer()
+    header = QueryConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0)
+    assert leader.request(RequestCode.QUERY_CONSUMER_OFFSET, header, peer=peer) == []
+    replicate(leader, follower)
+    (reply,) = peer.take()
+    assert (reply.code, reply.ext_fields["offset"]) == (ResponseCode.SUCCESS, "7")
+    assert offset_of(follower) == 7
+
+
+def test_commits_without_an_answer_share_one_record_each_half_second(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders")
+    broker.create_group("g")
+    send(broker, 10)
+    before = broker.store.max_offset(RMQ_SYS_METADATA, 0)
+    for offset in range(1, 9):
+        broker.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(offset), oneway=True)
+    assert broker.store.max_offset(RMQ_SYS_METADATA, 0) == before
+    broker.broker.metadata_log.write_offsets()
+    assert broker.store.max_offset(RMQ_SYS_METADATA, 0) == before + 1
+    assert OFFSETS_PERIOD_S <= 0.5
+
+
+CHANGES = [
+    (RequestCode.UPDATE_AND_CREATE_TOPIC, creation("new"), b""),
+    (RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="orders"), b""),
+    (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, SubscriptionGroupConfig(group_name="h").to_json()),
+    (RequestCode.UPDATE_CONSUMER_OFFSET, commitment(5), b""),
+    (
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        ResetOffsetRequestHeader(topic="orders", group="g", queue_id=0, offset=1, timestamp=-1),
+        b"",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "header", "body"), CHANGES)
+def test_a_follower_refuses_changes_and_names_the_master(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+    code: RequestCode,
+    header: CreateTopicRequestHeader | None,
+    body: bytes,
+) -> None:
+    _, follower = brokers
+    follower.broker.follower.hears_leader = True
+    end_offset = follower.store.end_offset
+    reply = follower.ask(code, header, body=body)
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "the master is 10.0.0.1:10911" in (reply.remark or "")
+    assert (knows(follower), offset_of(follower), follower.store.end_offset) == (True, 4, end_offset)
+
+
+# --- commits at a follower while the leader is away ---
+
+
+def test_commits_at_a_follower_without_a_leader_are_kept_and_merged(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    follower.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(8), oneway=True)
+    assert offset_of(follower) == 8
+    leader.broker.consumer_offsets.merge(follower.broker.consumer_offsets.to_wrapper())
+    assert offset_of(leader) == 8
+
+
+def test_what_was_committed_at_a_follower_before_a_reset_does_not_undo_it(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    follower.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(8), oneway=True)
+    reset(leader, 1)
+    leader.broker.consumer_offsets.take_reset("orders", "g", 0)
+    leader.broker.consumer_offsets.merge(follower.broker.consumer_offsets.to_wrapper())
+    assert offset_of(leader) == 1
+    replicate(leader, follower)
+    assert offset_of(follower) == 1
+    assert not follower.broker.consumer_offsets.has_hints
+
+
+def test_a_promoted_follower_has_what_was_committed_there(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:
+    former, leader = brokers
+    leader.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(8), oneway=True)
+    promote(leader, former)
+    replicate(leader, former)
+    assert (offset_of(leader), offset_of(former)) == (8, 8)
+
+
+# --- restarts and bases ---
+
+
+def test_the_tables_are_rebuilt_from_the_log_alone(broker: BrokerUnderTest) -> None:
+    create(broker)
+    broker.create_group("g")
+    send(broker, 10)
+    commit(broker, 6)
+    reset(broker, 3)
+    broker.store.close(clean=False)
+    shutil.rmtree(broker.folder / "store" / "config")
+    broker.start()
+    assert knows(broker)
+    assert broker.broker.subscription_groups.select("g") is not None
+    assert offset_of(broker) == 3
+    assert broker.broker.consumer_offsets.has_reset("orders", "g", 0)
+
+
+def test_a_table_that_an_operator_or_rocketmq_wrote_counts_more_than_the_log(broker: BrokerUnderTest) -> None:
+    create(broker)
+    broker.stop()
+    (broker.folder / "store" / "config" / "topics.json").write_text(
+        '{"dataVersion":{"counter":9},"topicConfigTable":{"mine":{"topicName":"mine","perm":6}}}'
+    )
+    broker.start()
+    assert (knows(broker, "mine"), knows(broker, "orders")) == (True, False)
+    broker.crash()
+    assert (knows(broker, "mine"), knows(broker, "orders")) == (True, False)
+
+
+def test_a_deletion_whose_messages_were_not_removed_is_finished_at_the_start(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker)
+    send(broker, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.store, "delete_topic", lambda _topic: None)
+        delete(broker)
+    broker.crash()
+    create(broker)
+    assert broker.messages("orders") == []
+
+
+def test_small_messages_split_a_base_which_is_found_and_read_whole(make_broker: MakeBroker) -> None:
+    broker = make_broker(maxMessageSize="2048")
+    for number in range(60):
+        broker.create_topic(f"topic-{number}")
+    broker.broker.metadata_log.begin_leadership()
+    broker.store.close(clean=False)
+    shutil.rmtree(broker.folder / "store" / "config")
+    broker.start()
+    assert all(knows(broker, f"topic-{number}") for number in range(60))
+
+
+def test_many_changes_do_not_make_the_last_base_distant(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders")
+    broker.create_group("g")
+    send(broker, 1)
+    log = broker.broker.metadata_log
+    for number in range(1000):
+        broker.broker.consumer_offsets.commit("orders", "g", 0, number)
+        log.write_offsets()
+        log.keep_base_near()
+    base_at = log.base_offset
+    assert base_at is not None
+    assert log.end_offset - base_at < 256 * 1024
+
+
+def test_a_base_of_any_size_is_joined_from_its_records() -> None:
+    topics = {f"t{number}": TopicConfig(topic_name=f"t{number}") for number in range(300)}
+    offsets = {f"t{number}@g": {queue: queue * 7 for queue in range(200)} for number in range(5)}
+    groups = {"g": SubscriptionGroupConfig(group_name="g")}
+    records = base_records(topics, groups, {}, offsets, {"t0@g": {1: 2}}, {"t0@g": {1: 1}}, max_bytes=4000)
+    assert len(records) > 10
+    assert joined(records) == MetadataRecord(
+        part=0, parts=1, topics=topics, groups=groups, offsets=offsets, resets={"t0@g": {1: 2}},
+        reset_counts={"t0@g": {1: 1}},
+    )  # fmt: skip
+
+
+def test_a_base_that_is_not_whole_changes_nothing(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = brokers
+    for number in range(60):
+        leader.create_topic(f"topic-{number}")
+    append_needed = leader.store.append_needed
+    appended: list[AppendResult] = []
+
+    def failing(message: MessageToStore) -> AppendResult:
+        if appended:
+            raise DiskFullError("no room is left")
+        appended.append(append_needed(message))
+        return appended[0]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leader.store, "append_needed", failing)
+        patched.setattr("brokerd.metadata_log._RECORD_MAX_BYTES", 2048)
+        leader.broker.metadata_log.begin_leadership()
+    assert len(appended) == 1
+    replicate(leader, follower)
+    assert knows(follower, "topic-0")
+    follower.crash()
+    assert knows(follower, "topic-0")
+    assert offset_of(follower) == 4

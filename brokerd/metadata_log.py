@@ -28,6 +28,7 @@ from brokerd.metadata_record import (
     metadata_message,
     pieces,
 )
+from brokerd.replica.in_sync import SendVerdict
 from brokerd.services.acknowledgement import recoded
 from brokerd.store import StoreError
 from mqwire.codes import ResponseCode
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 # How long a commit that no answer waits for may be in the leader's memory alone.
 OFFSETS_PERIOD_S: Final = 0.5
+_MASTER_ALONE: Final = "the offset is on the master alone: too few slaves are in sync (inSyncReplicas)"
 _LINGER_S: Final = 0.005
 _RECORD_MAX_BYTES: Final = 256 * 1024
 _BASE_MIN_BYTES: Final = 64 * 1024
@@ -103,7 +105,10 @@ class MetadataLog:
             self._write_base()  # what the tables hold is in no record yet
         broker = self._broker
         message = metadata_message(record, broker.store_host, broker.clock.time_ms())
-        (result,) = broker.store.append([message])
+        if record.offsets or record.taken_resets:  # consumers go on where the disk is too full for messages
+            result = broker.store.append_needed(message)
+        else:
+            (result,) = broker.store.append([message])
         self.end_offset = result.physical_offset + result.size_bytes
         self._bytes_since_base += result.size_bytes
         broker.log_grew()
@@ -185,7 +190,10 @@ class MetadataLog:
         for peer, frame in waiting:
             if peer.closed:
                 continue
-            if refused is None:
+            if refused is None and broker.replica.verdict(self.end_offset) is SendVerdict.SLAVE_NOT_AVAILABLE:
+                # Consumers go on while slaves are away, as producers do with minInSyncReplicas below inSyncReplicas.
+                peer.write(recoded([frame], ResponseCode.SUCCESS, _MASTER_ALONE))
+            elif refused is None:
                 broker.answer_when_held(peer, self.end_offset, [frame])
             else:
                 peer.write(recoded([frame], ResponseCode.SERVICE_NOT_AVAILABLE, refused))

@@ -30,10 +30,10 @@ class Refused(Exception):
         self.remark = response.remark
 
 
-def connect(address: str) -> socket.socket:
+def connect(address: str, *, timeout_s: float = TIMEOUT_S) -> socket.socket:
     """A connection to ``HOST:PORT`` without Nagle's delay. Raises OSError."""
     host, _, port = address.rpartition(":")
-    connected = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+    connected = socket.create_connection((host, int(port)), timeout=timeout_s)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
 
@@ -107,7 +107,7 @@ def create_topic(
 ) -> None:
     """Creates or updates a topic on one broker; with ``namesrv``, waits until its route shows there. Raises Refused.
 
-    A master that has not taken over yet is asked again.
+    A master that has not taken over yet is asked again. That its slaves are not in sync yet does not matter here.
     """
     header = CreateTopicRequestHeader(
         topic=topic,
@@ -123,6 +123,8 @@ def create_topic(
         try:
             call(address, RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), credentials)
         except Refused as refused:
+            if refused.code in (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT):
+                return True
             if refused.code != ResponseCode.SERVICE_NOT_AVAILABLE:
                 raise
             return False

@@ -29,7 +29,7 @@ INTERRUPTED = 130
 TOKEN_DAYS = 30
 
 # Commands whose every argument, options such as -k included, is for another program.
-PASSING_ON = ("test", "bench", "sim", "powercut", "catchup", "manage")
+PASSING_ON = ("test", "bench", "sim", "nemesis", "powercut", "catchup", "manage")
 
 CHECKS = (
     ("ruff check", ["-m", "ruff", "check", "."]),
@@ -199,6 +199,12 @@ class Dev:
             ["-m", "tests.sim", *options.arguments], {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"}
         )
 
+    def nemesis(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        return self._run(
+            ["-m", "tests.nemesis", *options.arguments], {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"}
+        )
+
     def powercut(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.DEVELOPMENT, self.terminal)
         return self._run(
@@ -267,6 +273,9 @@ def _parser() -> argparse.ArgumentParser:
     command("check", "ruff, mypy --strict, import-linter", Dev.check)
     command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
     command("sim", "simulate broker groups under faults, seed by seed; arguments go to tests/sim", Dev.sim)
+    command(
+        "nemesis", "kill, stop and cut off real brokers under load, by seed, and judge; MODE --seconds 60", Dev.nemesis
+    )
     command("powercut", "cut the power of replicas under load, as root; --cuts 50", Dev.powercut)
     command("catchup", "have an empty slave catch up under live traffic; --mebibytes 1024", Dev.catchup)
     setup = command("setup", "only make the environment .venv/", Dev.setup)

@@ -22,7 +22,7 @@ from functools import partial
 from highwater import BrokerError, HighwaterError, Message, MessageQueue, Producer, SendStatus
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.message import decode_records
+from mqwire.message import StoredMessage, decode_records
 from tests.daemons import BrokerDaemon, ReplicaGroup
 from tests.interop.clients import Cluster, DriverProcess
 from tests.interop.content import Plan, plans
@@ -206,7 +206,13 @@ def disturbance(group: ReplicaGroup, topic: str, queues: int) -> Iterator[Distur
 
 
 def read_queue(
-    replica: BrokerDaemon, topic: str, queue_id: int, offset: int, *, timeout_s: float = 15.0
+    replica: BrokerDaemon,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    timeout_s: float = 15.0,
+    key_of: Callable[[StoredMessage], str] = lambda message: message.properties["KEYS"],
 ) -> Iterator[tuple[int, str]]:
     """(offset, key) of what this very replica shows of a queue from `offset` on; raises OSError."""
     with connect(replica.address) as stream:
@@ -221,7 +227,7 @@ def read_queue(
             if reply.code != ResponseCode.SUCCESS:
                 return
             for message in decode_records(reply.body):
-                yield message.queue_offset, message.properties["KEYS"]
+                yield message.queue_offset, key_of(message)
             offset = int(reply.ext_fields["nextBeginOffset"])
 
 

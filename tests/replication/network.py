@@ -70,6 +70,17 @@ class Network:
         for place, device in self._ends(one, other):
             self._run(place, "tc", "qdisc", "del", "dev", device, "root")
 
+    def cut_one_way(self, sender: int, receiver: int) -> None:
+        """Lose what one place sends to another; the other way is open."""
+        self._run(*self._one_way("add", sender, receiver), "blackhole")
+
+    def heal_one_way(self, sender: int, receiver: int) -> None:
+        self._run(*self._one_way("del", sender, receiver))
+
+    def _one_way(self, verb: str, sender: int, receiver: int) -> tuple[int, *tuple[str, ...]]:
+        device = next(device for place, device in self._ends(sender, receiver) if place == sender)
+        return (sender, "tc", "qdisc", verb, "dev", device, "root")
+
     def isolate(self, place: int) -> None:
         """Cut a place off from all others."""
         for other in self._places():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ from highwater import BrokerError, Message, SendStatus
 from mqwire.bodies import TopicConfigAndMappingSerializeWrapper
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.headers_topic import CreateTopicRequestHeader
 from tests.daemons import NameServerDaemon, ReplicaGroup
 from tests.processes import free_ports, wait_until
 from tests.remoting import call, cluster_info, create_topic
@@ -88,11 +87,14 @@ def test_a_promotion_moves_the_role_without_a_restart_and_the_old_master_follows
     )
 
 
-def test_a_topic_made_at_the_last_moment_moves_with_the_role(group: ReplicaGroup) -> None:
-    os.kill(group[1].pid, signal.SIGSTOP)
-    create_topic(group[0].address, "at-the-last-moment", queues=1)
+def test_a_topic_whose_creation_was_answered_moves_with_the_role(group: ReplicaGroup) -> None:
+    wait_level(group)
+    header = CreateTopicRequestHeader(
+        topic="at-the-last-moment", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG",
+    )  # fmt: skip
+    call(group[0].address, RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
     demote(group, 0)
-    os.kill(group[1].pid, signal.SIGCONT)
     promote(group, 1)
     answer = call(group[1].address, RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
     assert "at-the-last-moment" in TopicConfigAndMappingSerializeWrapper.from_json(answer.body).topic_config_table

@@ -1,0 +1,224 @@
+"""The clients of a disturbed group send, pull, commit, resume, ask for offsets and make topics, and note what they are told."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+
+from highwater import (
+    ConsumeFrom,
+    HighwaterError,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    SendStatus,
+)
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.header import CustomHeader
+from mqwire.headers_offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from mqwire.headers_topic import CreateTopicRequestHeader
+from mqwire.message import decode_records
+from tests.daemons import ReplicaGroup
+from tests.nemesis.judge import Acknowledged, Committed, History, SentBack, Told
+from tests.remoting import connect, exchange
+from tests.replication.replicas import registered
+
+TOPIC = "nemesis"
+QUEUES = 3
+PULL_GROUP, PUSH_GROUP = "pullers", "pushed"
+_SEND_TIMEOUT_MS = 4000
+_ASK_TIMEOUT_S = 2.0
+_COMMIT_TIMEOUT_S = 5.0  # longer than a broker waits for its replicas
+_PAUSE_S = 0.05
+_RESUME_AFTER_S = (1.0, 5.0)
+
+
+class Clients:
+    """Threads that run until the block ends; what they note is in `history`."""
+
+    def __init__(self, group: ReplicaGroup, seed: int) -> None:
+        self.history = History()
+        self._group = group
+        self._seed = seed
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """All of them, for the length of the block; raises what one of them did not expect."""
+        for queue in range(QUEUES):
+            self._start(partial(self._send, queue))
+        self._start(self._pull)
+        self._start(self._ask)
+        self._start(self._make_topics)
+        consumer = PushConsumer(
+            self._group.namesrv,
+            PUSH_GROUP,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            poll_name_server_interval_ms=1000,
+            persist_consumer_offset_interval_ms=500,
+        )
+        consumer.subscribe(TOPIC, handler=self._got)
+        consumer.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            for thread in self._threads:
+                thread.join()
+            consumer.stop()
+        if self._failures:
+            raise self._failures[0]
+
+    def _start(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self._failures.append(error)
+
+        thread = threading.Thread(target=run)
+        self._threads.append(thread)
+        thread.start()
+
+    def _got(self, message: ReceivedMessage) -> None:
+        self.history.seen[PUSH_GROUP].add(message.body.decode())
+
+    def _send(self, queue_id: int) -> None:
+        queue = MessageQueue(TOPIC, self._group.name, queue_id)
+        with Producer(self._group.namesrv, f"senders-{queue_id}", retry_times_when_send_failed=0) as producer:
+            number = 0
+            while not self._over.is_set():
+                number += 1
+                key = f"{queue_id}-{number}"
+                with contextlib.suppress(HighwaterError):
+                    result = producer.send(Message(TOPIC, key.encode()), queue=queue, timeout_ms=_SEND_TIMEOUT_MS)
+                    if result.status is SendStatus.SEND_OK:
+                        self.history.acknowledged.append(Acknowledged(key, queue_id, result.queue_offset))
+                        continue
+                self._over.wait(_PAUSE_S)
+
+    # --- a consumer that reads from whichever replica, and commits to the leader
+
+    def _pull(self) -> None:
+        random = Random(self._seed + 1)
+        while not self._over.is_set():
+            positions = {queue: self._resume(queue, random) for queue in range(QUEUES)}
+            until_s = time.monotonic() + random.uniform(*_RESUME_AFTER_S)
+            while time.monotonic() < until_s and not self._over.is_set():
+                for queue_id in positions:
+                    replica = self._leader() if random.random() < 0.7 else random.randrange(len(self._group.replicas))
+                    if replica is not None:
+                        positions[queue_id] = self._pull_once(replica, queue_id, positions[queue_id])
+                self._commit(positions)
+                self._over.wait(_PAUSE_S)
+
+    def _resume(self, queue_id: int, random: Random) -> int:
+        while not self._over.is_set():
+            replica = self._leader()
+            if replica is not None:
+                told = self.ask_offset(replica, PULL_GROUP, queue_id)
+                if told is not None:
+                    return told.offset or 0
+            self._over.wait(_PAUSE_S)
+        return 0
+
+    def _pull_once(self, replica: int, queue_id: int, offset: int) -> int:
+        fields = {
+            "consumerGroup": PULL_GROUP, "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset),
+            "maxMsgNums": "64", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+            "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+        }  # fmt: skip
+        reply = self._exchange(replica, RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields))
+        if reply is None or "nextBeginOffset" not in reply.ext_fields:
+            return offset
+        following = int(reply.ext_fields["nextBeginOffset"])
+        if reply.code == ResponseCode.PULL_OFFSET_MOVED and following < offset:
+            self.history.sent_back.append(SentBack(PULL_GROUP, queue_id, offset, following, replica))
+        if reply.code == ResponseCode.SUCCESS:
+            for message in decode_records(bytes(reply.body)):
+                self.history.seen[PULL_GROUP].add(message.body.decode())
+        return following
+
+    def _commit(self, positions: dict[int, int]) -> None:
+        for queue_id, offset in positions.items():
+            replica = self._leader()
+            if replica is None:
+                return
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=PULL_GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset
+            )
+            reply = self._ask_one(replica, RequestCode.UPDATE_CONSUMER_OFFSET, header, _COMMIT_TIMEOUT_S)
+            if reply is not None and reply.code == ResponseCode.SUCCESS and not reply.remark:
+                self.history.committed.append(Committed(PULL_GROUP, queue_id, offset, time.monotonic()))
+
+    # --- others
+
+    def _ask(self) -> None:
+        random = Random(self._seed + 2)
+        while not self._over.is_set():
+            replica = self._leader()
+            if replica is not None:
+                self.ask_offset(replica, PULL_GROUP, random.randrange(QUEUES))
+            self._over.wait(_PAUSE_S)
+
+    def ask_offset(self, replica: int, group: str, queue_id: int) -> Told | None:
+        """What a replica says that the group has committed; None without an answer."""
+        asked_s = time.monotonic()
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group, topic=TOPIC, queue_id=queue_id, set_zero_if_not_found=False
+        )
+        reply = self._ask_one(replica, RequestCode.QUERY_CONSUMER_OFFSET, header, _COMMIT_TIMEOUT_S)
+        if reply is None or reply.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+            return None
+        offset = int(reply.ext_fields["offset"]) if reply.code == ResponseCode.SUCCESS else None
+        told = Told(group, queue_id, offset, asked_s, replica)
+        self.history.told.append(told)
+        return told
+
+    def _make_topics(self) -> None:
+        number = 0
+        while not self._over.is_set():
+            replica = self._leader()
+            if replica is not None:
+                number += 1
+                header = CreateTopicRequestHeader(
+                    topic=f"made-{number}", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+                    topic_filter_type="SINGLE_TAG",
+                )  # fmt: skip
+                reply = self._ask_one(replica, RequestCode.UPDATE_AND_CREATE_TOPIC, header, _COMMIT_TIMEOUT_S)
+                if reply is not None and reply.code == ResponseCode.SUCCESS:
+                    self.history.topics.append(header.topic)
+            self._over.wait(0.3)
+
+    def _leader(self) -> int | None:
+        """Whom the name server calls the master."""
+        with contextlib.suppress(OSError):
+            address = registered(self._group).get(0)
+            for number, replica in enumerate(self._group.replicas):
+                if replica.address == address:
+                    return number
+        self._over.wait(_PAUSE_S)
+        return None
+
+    def _ask_one(
+        self, replica: int, code: RequestCode, header: CustomHeader, timeout_s: float
+    ) -> RemotingCommand | None:
+        return self._exchange(replica, RemotingCommand.request(code, header), timeout_s)
+
+    def _exchange(
+        self, replica: int, request: RemotingCommand, timeout_s: float = _ASK_TIMEOUT_S
+    ) -> RemotingCommand | None:
+        try:
+            with connect(self._group[replica].address, timeout_s=timeout_s) as stream:
+                return exchange(stream, request)
+        except (TimeoutError, OSError):
+            return None

@@ -67,9 +67,7 @@ class History:
     told: list[Told] = field(default_factory=list)
     sent_back: list[SentBack] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)  # whose creation was answered with SUCCESS
-    seen: dict[str, set[tuple[Queue, int, str]]] = field(
-        default_factory=lambda: defaultdict(set)
-    )  # group -> what it got
+    seen: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # group -> the keys that it got
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.budgets import budget_remove, budget_set, budget_status
+from controlplane.billing.exports import cost_focus_csv, usage_csv, usage_parquet
 from controlplane.billing.invoice_csv import invoice_csv
+from controlplane.billing.invoice_pdf import invoice_pdf
 from controlplane.billing.invoices import InvoiceView, invoice_drafts, invoice_get, invoice_list, line_usage
 from controlplane.billing.models import Invoice, InvoiceState
 from controlplane.billing.periods import Month
@@ -42,6 +44,7 @@ from controlplane.billing.serializers import (
 from controlplane.common.errors import NotFound
 from controlplane.common.pagination import CursorPagination, paginated
 from controlplane.tenants.api_base import TenantApi
+from controlplane.tenants.models import Tenant
 
 
 class ByHour(CursorPagination):
@@ -54,6 +57,15 @@ class ByNumber(CursorPagination):
     """For invoices."""
 
     ordering = ("-number",)
+
+
+class OneAnswer(DefaultContentNegotiation):
+    """Whatever the client accepts: a file for those who may have it, a problem object for the others."""
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type
 
 
 class UsageApi(TenantApi):
@@ -97,6 +109,25 @@ class UsageBreakdownApi(TenantApi):
             "others_count": found.left_out,
         }
         return Response(BreakdownSerializer(data).data)
+
+
+class UsageExportApi(TenantApi):
+    """A month's usage as a file."""
+
+    permissions: ClassVar = {"GET": "billing.view"}
+    content_negotiation_class = OneAnswer
+
+    @extend_schema(
+        operation_id="usage_export",
+        parameters=[UsageQuerySerializer],
+        responses={(200, "text/csv"): OpenApiTypes.STR, (200, "application/vnd.apache.parquet"): OpenApiTypes.BINARY},
+        tags=["billing"],
+    )
+    def get(self, request: Request, tenant: str, kind: str) -> HttpResponse:
+        """Return the month by day, topic, direction, group and credential: `csv` or `parquet`; or `focus`, its cost in
+        FOCUS 1.2.
+        """
+        return export_response(self.tenant, month_of(request), kind)
 
 
 class UsageRecordListApi(TenantApi):
@@ -177,13 +208,18 @@ class InvoiceDetailApi(TenantApi):
         return Response(InvoiceSerializer(invoice_get(self.tenant, invoice)).data)
 
 
-class OneAnswer(DefaultContentNegotiation):
-    """Whatever the client accepts: a file for those who may have it, a problem object for the others."""
+class InvoicePdfApi(TenantApi):
+    """An invoice to be printed."""
 
-    def select_renderer(
-        self, request: Request, renderers: Any, format_suffix: str | None = None
-    ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type
+    permissions: ClassVar = {"GET": "billing.view"}
+    content_negotiation_class = OneAnswer
+
+    @extend_schema(
+        operation_id="invoice_pdf", responses={(200, "application/pdf"): OpenApiTypes.BINARY}, tags=["billing"]
+    )
+    def get(self, request: Request, tenant: str, invoice: str) -> HttpResponse:
+        """Return the invoice as PDF."""
+        return pdf_response(invoice_get(self.tenant, invoice))
 
 
 class InvoiceCsvApi(TenantApi):
@@ -236,6 +272,30 @@ def csv_response(invoice: InvoiceView) -> HttpResponse:
     """Return the answer that a browser saves as a file."""
     response = HttpResponse(invoice_csv(invoice), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = f'attachment; filename="{invoice.name}.csv"'
+    return response
+
+
+def pdf_response(invoice: InvoiceView) -> HttpResponse:
+    """Return the invoice as a PDF that a browser saves as a file."""
+    return _file(invoice_pdf(invoice), "application/pdf", f"{invoice.name}.pdf")
+
+
+def export_response(tenant: Tenant, month: Month, kind: str) -> HttpResponse:
+    """Return a month's usage as a file; raises NotFound for a kind that there is not."""
+    match kind:
+        case "csv":
+            return _file(usage_csv(tenant, month), "text/csv; charset=utf-8", f"usage-{month}.csv")
+        case "parquet":
+            content = usage_parquet(tenant, month)
+            return _file(content, "application/vnd.apache.parquet", f"usage-{month}.parquet")
+        case "focus":
+            return _file(cost_focus_csv(tenant, month), "text/csv; charset=utf-8", f"focus-1.2-{month}.csv")
+    raise NotFound("Usage is exported as csv, parquet or focus.")
+
+
+def _file(content: bytes, content_type: str, name: str) -> HttpResponse:
+    response = HttpResponse(content, content_type=content_type)
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 

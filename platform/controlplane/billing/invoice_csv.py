@@ -37,15 +37,15 @@ def invoice_csv(invoice: InvoiceView) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(HEADER)
-    head = [invoice.number or "", invoice.state, _text(invoice.tenant_name), str(invoice.month)]
+    head = [invoice.number or "", invoice.state, spreadsheet_text(invoice.tenant_name), str(invoice.month)]
     for line in invoice.lines:
         writer.writerow(
             [
                 *head,
                 line.position,
-                _text(line.cluster_name),
+                spreadsheet_text(line.cluster_name),
                 line.direction,
-                _text(line.topic),
+                spreadsheet_text(line.topic),
                 line.price.valid_from.isoformat(),
                 line.messages,
                 line.bytes,
@@ -62,6 +62,6 @@ def invoice_csv(invoice: InvoiceView) -> str:
     return out.getvalue()
 
 
-def _text(value: str) -> str:
+def spreadsheet_text(value: str) -> str:
     """Text that no spreadsheet takes for a formula: names are typed by tenants."""
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

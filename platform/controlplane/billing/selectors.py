@@ -1,6 +1,7 @@
 """Reads: usage of a month by day and by what it was for, and the rows behind. Every one starts from a tenant."""
 
 import uuid
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -204,6 +205,26 @@ def month_breakdown(tenant: Tenant, month: Month, by: By, *, currency: str | Non
     )
     rest = parts[limit:]
     return Breakdown(by, parts[:limit], _merged(part.sums for part in rest) if rest else None, len(rest))
+
+
+def daily_parts(tenant: Tenant, usage: MonthUsage, by: By, most: int = 4) -> list[tuple[str, dict[datetime, int]]]:
+    """Return the topics, groups or credentials with the most messages: (name, messages sent and delivered by begin of the day)."""
+    column = _COLUMNS[by]
+    rows = (
+        Usage.objects.filter(tenant=tenant, hour__gte=usage.month.start, hour__lt=usage.month.end)
+        .exclude(**{column: ""})
+        .exclude(direction=Direction.STORAGE)
+        .values(column, "hour")
+        .annotate(sum_messages=Sum("messages"))
+    )
+    begins = [day.day.start for day in usage.days]
+    found: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        begin = begins[bisect_right(begins, row["hour"]) - 1]
+        found[row[column]][begin] += int(row["sum_messages"])
+    names = _credential_names(tenant) if by == By.CREDENTIAL else {}
+    top = sorted(found.items(), key=lambda part: (-sum(part[1].values()), part[0]))[:most]
+    return [(names.get(name, name), dict(counts)) for name, counts in top]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
-from controlplane.billing.apis import csv_response
+from controlplane.billing.apis import csv_response, pdf_response
 from controlplane.billing.invoices import corrections, invoice_drafts, invoice_get, invoice_list, line_usage
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
@@ -41,6 +41,13 @@ def invoice_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpR
 def invoice_csv_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
     """Return the invoice as a file for spreadsheets."""
     return csv_response(invoice_get(tenant, invoice))
+
+
+@require_safe
+@tenant_page("billing.view")
+def invoice_pdf_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
+    """Return the invoice as PDF."""
+    return pdf_response(invoice_get(tenant, invoice))
 
 
 @require_safe

@@ -10,7 +10,9 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from controlplane.billing.apis import export_response
 from controlplane.billing.budgets import budget_get, budget_remove, budget_set, budget_status
+from controlplane.billing.exports import has_parquet
 from controlplane.billing.money import CURRENCIES
 from controlplane.billing.periods import Month
 from controlplane.billing.selectors import (
@@ -28,7 +30,7 @@ from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.billing_forms import BudgetForm
 from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
-from controlplane.console.views.usage_parts import usage_charts
+from controlplane.console.views.usage_parts import part_charts, usage_charts
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 
@@ -69,7 +71,8 @@ def usage_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "usage": usage,
         "months": months_around(month, now, tenant.created_at),
         "is_current": month == Month.of(now),
-        "charts": usage_charts(usage),
+        "charts": [*usage_charts(usage), *part_charts(tenant, usage)],
+        "has_parquet": has_parquet(),
         "breakdowns": breakdowns,
         "budget": budget_status(tenant),
         "plan": None if subscription is None else subscription.plan,
@@ -78,6 +81,13 @@ def usage_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "curl": curl("GET", f"{tenant.path}usage/?month={month}"),
     }
     return tenant_render(request, tenant, "console/usage.html", context, section="usage")
+
+
+@require_safe
+@tenant_page("billing.view")
+def usage_export(request: ConsoleRequest, tenant: Tenant, kind: str) -> HttpResponse:
+    """Return the month as a file: CSV, Parquet, or its cost in FOCUS 1.2."""
+    return export_response(tenant, month_asked(request), kind)
 
 
 @require_safe

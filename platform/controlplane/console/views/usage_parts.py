@@ -2,10 +2,11 @@
 
 from decimal import Decimal
 
-from controlplane.billing.selectors import DayUsage, MonthUsage
+from controlplane.billing.selectors import By, DayUsage, MonthUsage, daily_parts
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.templatetags.amounts import money_words
 from controlplane.console.templatetags.console import zone_mark
+from controlplane.tenants.models import Tenant
 
 
 def day_words(day: DayUsage, usage: MonthUsage) -> str:
@@ -47,6 +48,36 @@ def usage_charts(usage: MonthUsage) -> list[Chart]:
         )
         for curve in counts
     ]
+    return charts
+
+
+def part_charts(tenant: Tenant, usage: MonthUsage) -> list[Chart]:
+    """Return messages by day of the topics, and of the credentials, that had the most; a day that was not counted is unknown."""
+    charts = []
+    for by, title in ((By.TOPIC, "topic"), (By.CREDENTIAL, "credential")):
+        parts = daily_parts(tenant, usage, by)
+        if not parts:
+            continue
+        x = [day.day.start for day in usage.days]
+        curves = [
+            Curve.of(name, [None if day.sums is None else counts.get(day.day.start, 0) for day in usage.days], _count)
+            for name, counts in parts
+        ]
+        labels = [day_words(day, usage) for day in usage.days]
+        ticks = [str(day.day.date.day) for day in usage.days]
+        charts.append(
+            Chart(
+                f"by-{title}-by-day",
+                f"Messages by day and {title}",
+                "lines",
+                "Day",
+                labels,
+                ticks,
+                x,
+                usage.zone,
+                curves,
+            )
+        )
     return charts
 
 

@@ -1,0 +1,184 @@
+"""A month as files: CSV, Parquet, FOCUS 1.2, and an invoice as PDF; and the operators' pages of what waits."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.test import Client
+
+from controlplane.accounts.models import User
+from controlplane.billing import exports
+from controlplane.billing.closing import issue_time
+from controlplane.billing.focus import COLUMNS
+from controlplane.billing.invoice_pdf import invoice_pdf
+from controlplane.billing.invoices import invoice_get, invoices_issue
+from controlplane.billing.models import Price
+from controlplane.billing.periods import Month
+from controlplane.clusters.models import Cluster
+from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState
+from controlplane.insight.selectors import ingest_delays
+from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
+from tests.controlplane.world import Json, World
+
+OCT = Month(2026, 10)
+DUE = issue_time(OCT)
+EXPORT = "/api/v1/tenants/acme/usage/export/"
+
+
+@pytest.fixture
+def price(world: World) -> Price:
+    """October of acme: two days of one topic, and what it stored."""
+    plan = make_plan()
+    subscribe(world.acme, plan)
+    price = plan.prices.get()
+    for hour in (0, 1, 24):
+        use(world.cluster, OCT.start + timedelta(hours=hour), "0.04", messages=1000, credential="AK1", price=price)
+    use(world.cluster, OCT.start, "0.0064516129", direction="storage", size=2**31, price=price)
+    use(world.cluster, OCT.start, "0", topic="=free", messages=7)
+    return price
+
+
+def rows_of(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode())))
+
+
+def test_the_csv_has_a_row_for_each_day_topic_direction_and_credential(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    answer = api(world.bob).call("GET", f"{EXPORT}csv/?month=2026-10")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="usage-2026-10.csv"'
+    found = rows_of(answer.content)
+    assert [(row["day"], row["direction"], row["topic"], row["messages"], row["byte_hours"]) for row in found] == [
+        ("2026-10-01", "in", "'=free", "7", "0"),
+        ("2026-10-01", "in", "payments", "2000", "0"),
+        ("2026-10-01", "storage", "payments", "0", str(2**31)),
+        ("2026-10-02", "in", "payments", "1000", "0"),
+    ]
+    assert sum(Decimal(row["amount"]) for row in found) == Decimal("0.1264516129")
+
+
+def test_parquet_has_the_same_rows(world: World, api: Callable[..., Json], price: Price) -> None:
+    parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is in the dependency group `etl`")
+    answer = api(world.bob).call("GET", f"{EXPORT}parquet/?month=2026-10")
+    table = parquet.read_table(io.BytesIO(answer.content))
+    assert table.column_names == list(exports.ExportRow._fields)
+    assert sum(table.column("amount").to_pylist()) == Decimal("0.1264516129")
+    assert sum(table.column("messages").to_pylist()) == 3007
+    assert parquet.read_table(io.BytesIO(exports.usage_parquet(world.acme, OCT.previous))).num_rows == 0
+
+
+def test_without_pyarrow_the_answer_says_so_and_what_to_take_instead(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    with patch.object(exports, "has_parquet", return_value=False):
+        answer = api(world.bob).call("GET", f"{EXPORT}parquet/?month=2026-10")
+    assert (answer.status_code, answer.json()["code"]) == (409, "no_parquet")
+    assert "CSV" in answer.content.decode()
+
+
+def test_the_focus_export_has_the_columns_and_sums_to_the_cost(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    make_run(until=DUE)
+    invoices_issue(DUE)
+    found = rows_of(api(world.bob).call("GET", f"{EXPORT}focus/?month=2026-10").content)
+    assert tuple(found[0]) == COLUMNS
+    assert sum(Decimal(row["BilledCost"]) for row in found) == Decimal("0.1264516129")
+    assert {(row["InvoiceId"], row["BillingCurrency"], row["ChargeCategory"]) for row in found} == {
+        ("HW-0000001", "EUR", "Usage")
+    }
+    sent = next(row for row in found if row["SkuMeter"] == "Messages sent")
+    assert Decimal(sent["ContractedUnitPrice"]) * Decimal(sent["PricingQuantity"]) == Decimal(sent["ContractedCost"])
+    assert (sent["ChargePeriodStart"], sent["ChargePeriodEnd"]) == ("2026-10-01T00:00:00Z", "2026-10-02T00:00:00Z")
+
+
+def test_a_tenant_exports_its_own_usage_only(world: World, api: Callable[..., Json], price: Price) -> None:
+    assert api(world.charlie).call("GET", f"{EXPORT}csv/").status_code == 404
+    assert api(world.bob).call("GET", f"{EXPORT}xml/").status_code == 404
+    own = api(world.charlie).call("GET", "/api/v1/tenants/globex/usage/export/csv/?month=2026-10")
+    assert rows_of(own.content) == []
+
+
+def test_an_invoice_is_a_pdf_and_the_same_invoice_the_same_file(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    answer = api(world.bob).call("GET", f"{invoice.path}pdf/")
+    assert answer.headers["Content-Type"] == "application/pdf"
+    assert answer.content.startswith(b"%PDF-")
+    assert answer.content == invoice_pdf(invoice_get(world.acme, invoice.number_text))
+
+
+def test_names_that_a_pdf_reader_has_no_letters_for_do_not_stop_it(world: World, price: Price) -> None:
+    Cluster.objects.filter(pk=world.cluster.pk).update(name="订单 – ’prod’")
+    use(world.cluster, OCT.start, "1", topic="платежи", price=price)
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    assert invoice_pdf(invoice_get(world.acme, invoice.number_text)).startswith(b"%PDF-")
+
+
+def operator() -> Client:
+    client = Client()
+    user = User.objects.create_user("olga@example.com", is_staff=True)
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def test_an_operator_sees_what_waits_and_agrees_on_an_end(world: World, price: Price) -> None:
+    make_run(until=DUE)
+    make_progress(world.cluster, OCT.end - timedelta(hours=1), ingest_error="10.0.0.7:9876 refused")
+    client = operator()
+    waiting = client.get("/operator/invoices/").content.decode()
+    path = f"/operator/clusters/{world.cluster.pk}/metering/"
+    assert "its metering is read until 2026-10-31 23:00 UTC" in waiting
+    assert "10.0.0.7:9876 refused" in waiting
+    assert path in waiting
+    assert "not known" in client.get(path).content.decode()  # the bound: no sample was taken
+    assert client.post(path, {"until": "2026-11-01 00:00", "reason": ""}).status_code == 422
+    assert client.post(path, {"until": "2026-11-01 00:00", "reason": "Its disk is lost."}).status_code == 302
+    assert ClusterProgress.objects.get(pk=world.cluster.pk).agreed_until == OCT.end
+    assert "No invoice waits" in client.get("/operator/invoices/").content.decode()
+
+
+def test_others_do_not_find_the_operators_pages(world: World, api: Callable[..., Json]) -> None:
+    client = Client()
+    client.force_login(world.alice, backend="django.contrib.auth.backends.ModelBackend")
+    for path in ("/operator/invoices/", f"/operator/clusters/{world.cluster.pk}/metering/"):
+        assert client.get(path).status_code == 404
+    assert api(world.alice).call("GET", f"/api/v1/operator/clusters/{world.cluster.pk}/metering/").status_code == 404
+
+
+def test_a_run_is_replayed_as_a_backfill_of_its_range(world: World) -> None:
+    run = make_run(until=DUE, rows_late=3, rows_refused=2)
+    client = operator()
+    page = client.get("/operator/jobs/").content.decode()
+    assert 'data-label="Late" class="cell--number">3<' in page
+    assert 'data-label="Refused" class="cell--number">2<' in page
+    assert client.post(f"/operator/jobs/{run.pk}/replay/").status_code == 302
+    again = JobRun.objects.get(state=JobRunState.QUEUED)
+    assert (again.job, again.range_from, again.range_to, again.is_backfill) == (
+        run.job,
+        run.range_from,
+        run.range_to,
+        True,
+    )
+
+
+def test_the_reason_of_a_failure_is_its_first_line() -> None:
+    error = "Traceback (most recent call last):\n\nThe lake can't be read.\n  at java"
+    assert JobRun(error=error).failure == "The lake can't be read."
+    assert JobRun(error="").failure == ""
+
+
+def test_the_ingest_delay_is_from_the_begin_of_the_run_before(world: World) -> None:
+    for minutes in (0, 5, 10):
+        make_run(job=Job.INGEST, until=DUE + timedelta(minutes=minutes))
+    assert [delay.length for delay in ingest_delays()] == [timedelta(minutes=5, seconds=5)] * 2

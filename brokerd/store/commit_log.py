@@ -223,14 +223,18 @@ class CommitLog:
             data = data[count:]
 
     def _undo(self, segments: Sequence[Segment], error: OSError) -> None:
-        """Zero what a failed write may have left; raises AppendFailedError unless that and the cause allow to go on."""
+        """Zero what a failed write may have left; raises AppendFailedError unless that and the cause allow to go on.
+
+        Whatever the cause: a whole record may be there, of which its sender was told that it is not stored.
+        """
+        cause = error
         try:
-            if error.errno not in NO_ROOM:
-                raise error
             for offset, _, size in segments:
                 base = self.base_of(offset)
                 self._zero(self._writers[base], offset - base, size)
-        except OSError as cause:
+        except OSError as second:
+            cause = second
+        if cause is not error or error.errno not in NO_ROOM:
             failure = AppendFailedError(f"writing to {self.directory} failed: {cause.strerror}")
             raise self._status.latch(failure) from cause
 

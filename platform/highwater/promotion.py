@@ -13,7 +13,7 @@ One place for the rule of replication.md, "Assigned leadership". The control pla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -207,7 +207,8 @@ def decide(
     """Return who leads after the fence, by the promises.
 
     Whom the request named, if that is clean or `may_lose` says that an operator agreed to a loss. Else, so that a fence does
-    not leave the group without a leader: who led last, if it promised; else, with `may_choose`, whoever is clean.
+    not leave the group without a leader: who led last, if it promised; else, with `may_choose`, whoever is clean, or holds
+    most where a disk may have lost something and all have promised.
     """
     cleanness = cleanness_of(group, promises, wanted_id, at_risk=at_risk)
     wanted = promises.get(wanted_id)
@@ -224,7 +225,28 @@ def decide(
     for one in ranked if may_choose and not may_lose else ():
         if one.promotable and (instead := cleanness_of(group, promises, one.replica_id)).clean:
             return Decision(one.replica_id, instead)
-    return Decision(None, cleanness)
+    return _best_of_all(group, promises, ranked, wanted_id, may_choose=may_choose) or Decision(None, cleanness)
+
+
+def _best_of_all(
+    group: Group, promises: Mapping[int, Standing], ranked: Sequence[Standing], wanted_id: int, *, may_choose: bool
+) -> Decision | None:
+    """Return that the replica which holds most leads, where a disk may have lost what counted and every replica promised.
+
+    Nothing that anyone waits for could bring more back, as in an election of all voters (brokerd/replica/tally.py).
+    """
+    everyone = set(group.replica_ids) == promises.keys()
+    best = next((one for one in ranked if one.promotable), None)
+    if best is None or not everyone or not any(one.log_may_be_incomplete for one in promises.values()):
+        return None
+    is_former = group.former is not None and group.former.replica_id == best.replica_id
+    if not (may_choose or is_former) or any(one.position > best.position for one in promises.values()):
+        return None
+    because = (
+        f"every replica answers, and none holds more than replica {best.replica_id};"
+        " what a failed disk or a power cut has taken from all of them no one can tell."
+    )
+    return Decision(best.replica_id, Cleanness(False, because), gives_back=is_former and best.replica_id != wanted_id)
 
 
 def ranked_by_position(standings: Iterable[Standing], former_id: int | None) -> list[Standing]:

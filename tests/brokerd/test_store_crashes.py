@@ -343,3 +343,26 @@ def test_dying_while_deleting_leaves_whole_messages_only(action: str) -> None:
             if power_cut:
                 break
     pytest.fail("deleting makes more calls than this test has looked at")
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_records_of_a_write_that_failed_half_way_do_not_reappear(power_cut: bool) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4)
+    store.flush()
+    kept = bodies(store)
+    writes = 0
+
+    def fail(number: int, name: str) -> int | None:
+        nonlocal writes
+        writes += name == "pwrite"
+        return errno.EIO if name == "pwrite" and writes == 2 else None
+
+    disk.short_writes = True
+    disk.fail = fail
+    with pytest.raises(AppendFailedError):
+        store.append([message(b"refused %d" % number) for number in range(4)])
+    assert writes > 2
+    disk = disk.after_power_cut(1) if power_cut else disk.after_kill()
+    assert bodies(open_store(disk)) == kept

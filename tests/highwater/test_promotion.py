@@ -85,6 +85,15 @@ def test_a_replica_that_may_have_lost_its_logs_end_is_no_answer_whether_it_holds
     assert cleanness_of(group(), by_id(said(1), said(0), doubtful), 1).clean
 
 
+def test_where_a_log_may_be_incomplete_whoever_holds_most_leads_once_every_replica_has_promised() -> None:
+    doubtful, empty = said(0, 1200, log_may_be_incomplete=True), said(1, 0, disk_is_new=True)
+    decision = decide(group(2), by_id(doubtful, empty), 0)
+    assert decision.leader_id == 0
+    assert not decision.cleanness.clean
+    assert decide(group(3), by_id(doubtful, empty), 0).leader_id is None
+    assert decide(group(2), by_id(doubtful, empty), 1, may_choose=False).leader_id is None
+
+
 def test_who_led_last_and_lost_its_logs_end_counts_no_more_than_one_who_does_not_answer() -> None:
     lost = by_id(said(0, 700), said(1, 600))
     assert not cleanness_of(group(former=LED_LAST), lost, 0).clean

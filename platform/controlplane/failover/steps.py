@@ -358,7 +358,8 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     if decision.gives_back:
         return
     words = {"none": "Nobody else led.", "demoted": "It stepped down.", "stopped": _stopped_words(context, failover)}
-    loss = "Nothing acknowledged is lost" if decision.cleanness.clean else "Messages may be lost, as was confirmed"
+    may_be_lost = "Messages may be lost, as was confirmed" if failover.confirmed_loss else "Messages may be lost"
+    loss = "Nothing acknowledged is lost" if decision.cleanness.clean else may_be_lost
     instead = "" if wanted_id == asked_for else f" Replica {asked_for} would not have been clean."
     promised = " and ".join(str(replica_id) for replica_id in sorted(promises))
     timeline_add(

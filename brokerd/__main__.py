@@ -14,6 +14,7 @@ from brokerd.config_file import UnreadableConfigFile
 from brokerd.run import collect_seldom, run_broker
 from brokerd.store import StoreError
 from mqwire.escaped_logs import escape_logs
+from mqwire.tls import TlsConfigError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = load_config(options.config_file, overrides=overrides, environ=os.environ)
         trio.run(run_with_ready_line, config)
-    except* (ConfigError, UnreadableConfigFile, StoreError, OSError) as group:
+    except* (ConfigError, TlsConfigError, UnreadableConfigFile, StoreError, OSError) as group:
         for error in _leaves(group):
             print(f"brokerd: {error}", file=sys.stderr)
         status = 1

@@ -61,6 +61,7 @@ from brokerd.store import (
     StoreError,
 )
 from brokerd.subscription_group import SubscriptionGroupManager
+from brokerd.tls import TlsConnection, client_tls
 from brokerd.topic_config import TopicConfigManager
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
@@ -71,6 +72,7 @@ from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 if TYPE_CHECKING:
     from brokerd.client_channel import Peer as AnyPeer
     from brokerd.config import BrokerConfig
+    from brokerd.environment import Connected
     from brokerd.peer import Peer
     from mqwire.command import RemotingCommand
 
@@ -120,6 +122,7 @@ class Broker:
         self.producers = ProducerManager(config, clock.monotonic)
         self.rebalance_locks = RebalanceLockManager(clock.monotonic)
         self.acl = AccessControl(config, clock.time_ms) if config.acl_enable else None
+        self._tls_context = client_tls(config)
         own = config.inner_client_authentication_credentials
         self._signer = None if own is None else Signer(_session(own), clock.time_ms)
         self.held_pulls = PullRequestHoldService()
@@ -451,7 +454,19 @@ class Broker:
 
     def client_of(self, address: str) -> RemotingClient:
         """A client of the name server or broker at `address`, with this broker's credentials."""
-        return RemotingClient(address, sign=self.sign, connect=self._network.connect)
+        return RemotingClient(address, sign=self.sign, connect=self._connect)
+
+    async def _connect(self, host: str, port: int) -> Connected:
+        connection = await self._network.connect(host, port)
+        if self._tls_context is None:
+            return connection
+        secured = TlsConnection(connection, self._tls_context())
+        try:
+            await secured.handshake()
+        except BaseException:
+            secured.close()
+            raise
+        return secured
 
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended: its clients are gone."""

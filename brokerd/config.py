@@ -43,6 +43,8 @@ logger = logging.getLogger("brokerd.config")
 
 _NAME = r"(?!\.+$)[A-Za-z0-9_.|%-]{1,120}"
 _NAME_ALLOWED = "1 to 120 letters, digits, _, -, ., | and %"
+_TLS_MODE = "disabled|permissive|enforcing"
+_CLIENT_AUTH = "none|optional|require"
 
 
 class ConfigError(Exception):
@@ -77,6 +79,22 @@ class BrokerConfig:
     inner_client_authentication_credentials: InnerClientCredentials | None = credentials(
         "innerClientAuthenticationCredentials"
     )
+
+    # TLS, by RocketMQ's system properties of these names: on all ports, beside plain text, told apart by the first byte.
+    tls_server_mode: str = text(
+        "tls.server.mode", "permissive", pattern=_TLS_MODE, allowed=_TLS_MODE.replace("|", " or ")
+    )
+    tls_server_cert_path: str = path("tls.server.certPath", "")  # empty: no TLS is offered
+    tls_server_key_path: str = path("tls.server.keyPath", "")
+    tls_server_key_password: str = text("tls.server.keyPassword", "", secret=True)
+    tls_server_trust_cert_path: str = path("tls.server.trustCertPath", "")
+    tls_server_need_client_auth: str = text(
+        "tls.server.need.client.auth", "none", pattern=_CLIENT_AUTH, allowed=_CLIENT_AUTH.replace("|", " or ")
+    )
+    tls_enable: bool = boolean("tls.enable", False)  # of this broker's own connections to name servers and replicas
+    tls_client_cert_path: str = path("tls.client.certPath", "")
+    tls_client_key_path: str = path("tls.client.keyPath", "")
+    tls_client_trust_cert_path: str = path("tls.client.trustCertPath", "")
 
     # Who may do what.
     acl_enable: bool = boolean("aclEnable", False)
@@ -364,6 +382,11 @@ def _refuse_what_is_not_there(config: BrokerConfig, file_path: str | None, lines
         cause = _leader_port_refusal(config, config.leader_listen_port)
     if cause is not None:
         pass
+    elif config.tls_server_mode == "enforcing" and not config.tls_server_cert_path:
+        cause = (
+            "tls.server.mode",
+            "enforcing needs a certificate: name its file in tls.server.certPath, or allow permissive",
+        )
     elif config.enable_controller_mode:
         cause = ("enableControllerMode", "true is not supported: replicas elect by themselves; allowed is false")
     elif config.authentication_enabled or config.authorization_enabled:

@@ -56,13 +56,24 @@ def _field(key: ConfigKey, default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"key": key})
 
 
-def text(name: str, default: str, *, pattern: str = r".*", allowed: str = "any text", hot: bool = False) -> str:
+def text(
+    name: str,
+    default: str,
+    *,
+    pattern: str = r".*",
+    allowed: str = "any text",
+    hot: bool = False,
+    secret: bool = False,
+) -> str:
     def read(raw: str) -> str:
         if not re.fullmatch(pattern, raw):
             raise ValueError(allowed)
         return raw
 
-    value: str = _field(ConfigKey(name, read, hot=hot), default)
+    def write(value: str) -> str:
+        return "(not shown)" if secret and value else value
+
+    value: str = _field(ConfigKey(name, read, write, hot=hot, secret=secret), default)
     return value
 
 

@@ -17,6 +17,7 @@ import trio
 from mqwire.message import pack_host
 
 if TYPE_CHECKING:
+    from brokerd.tls import TlsSocket
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Peer:
 
     def __init__(self, sock: socket.socket, nursery: trio.Nursery) -> None:
         self.id = next(_ids)
-        self.socket = sock
+        self.socket: socket.socket | TlsSocket = sock
         address = sock.getpeername()
         ip = address[0].partition("%")[0]
         if ip.startswith("::ffff:"):  # an IPv4 client on a dual-stack socket

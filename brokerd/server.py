@@ -15,6 +15,7 @@ import trio
 
 from brokerd.admission import Admission, connections_max, raise_descriptor_limit
 from brokerd.peer import Peer
+from brokerd.tls import ServerTls, TlsSocket
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 
@@ -47,6 +48,7 @@ class Server:
     def __init__(self, config: BrokerConfig, network: Network) -> None:
         self._config = config
         self._network = network
+        self._tls = ServerTls(config)
         self._admission = Admission(connections_max(raise_descriptor_limit()))
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._listener: socket.socket | None = None
@@ -154,6 +156,8 @@ class Server:
             max_header_bytes=_MAX_HEADER_BYTES,
         )
         try:
+            if self._tls.is_offered:
+                peer.socket = await self._tls.accept(peer.socket)
             await self._read(broker, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
             logger.debug("%r: %s", peer, error)
@@ -172,11 +176,15 @@ class Server:
         view = memoryview(buffer)
         dispatch = broker.dispatcher.dispatch
         wait_readable = trio.lowlevel.wait_readable
+        pending = sock.pending if isinstance(sock, TlsSocket) else None
         partial_since_s: float | None = None  # when the unfinished frame began to arrive
         turns = 0  # since the other connections had theirs
         while not peer.closed:
             if turns == 0:
-                await wait_readable(sock)
+                if pending is not None and pending():  # decrypted already: the socket itself may stay silent
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await wait_readable(sock)
             try:
                 count = sock.recv_into(buffer)
             except BlockingIOError:

@@ -10,6 +10,7 @@ import sys
 import trio
 
 from mqwire.escaped_logs import escape_logs
+from mqwire.tls import TlsConfigError
 from namesrvd import kv_config
 from namesrvd.acl import AclConfigError, AdminAccounts
 from namesrvd.config import ConfigError, NamesrvConfig, load_config
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
             options.config, overrides={key: value for key, value in overrides.items() if value is not None}
         )
         code = trio.run(_run, config)
-    except (ConfigError, AclConfigError, kv_config.KVConfigError) as error:
+    except (ConfigError, AclConfigError, TlsConfigError, kv_config.KVConfigError) as error:
         print(f"namesrvd: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIGURATION)
     sys.exit(code)

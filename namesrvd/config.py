@@ -68,10 +68,23 @@ def _ip_address(raw: str) -> str:
         raise ValueError("an IPv4 or IPv6 address of this machine, such as 0.0.0.0 or 127.0.0.1") from None
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(raw: str) -> str:
+        if raw not in words:
+            raise ValueError(" or ".join(words))
+        return raw
+
+    return read
+
+
 def _path(raw: str) -> str:
     if not raw:
         raise ValueError("a file's path")
     return os.path.abspath(os.path.expanduser(raw))
+
+
+def _optional_path(raw: str) -> str:
+    return _path(raw) if raw else ""
 
 
 def _key(name: str, default: Any, read: Callable[[str], Any]) -> Any:
@@ -98,6 +111,14 @@ class NamesrvConfig:
     need_wait_for_service: bool = _key("needWaitForService", False, _boolean)
     wait_seconds_for_service: int = _key("waitSecondsForService", 45, _integer(0, 3600))
     delete_topic_with_broker_registration: bool = _key("deleteTopicWithBrokerRegistration", False, _boolean)
+    # TLS, by RocketMQ's system properties of these names: beside plain text, told apart by the first byte.
+    tls_server_mode: str = _key("tls.server.mode", "permissive", _one_of("disabled", "permissive", "enforcing"))
+    tls_server_cert_path: str = _key("tls.server.certPath", "", _optional_path)  # empty: no TLS is offered
+    tls_server_key_path: str = _key("tls.server.keyPath", "", _optional_path)
+    tls_server_trust_cert_path: str = _key("tls.server.trustCertPath", "", _optional_path)
+    tls_server_need_client_auth: str = _key(
+        "tls.server.need.client.auth", "none", _one_of("none", "optional", "require")
+    )
     acl_enable: bool = _key("aclEnable", False, _boolean)
     acl_config_file: str = _key("aclConfigFile", "", _path)  # empty: plain_acl.yml beside this file
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import resource
 import socket
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ import trio
 from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
+from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsConfigError, TlsFiles, TlsMode, server_context
 from namesrvd.acl import AclConfigError, AdminAccounts
 from namesrvd.kv_config import KVConfigManager, write_durably
 from namesrvd.processor import Outcome, Processor
@@ -44,7 +46,28 @@ _SEND_BYTES: Final = 256 * 1024
 # Others get their turn after this many requests of one peer.
 _REQUESTS_PER_TURN: Final = 64
 
+_RESERVED_DESCRIPTORS: Final = 64
+_HANDSHAKE_TIMEOUT_S: Final = 10.0
+
 _ids = itertools.count(1)
+
+
+def _raise_descriptor_limit() -> int:
+    """Raise this process's soft limit of open files to its hard one; returns how many it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
+    if config.tls_server_mode == TlsMode.ENFORCING.value and not config.tls_server_cert_path:
+        raise TlsConfigError("tls.server.mode=enforcing needs a certificate: name its file in tls.server.certPath")
+    if not config.tls_server_cert_path or config.tls_server_mode == TlsMode.DISABLED.value:
+        return None
+    files = TlsFiles(config.tls_server_cert_path, config.tls_server_key_path, config.tls_server_trust_cert_path)
+    auth = ClientAuth(config.tls_server_need_client_auth)
+    return ReloadedContext(files, lambda files: server_context(files, auth))
 
 
 class Peer:
@@ -53,7 +76,7 @@ class Peer:
     __slots__ = ("_name", "connection", "large_frame_bytes", "partial_since_s", "scope", "stream", "trusted")
 
     def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
+        self.stream: trio.abc.Stream = stream
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
@@ -102,7 +125,9 @@ class Server:
         self._kv = kv_config
         self._accounts = accounts
         self._kv_lock = trio.Lock()
-        self._peers: set[Peer] = set()
+        self._peers: dict[Peer, None] = {}  # in the order in which they came
+        self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
+        self._tls = _tls_of(config)
         self._large_frame_bytes = 0
 
     async def run(self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
@@ -141,20 +166,20 @@ class Server:
                     logger.error("the accounts stay as they were: %s", error)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        if len(self._peers) >= self._config.max_connections:
-            logger.warning("refusing a connection: %d are open", len(self._peers))
-            await stream.aclose()
-            return
+        if len(self._peers) >= self._places:
+            self._make_room()
         try:
             peer = Peer(stream)
         except OSError:  # it has gone already
             await stream.aclose()
             return
-        self._peers.add(peer)
+        self._peers[peer] = None
         try:
             with peer.scope:
+                if self._tls is not None:
+                    await self._secure(peer, stream, self._tls)
                 await self._serve_requests(peer)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             logger.debug("%r: %s", peer, error)
         except RemoteProtocolError as error:
             logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
@@ -163,9 +188,35 @@ class Server:
             logger.exception("%r: closing after an error of this program", peer)
         finally:
             self._account(peer, 0)
-            self._peers.discard(peer)
+            self._peers.pop(peer, None)
             self._routes.on_channel_closed(peer)
             await trio.aclose_forcefully(stream)
+
+    def _make_room(self) -> None:
+        """Close the connection that was there longest and is no broker's: clients open another when they need it."""
+        for peer in self._peers:
+            if not peer.trusted:
+                logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
+                del self._peers[peer]
+                peer.scope.cancel()
+                return
+
+    async def _secure(self, peer: Peer, stream: trio.SocketStream, tls: ReloadedContext) -> None:
+        """Find out by the first byte whether the peer speaks TLS, and come to terms with it."""
+        with trio.move_on_after(self._config.server_channel_max_idle_time_seconds) as waiting:
+            first = await stream.socket.recv(1, socket.MSG_PEEK)
+        if waiting.cancelled_caught:
+            raise trio.ClosedResourceError
+        if first != FIRST_BYTE:
+            if first and self._config.tls_server_mode == TlsMode.ENFORCING.value:
+                raise RemoteProtocolError("plain text, but tls.server.mode is enforcing: connect with TLS")
+            return
+        secured = trio.SSLStream(stream, tls.get(), server_side=True, https_compatible=True)
+        with trio.move_on_after(_HANDSHAKE_TIMEOUT_S) as shaking:
+            await secured.do_handshake()
+        if shaking.cancelled_caught:
+            raise trio.ClosedResourceError
+        peer.stream = secured
 
     async def _serve_requests(self, peer: Peer) -> None:
         connection = peer.connection

@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from brokerd.config import BrokerConfig
 from brokerd.environment import OsNetwork
 from brokerd.peer import Peer
 from brokerd.server import Server
@@ -53,7 +54,7 @@ async def _most_turns_in_a_row() -> int:
     ours, theirs = connected()
     client = EndlessClient(ours)
     broker: Any = SimpleNamespace(dispatcher=client)
-    config: Any = SimpleNamespace()
+    config = BrokerConfig()
     seen = [0]
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

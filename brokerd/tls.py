@@ -1,0 +1,165 @@
+"""TLS of one connection: of one that was accepted, and of one that the broker opened."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from brokerd.config import BrokerConfig
+from mqwire.errors import RemoteProtocolError
+from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsFiles, TlsMode, client_context, server_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokerd.environment import Connected
+
+_HANDSHAKE_TIMEOUT_S: Final = 10.0
+_RECORD_BYTES: Final = 64 * 1024
+
+
+class TlsSocket:
+    """An accepted socket that speaks TLS; stands where a plain non-blocking socket does."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self._socket = sock
+        self.pending = sock.pending
+        self.fileno = sock.fileno
+        self.getpeername = sock.getpeername
+        self.close = sock.close
+
+    def recv_into(self, buffer: bytearray) -> int:
+        try:
+            return self._socket.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def send(self, data: bytes) -> int:
+        try:
+            return self._socket.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+
+class ServerTls:
+    """What the broker's ports do with a new connection. Raises mqwire.tls.TlsConfigError for files that cannot be used."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        files = TlsFiles(
+            config.tls_server_cert_path,
+            config.tls_server_key_path,
+            config.tls_server_trust_cert_path,
+            config.tls_server_key_password,
+        )
+        auth = ClientAuth(config.tls_server_need_client_auth)
+        self._mode = TlsMode(config.tls_server_mode)
+        self._context = (
+            ReloadedContext(files, lambda files: server_context(files, auth))
+            if files.cert_path and self._mode is not TlsMode.DISABLED
+            else None
+        )
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether a connection's first byte is to be looked at."""
+        return self._context is not None
+
+    async def accept(self, sock: socket.socket | TlsSocket) -> socket.socket | TlsSocket:
+        """The socket to go on with, once its first byte is here and the handshake done.
+
+        Raises RemoteProtocolError for plain text where TLS is demanded, OSError for a handshake that fails.
+        """
+        assert self._context is not None, "TLS is not offered"
+        assert not isinstance(sock, TlsSocket), "it speaks TLS already"
+        await trio.lowlevel.wait_readable(sock)
+        if sock.recv(1, socket.MSG_PEEK) != FIRST_BYTE:
+            if self._mode is TlsMode.ENFORCING:
+                raise RemoteProtocolError("plain text, but tls.server.mode is enforcing: connect with TLS")
+            return sock
+        secured = self._context.get().wrap_socket(
+            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+        )
+        try:
+            with trio.fail_after(_HANDSHAKE_TIMEOUT_S):
+                await _handshake(secured)
+        except trio.TooSlowError:
+            secured.close()
+            raise ConnectionError("the TLS handshake took too long") from None
+        except BaseException:
+            secured.close()
+            raise
+        return TlsSocket(secured)
+
+
+async def _handshake(secured: ssl.SSLSocket) -> None:
+    while True:
+        try:
+            secured.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            await trio.lowlevel.wait_readable(secured)
+        except ssl.SSLWantWriteError:
+            await trio.lowlevel.wait_writable(secured)
+
+
+def client_tls(config: BrokerConfig) -> Callable[[], ssl.SSLContext] | None:
+    """The context of the broker's own connections; None where they are plain. Raises mqwire.tls.TlsConfigError."""
+    if not config.tls_enable:
+        return None
+    files = TlsFiles(config.tls_client_cert_path, config.tls_client_key_path, config.tls_client_trust_cert_path)
+    return ReloadedContext(files, client_context).get
+
+
+class TlsConnection:
+    """A connection of ours with TLS on it (environment.Connected, both below and above)."""
+
+    def __init__(self, below: Connected, context: ssl.SSLContext) -> None:
+        self._below = below
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing)
+
+    async def handshake(self) -> None:
+        """Come to terms; raises OSError (ssl.SSLError) when the other end is not whom we trust."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                if not await self._fill():
+                    raise ConnectionError("the other end closed the connection during the TLS handshake") from None
+            else:
+                await self._flush()
+                return
+
+    async def send_all(self, data: bytes) -> None:
+        self._tls.write(data)
+        await self._flush()
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        while True:
+            try:
+                return self._tls.read(max_bytes)
+            except ssl.SSLWantReadError:
+                if not await self._fill():
+                    return b""
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return b""
+
+    def close(self) -> None:
+        self._below.close()
+
+    async def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            await self._below.send_all(data)
+
+    async def _fill(self) -> bool:
+        data = await self._below.receive_some(_RECORD_BYTES)
+        if not data:
+            self._incoming.write_eof()
+            return False
+        self._incoming.write(data)
+        return True

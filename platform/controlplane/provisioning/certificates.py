@@ -1,0 +1,119 @@
+"""A cluster's own certificate authority, and the certificates that it signs. Pure: values in, PEM text out.
+
+Keys are of the curve P-256: small, quick on the daemons' loops, and known to every client. An authority signs for one
+cluster only, so that whoever trusts it trusts that cluster's daemons and nothing else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_LIFETIME = timedelta(days=3650)
+CERTIFICATE_LIFETIME = timedelta(days=90)
+# Two thirds of its life are over: then there is a month to notice that renewing fails.
+RENEW_BEFORE = timedelta(days=30)
+# Clocks of clients may be late.
+_BACKDATED = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedKey:
+    """A certificate and its private key, both as PEM text."""
+
+    cert_pem: str
+    key_pem: str = field(repr=False)
+
+
+def authority_make(name: str, now: datetime) -> SignedKey:
+    """Return a new certificate authority that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(f"{name} CA")
+    certificate = (
+        _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return SignedKey(_cert_pem(certificate), _key_pem(key))
+
+
+def certificate_issue(authority: SignedKey, name: str, hosts: Sequence[str], now: datetime) -> SignedKey:
+    """Return a certificate for a daemon or a client at `hosts` (addresses or names), with the authority's behind it."""
+    issuer_key = serialization.load_pem_private_key(authority.key_pem.encode(), None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the authority's key is not of an elliptic curve")
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.encode())
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name(name), issuer.subject, key.public_key(), now, CERTIFICATE_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(
+            # Daemons are servers, and clients of each other.
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    return SignedKey(_cert_pem(certificate) + authority.cert_pem, _key_pem(key))
+
+
+def renews_at(cert_pem: str) -> datetime:
+    """Return when the first certificate of this text is to be renewed."""
+    return x509.load_pem_x509_certificate(cert_pem.encode()).not_valid_after_utc - RENEW_BEFORE
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + lifetime)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _cert_pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()

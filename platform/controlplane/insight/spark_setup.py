@@ -27,6 +27,7 @@ class SparkSetup:
     sentence: str
     way_out: str = ""
     next_try_at: datetime | None = None
+    ready_at: datetime | None = None
 
 
 def spark_setup_read(file: Path, now: datetime) -> SparkSetup:
@@ -49,6 +50,7 @@ def _setup_of(values: Mapping[str, Any], now: datetime) -> SparkSetup:
         sentence=str(values.get("sentence") or MISSING),
         way_out=str(values.get("way_out") or ""),
         next_try_at=_moment(values.get("next_try_at")) if state == "waiting" else None,
+        ready_at=_moment(values.get("ready_at")) if state == "ready" else None,
     )
 
 

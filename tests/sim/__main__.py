@@ -13,6 +13,7 @@ from tests.sim.changing_bugs import CHANGING_BUGS
 from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.seeds import MODES, run_seed
+from tests.sim.shell_bugs import SHELL_BUGS
 from tests.sim.world import FLUSHES, Outcome
 
 _PROGRESS_S = 5.0
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 def find_planted_bugs(mode: str | None, first_seed: int, seeds: int) -> int:
     """Every one but the survivors must be found; the exit status is how many turned out otherwise."""
     missed = 0
-    for bug in (*BUGS, *SURVIVORS, *QUORUM_BUGS, *CHANGING_BUGS):
+    for bug in (*BUGS, *SURVIVORS, *SHELL_BUGS, *QUORUM_BUGS, *CHANGING_BUGS):
         if mode not in (None, bug.mode):
             continue
         began_s = time.monotonic()

@@ -16,6 +16,7 @@ from tests.sim.mode_operator import CHANGEABLE
 from tests.sim.planted_bugs import BUGS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.quorum_world import run_quorum_seed
+from tests.sim.shell_bugs import SHELL_BUGS
 from tests.sim.world import run_seed
 
 SEEDS = {"sync": 12, "async": 5}
@@ -28,6 +29,9 @@ QUICK_BUGS = {
     "readers see the log's end": 3,
     "a restarted slave shows all": 10,
     "the epoch record is not written": 5,
+    "what is unproven is answered as proven": 3,
+    "a flush covers what came while it ran": 3,
+    "a slave shows its log's end": 3,
     "a slave takes sends": 3,
     "an equal log gets no vote": 2,
     "the commit counts older epochs": 5,
@@ -121,7 +125,9 @@ def test_another_seed_is_another_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [bug for bug in (*BUGS, *QUORUM_BUGS, *CHANGING_BUGS) if bug.name in QUICK_BUGS], ids=lambda bug: bug.name
+    "bug",
+    [bug for bug in (*BUGS, *SHELL_BUGS, *QUORUM_BUGS, *CHANGING_BUGS) if bug.name in QUICK_BUGS],
+    ids=lambda bug: bug.name,
 )
 def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
     assert find(bug, 1, QUICK_BUGS[bug.name]) is not None

@@ -29,7 +29,7 @@ INTERRUPTED = 130
 TOKEN_DAYS = 30
 
 # Commands whose every argument, options such as -k included, is for another program.
-PASSING_ON = ("test", "bench", "sim", "nemesis", "powercut", "catchup", "manage")
+PASSING_ON = ("test", "bench", "sim", "nemesis", "powercut", "catchup", "fuzz", "manage")
 
 CHECKS = (
     ("ruff check", ["-m", "ruff", "check", "."]),
@@ -212,6 +212,13 @@ class Dev:
             {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"},
         )
 
+    def fuzz(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        return self._run(
+            ["-m", "tests.security.fuzz", *options.arguments],
+            {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'platform'}"},
+        )
+
     def catchup(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.DEVELOPMENT, self.terminal)
         return self._run(
@@ -277,6 +284,7 @@ def _parser() -> argparse.ArgumentParser:
         "nemesis", "kill, stop and cut off real brokers under load, by seed, and judge; MODE --seconds 60", Dev.nemesis
     )
     command("powercut", "cut the power of replicas under load, as root; --cuts 50", Dev.powercut)
+    command("fuzz", "send damaged frames to a live broker and name server; --frames 1000000", Dev.fuzz)
     command("catchup", "have an empty slave catch up under live traffic; --mebibytes 1024", Dev.catchup)
     setup = command("setup", "only make the environment .venv/", Dev.setup)
     setup.add_argument("--runtime", action="store_true", help="without what only tests and checks need")

@@ -1,13 +1,17 @@
 """billing_check: does billing_usage say, to the last digit, what the metering records say? Every difference is named.
 
 It looks for usage rows that differ from what the lake counts (late records after their window, rows that somebody
-changed), for invoices that, with their adjustments, differ from their usage rows, for stretches of a broker's log that no record
-counted, and for records left out. One finding is enough for the state "failed".
+changed), for invoices that, with their adjustments, differ from their usage rows, for stretches of a broker's log
+that no record counted, and for records left out. One finding is enough for the state "failed".
+
+Both sides are of one moment: the lake in the version that usage_billing last counted, by the prices that it used, and
+the rows while it does not run.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from string import Formatter
 from typing import Final
@@ -15,14 +19,21 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_etl.jobs.config import JobConfig, JobResult
-from spark_etl.jobs.counting import Counted, count_usage
+from spark_etl.jobs.config import JobConfig, JobResult, MeteredCluster
+from spark_etl.jobs.counting import PriceList, Seen, counted_records, seen_in, usage_of
+from spark_etl.jobs.damage import isolating_damage
+from spark_etl.jobs.lake import Lake, opened_lake
 from spark_etl.jobs.postgres import Postgres, connected
 from spark_etl.jobs.run import main
+from spark_etl.jobs.state import State
+from spark_etl.jobs.usage_billing import JOB as BILLING
 from spark_etl.transforms.check import COMPARED, log_gaps, missing_sequences, usage_differences
+from spark_etl.transforms.late import hours_to_count
+from spark_etl.transforms.time import from_ms
 from spark_etl.transforms.usage import USAGE_KEY
 
-FINDINGS_TOLD: Final = 20
+JOB: Final = "billing_check"
+FINDINGS_LISTED: Final = 20
 
 USAGE: Final = """
 select cluster_id::text as cluster, (extract(epoch from hour) * 1000)::bigint as hour_ms, direction, topic, consumer_group,
@@ -82,48 +93,107 @@ where invoice.month + interval '1 month' > timestamptz '{begin}' at time zone 'U
 group by invoice.id
 having invoice.total <> round(sum(line.amount), 2)
 """
+INVOICE_CHECKS: Final = (
+    (
+        INVOICES,
+        "invoice {number}, {direction}, topic {topic}: {invoiced} invoiced with all adjustments, {counted} counted",
+    ),
+    (TOTALS, "invoice {number}: its total is {total}, its lines sum to {lines}"),
+)
 
 
 def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) -> JobResult:
     """One run. `rows_out` is the number of findings."""
-    with connected(spark, config.database, config.job) as postgres:
-        counted = count_usage(spark, config, postgres, now or datetime.now(UTC))
-        findings = _findings(counted, postgres).persist()
-        try:
-            count = findings.count()
-            told = [row.finding for row in findings.limit(FINDINGS_TOLD).collect()]
-        finally:
-            findings.unpersist()
+    with (
+        connected(spark, config.database, JOB) as postgres,
+        opened_lake(spark, config, postgres) as lake,
+    ):
+        state = State(postgres, config.namespace)
+        state.create()
+        return isolating_damage(lake, state, lambda _: _check(lake, state, postgres, config, now or datetime.now(UTC)))
+
+
+def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now: datetime) -> JobResult:
+    hours = hours_to_count(now, config.late_window, config.range)
+    clusters = [cluster.cluster_id for cluster in config.clusters]
+    # While we read its rows, usage_billing waits.
+    postgres.lock(BILLING)
+    try:
+        billed = state.progress(BILLING)
+        snapshot = (
+            billed.snapshot if billed.snapshot is not None and lake.is_known(billed.snapshot) else lake.snapshot()
+        )
+        listed = billed.details.get("price_list")
+        prices = PriceList.read(postgres) if listed is None else PriceList.of(listed)
+        of_clusters = F.col("cluster").isin(clusters)
+        records = lake.records(hours, snapshot=snapshot).where(of_clusters)
+        seen = seen_in(records)
+        actual = postgres.query(USAGE.format(begin=hours.begin.isoformat(), end=hours.end.isoformat())).persist()
+        actual.count()
+    finally:
+        postgres.unlock(BILLING)
+    refused = {(cluster, int(hour.timestamp() * 1000)) for cluster, hour in state.refused()}
+    counted = counted_records(records, state.epochs())
+    usage = usage_of(lake, config, counted, prices)
+    # What is missing from a log is missing, whether the rest was billed or not.
+    newest = lake.records(hours).where(of_clusters)
+    findings = _findings(lake, seen, newest, usage, actual, refused, postgres).persist()
+    try:
+        count = findings.count()
+        listed_findings = [row.finding for row in findings.limit(FINDINGS_LISTED).collect()]
+        by_cluster = {
+            row.cluster: row.finding
+            for row in findings.groupBy("cluster").agg(F.min("finding").alias("finding")).collect()
+        }
+    finally:
+        findings.unpersist()
+        actual.unpersist()
+    save_checked(postgres, config.clusters, seen, by_cluster)
     return JobResult(
-        "failed" if count else "completed",
-        rows_in=counted.record_count,
+        state="failed" if count else "completed",
+        rows_in=seen.record_count,
         rows_out=count,
-        range_from=counted.range_from,
-        range_to=counted.range_to,
-        error="\n".join([f"{count} findings", *told]) if count else "",
+        snapshot_id=str(snapshot or ""),
+        range_from=seen.range_from,
+        range_to=seen.range_to,
+        error="\n".join([f"{count} findings", *listed_findings]) if count else "",
     )
 
 
-def _findings(counted: Counted, postgres: Postgres) -> DataFrame:
+def _findings(
+    lake: Lake,
+    seen: Seen,
+    records: DataFrame,
+    usage: DataFrame,
+    actual: DataFrame,
+    refused: set[tuple[str, int]],
+    postgres: Postgres,
+) -> DataFrame:
+    """cluster (empty: of an invoice), finding."""
     found = _texts(
-        log_gaps(counted.records),
+        log_gaps(records),
         "cluster {cluster}, broker {broker}: bytes {from_offset} to {to_offset} of the log were not counted"
         " (before record {epoch}/{sequence})",
     ).unionByName(
         _texts(
-            missing_sequences(counted.records),
+            missing_sequences(records),
             "cluster {cluster}, broker {broker}: {missing} records are missing before {epoch}/{sequence}",
         )
     )
-    if counted.range_from is None or not counted.scopes:
+    if not seen.hours:
         return found
-    begin, end = min(scope.begin for scope in counted.scopes), max(scope.end for scope in counted.scopes)
-    bounds = {"begin": begin.isoformat(), "end": end.isoformat()}
-    # Hours that were not counted have no record to compare with.
-    hours = counted.records.select("cluster", F.expr("start_ms - pmod(start_ms, 3600000)").alias("hour_ms")).distinct()
-    actual = postgres.query(USAGE.format(**bounds)).join(hours, on=["cluster", "hour_ms"], how="left_semi")
+    bounds = {
+        "begin": min(scope.begin for scope in seen.scopes).isoformat(),
+        "end": max(scope.end for scope in seen.scopes).isoformat(),
+    }
+    # Hours that were not counted have no record to compare with; what an operator has to look at is said by
+    # usage_billing.
+    hours = lake.spark.createDataFrame(
+        [hour[:2] for hour in seen.hours if hour[:2] not in refused], "cluster string, hour_ms long"
+    )
     differences = usage_differences(
-        counted.usage.select(*USAGE_KEY, *COMPARED), actual.select(*USAGE_KEY, *COMPARED)
+        usage.select(*USAGE_KEY, *COMPARED).join(F.broadcast(hours), on=["cluster", "hour_ms"], how="left_semi"),
+        actual.join(F.broadcast(hours), on=["cluster", "hour_ms"], how="left_semi").select(*USAGE_KEY, *COMPARED),
     ).withColumn("hour", F.date_format(F.timestamp_millis("hour_ms"), "yyyy-MM-dd HH:00"))
     found = found.unionByName(
         _texts(
@@ -133,24 +203,42 @@ def _findings(counted: Counted, postgres: Postgres) -> DataFrame:
         )
     )
     if postgres.exists("billing_invoiceline"):
-        invoices = postgres.query(INVOICES.format(**bounds))
-        found = found.unionByName(
-            _texts(
-                invoices,
-                "invoice {number}, {direction}, topic {topic}: {invoiced} invoiced with all adjustments,"
-                " {counted} counted",
-            )
-        ).unionByName(
-            _texts(
-                postgres.query(TOTALS.format(**bounds)),
-                "invoice {number}: its total is {total}, its lines sum to {lines}",
-            )
-        )
+        for query, template in INVOICE_CHECKS:
+            rows = postgres.query(query.format(**bounds)).withColumn("cluster", F.lit(""))
+            found = found.unionByName(_texts(rows, template))
     return found
 
 
+def save_checked(
+    postgres: Postgres, clusters: Sequence[MeteredCluster], seen: Seen, findings: Mapping[str, str]
+) -> None:
+    """How far each cluster was checked, for the control plane; what an invoice is accused of is no cluster's."""
+    if not postgres.exists("insight_cluster_progress"):
+        return
+    until: dict[str, int] = {}
+    for cluster, _, _, end_ms in seen.hours:
+        until[cluster] = max(until.get(cluster, 0), end_ms)
+    with postgres.connection.transaction(), postgres.connection.cursor() as cursor:
+        cursor.executemany(
+            "insert into insight_cluster_progress as kept (cluster_id, checked_until, check_error, updated_at)"
+            " values (%(cluster)s, case when %(error)s = '' then %(until)s::timestamptz end, %(error)s, now())"
+            " on conflict (cluster_id) do update set"
+            " checked_until = greatest(kept.checked_until, excluded.checked_until), check_error = excluded.check_error,"
+            " updated_at = now()",
+            [
+                {
+                    "cluster": cluster.cluster_id,
+                    "until": from_ms(until[cluster.cluster_id]),
+                    "error": findings.get(cluster.cluster_id, ""),
+                }
+                for cluster in clusters
+                if cluster.cluster_id in until
+            ],
+        )
+
+
 def _texts(rows: DataFrame, template: str) -> DataFrame:
-    """Each row as a sentence."""
+    """Each row as a sentence, with its cluster."""
     parts: list[str] = []
     arguments = []
     for literal, name, _, _ in Formatter().parse(template):
@@ -158,8 +246,8 @@ def _texts(rows: DataFrame, template: str) -> DataFrame:
         if name is not None:
             parts.append("%s")
             arguments.append(F.coalesce(F.col(name).cast("string"), F.lit("nothing")))
-    return rows.select(F.format_string("".join(parts), *arguments).alias("finding"))
+    return rows.select("cluster", F.format_string("".join(parts), *arguments).alias("finding"))
 
 
 if __name__ == "__main__":
-    sys.exit(main("billing_check", run))
+    sys.exit(main(JOB, run))

@@ -1,127 +1,119 @@
-"""compaction: the many small files of an hour of a cluster become one, while ingest writes and other jobs read.
+"""compaction: the upkeep of the lake's tables.
 
-Each swap writes the new files apart, checks that they hold as many records, and then makes them count in the place of the old
-ones, by one renaming (lake_files.py). Killed anywhere, it has changed nothing or everything. Old files are deleted by a later run,
-when nobody can be reading them any more. A range asks for other hours than those of the last week.
+Small files of a day and bucket become large ones; records, refused messages and versions go when their retention
+ends; files that no table knows (what killed runs left) are deleted. Each step is one commit: readers see the table
+before it or after it, and a run that is killed anywhere is repeated without harm. Versions that an invoice was made
+from are kept by a tag, so that a bill can be made again.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
-import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_etl.errors import EtlError
 from spark_etl.jobs.config import JobConfig, JobResult
-from spark_etl.jobs.lake import METERING, Lake
-from spark_etl.jobs.lake_files import COMMITTED, COMPACTED, MARKS, PENDING, LakeFiles, Mark, grouped, mark_path
-from spark_etl.jobs.postgres import connected
+from spark_etl.jobs.damage import isolating_damage
+from spark_etl.jobs.lake import METERING, QUARANTINE, Lake, opened_lake
+from spark_etl.jobs.postgres import Postgres, connected
 from spark_etl.jobs.run import main
-from spark_etl.transforms.late import HourRange, hours_to_count
-from spark_etl.transforms.metering_schema import PARTITIONS
-from spark_etl.transforms.time import HOUR_MS, to_ms
+from spark_etl.jobs.state import State
 
-# An hour with fewer files is left as it is.
-FILES_MIN: Final = 4
-# Hours that ended so long ago have got nearly all of their records; late ones may make another swap worth it.
-SETTLED: Final = timedelta(hours=2)
-LOOK_BACK: Final = timedelta(days=7)
-# No job works so long on a list of files.
-GRACE: Final = timedelta(hours=6)
-# What one swap rewrites; its mark names that many folders' files.
-FOLDERS_PER_SWAP: Final = 200
+logger = logging.getLogger("spark_etl")
+
+JOB: Final = "compaction"
+FILES_MIN: Final = 8
+INVOICE_TAG: Final = "invoice-"
 
 
 def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) -> JobResult:
-    """One run. Rows are records that were rewritten."""
-    moment = now or datetime.now(UTC)
-    lake = Lake(spark, config.lake)
-    with connected(spark, config.database, config.job):
-        undo_interrupted(lake.lake_files, before_ms=to_ms(moment - GRACE))
-        delete_replaced(lake.lake_files, before_ms=to_ms(moment - GRACE))
-        hours = _hours(config, moment)
-        files = lake.files(hours, [cluster.cluster_id for cluster in config.clusters])
-        folders = {folder: own for folder, own in grouped(files, _folder).items() if len(own) >= FILES_MIN}
-        rows = 0
-        many = sorted(folders)
-        for first in range(0, len(many), FOLDERS_PER_SWAP):
-            part = many[first : first + FOLDERS_PER_SWAP]
-            rows += compact(lake, [path for folder in part for path in folders[folder]], now_ms=to_ms(moment))
-    begin, end = (hours.begin, hours.end) if folders else (None, None)
-    return JobResult(rows_in=rows, rows_out=rows, range_from=begin, range_to=end)
+    """One run. `rows_in` is how many files were rewritten, `rows_out` how many came of them."""
+    with (
+        connected(spark, config.database, JOB) as postgres,
+        opened_lake(spark, config, postgres) as lake,
+    ):
+        state = State(postgres, config.namespace)
+        state.create()
+        return isolating_damage(lake, state, lambda _: _maintain(lake, postgres, config, now or datetime.now(UTC)))
 
 
-def _hours(config: JobConfig, now: datetime) -> HourRange:
-    wanted = hours_to_count(now, LOOK_BACK, config.range)
-    settled_ms = to_ms(now - SETTLED) // HOUR_MS * HOUR_MS
-    return HourRange(wanted.from_ms, max(wanted.from_ms + HOUR_MS, min(wanted.to_ms, settled_ms)))
-
-
-def compact(lake: Lake, replaced: Sequence[str], *, now_ms: int) -> int:
-    """Swaps these files for one in each of their folders; returns how many records they hold."""
-    run_id = str(uuid.uuid4())
-    staging = f"{MARKS}/{run_id}"
-    before = lake.read(replaced)
-    rows = before.count()
-    in_order = before.repartition(*PARTITIONS).sortWithinPartitions(*PARTITIONS, "broker", "epoch", "sequence")
-    in_order.write.partitionBy(*PARTITIONS).parquet(f"{lake.lake_files.url}/{staging}")
-    staged = lake.lake_files.glob(f"{staging}/date=*/hour=*/cluster=*/*.parquet")
-    written = lake.read(staged, table=staging).count()
-    if written != rows:
-        raise EtlError(
-            f"{len(replaced)} files of the lake hold {rows} records, and what was made of them {written}.",
-            "look for a reader that deletes files, or a full disk; nothing was changed.",
+def _maintain(lake: Lake, postgres: Postgres, config: JobConfig, now: datetime) -> JobResult:
+    retention = config.retention
+    _tag_invoices(lake, postgres, now - timedelta(days=retention.lake_days))
+    _delete_older(lake, METERING, "start", now - timedelta(days=retention.lake_days))
+    _delete_older(lake, QUARANTINE, "ingested_at", now - timedelta(days=retention.quarantine_days))
+    rewritten = added = 0
+    for name in (METERING, QUARANTINE):
+        if lake.snapshot(name) is None:
+            continue
+        done = _call(
+            lake,
+            "rewrite_data_files",
+            f"table => '{lake.namespace}.{name}', strategy => 'binpack',"
+            f" options => map('min-input-files', '{FILES_MIN}', 'partial-progress.enabled', 'false')",
         )
-    swap(lake.lake_files, run_id, staged, replaced, now_ms=now_ms)
-    return rows
+        rewritten, added = rewritten + done.rewritten_data_files_count, added + done.added_data_files_count
+        _call(lake, "rewrite_manifests", f"table => '{lake.namespace}.{name}', use_caching => false")
+        expire = now - timedelta(hours=retention.snapshot_hours)
+        _call(
+            lake,
+            "expire_snapshots",
+            f"table => '{lake.namespace}.{name}', older_than => {_sql(expire)}, retain_last => 1, stream_results => true",
+        )
+        orphans = now - timedelta(hours=retention.orphan_hours)
+        _call(lake, "remove_orphan_files", f"table => '{lake.namespace}.{name}', older_than => {_sql(orphans)}")
+    return JobResult(rows_in=rewritten, rows_out=added, snapshot_id=str(lake.snapshot() or ""))
 
 
-def swap(files: LakeFiles, run_id: str, staged: Sequence[str], replaced: Sequence[str], *, now_ms: int) -> None:
-    """Makes the staged files count in the place of the others: at once, or not at all."""
-    targets = [
-        f"{METERING}/{_folder(path).split('/', 2)[2]}/{COMPACTED}{run_id}-{number}.parquet"
-        for number, path in enumerate(staged)
-    ]
-    mark = Mark(run_id, now_ms, tuple(targets), tuple(replaced))
-    files.write(mark_path(run_id, PENDING), mark.text())
-    for path, target in zip(staged, targets, strict=True):
-        files.rename(path, target)
-    files.rename(mark_path(run_id, PENDING), mark_path(run_id, COMMITTED))
-    files.delete(f"{MARKS}/{run_id}")
+def _call(lake: Lake, procedure: str, arguments: str) -> Any:
+    rows = lake.spark.sql(f"call lake.system.{procedure}({arguments})").collect()
+    return rows[0] if rows else None
 
 
-def undo_interrupted(files: LakeFiles, *, before_ms: int) -> None:
-    """Removes what a killed swap left. Only one run may be at work."""
-    pending, _ = files.marks()
-    for mark in pending:
-        for path in mark.compacted:
-            files.delete(path)
-        # Till then a reader may have seen the files and not yet the mark.
-        if mark.at_ms < before_ms:
-            files.delete(mark_path(mark.run, PENDING))
-    # Staged files, and marks that were not written to their end.
-    for path in files.glob(f"{MARKS}/*"):
-        if not path.endswith((f".{PENDING}", f".{COMMITTED}")):
-            files.delete(path)
+def _sql(moment: datetime) -> str:
+    return f"timestamp'{moment.astimezone(UTC).isoformat()}'"
 
 
-def delete_replaced(files: LakeFiles, *, before_ms: int) -> None:
-    """Deletes what was replaced by swaps that began before that, and their marks, which nobody needs then."""
-    _, committed = files.marks()
-    for mark in committed:
-        if mark.at_ms < before_ms:
-            for path in mark.replaced:
-                files.delete(path)
-            files.delete(mark_path(mark.run, COMMITTED))
+def _delete_older(lake: Lake, name: str, column: str, before: datetime) -> None:
+    """Whole days: their files leave the table without being read."""
+    midnight = before.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if lake.snapshot(name) is not None:
+        lake.spark.sql(f"delete from {lake.table(name)} where {column} < {_sql(midnight)}")
 
 
-def _folder(path: str) -> str:
-    return path.rsplit("/", 1)[0]
+def _tag_invoices(lake: Lake, postgres: Postgres, oldest: datetime) -> None:
+    """Keeps the versions that invoices were made from, for as long as the records themselves are kept."""
+    wanted = set(invoice_snapshots(postgres, oldest))
+    table = lake.java_table(METERING)
+    tagged = {str(name) for name in table.refs().keySet() if str(name).startswith(INVOICE_TAG)}
+    change = table.manageSnapshots()
+    for snapshot in sorted(wanted):
+        name = f"{INVOICE_TAG}{snapshot}"
+        if name in tagged:
+            continue
+        if table.snapshot(snapshot) is None:
+            logger.warning("version %d of the lake, from which an invoice was made, is no longer kept", snapshot)
+            continue
+        change = change.createTag(name, snapshot)
+    for name in tagged - {f"{INVOICE_TAG}{snapshot}" for snapshot in wanted}:
+        change = change.removeTag(name)
+    change.commit()
+
+
+def invoice_snapshots(postgres: Postgres, oldest: datetime) -> list[int]:
+    """The versions of the lake that invoices issued since then were made from."""
+    has_column = postgres.rows(
+        "select 1 from information_schema.columns where table_name = 'billing_invoice' and column_name = 'snapshot_id'"
+        " and table_schema = current_schema()"
+    )
+    if not has_column:
+        return []
+    found = postgres.rows("select distinct snapshot_id::text from billing_invoice where issued_at >= %s", oldest)
+    return [int(text) for (text,) in found if text and text.lstrip("-").isdigit()]
 
 
 if __name__ == "__main__":
-    sys.exit(main("compaction", run))
+    sys.exit(main(JOB, run))

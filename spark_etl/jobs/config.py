@@ -2,193 +2,213 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-import uuid
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID
+
+import msgspec
 
 from spark_etl.errors import ConfigError
 
-# A job's place here is its lock in the database.
-JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction")
+# A job's place here is its lock in the database: append, never reorder. compaction is the lake's whole maintenance.
+JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction", "repair")
+
+_Positive = Annotated[float, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(msgspec.Struct, frozen=True, kw_only=True):
     """A PostgreSQL database."""
 
     host: str
     port: int
     name: str
     user: str
-    password: str = field(repr=False)
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Database({self.host}:{self.port}/{self.name}, {self.user})"
 
     @property
     def url(self) -> str:
-        # stringtype lets uuid and timestamptz columns take texts.
+        """For JDBC. stringtype lets uuid and timestamptz columns take texts."""
         return (
             f"jdbc:postgresql://{self.host}:{self.port}/{self.name}?stringtype=unspecified&reWriteBatchedInserts=true"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MeteredCluster:
+class MeteredCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster whose metering topic is read. `cluster_name` is its brokerClusterName."""
 
     cluster_id: str
     tenant_id: str
     cluster_name: str
     namesrv_addr: str
-    access_key: str
-    secret_key: str = field(repr=False)
-    retention_hours: float | None = None
+    access_key: str = ""
+    secret_key: str = ""
+    use_tls: bool = False
+    retention_hours: _Positive | None = None
+    brokers: tuple[str, ...] | None = None
+    """The broker groups that it has now; None: all that were ever seen. One that was removed does not hold
+    `ingested_until` back.
+    """
+
+    def __repr__(self) -> str:
+        return f"MeteredCluster({self.cluster_name}, {self.cluster_id})"
 
 
-@dataclass(frozen=True, slots=True)
-class JobConfig:
-    """What a job is told. `lake` and `checkpoints` are folders or URLs that Spark can write to."""
+class HourBounds(msgspec.Struct, frozen=True):
+    """[from, to): what a backfill asks for."""
+
+    begin: _Moment = msgspec.field(name="from")
+    end: _Moment = msgspec.field(name="to")
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the lake keeps what; compaction removes what is older."""
+
+    lake_days: _Positive = 400
+    """Metering records: a backfill reaches no further."""
+    quarantine_days: _Positive = 90
+    snapshot_hours: _Positive = 48
+    """Versions of the tables that no invoice was made from. A job that stood still for longer counts its whole window
+    again.
+    """
+    orphan_hours: _Positive = 72
+    """Files that no table knows: what killed runs left. Never below the length of the longest run."""
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job repair is to do; see its module."""
+
+    action: Literal["reread", "requeue", "accept", "migrate"]
+    clusters: tuple[str, ...] = ()
+    """Cluster ids; empty: all."""
+    reason: str = ""
+    by: str = ""
+    source: str = ""
+
+
+class _Values(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: UUID
+    job: str
+    lake: _Name
+    checkpoints: _Name
+    database: Database
+    clusters: tuple[MeteredCluster, ...]
+    master: str = "local[*]"
+    namespace: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,62}$")] = "highwater"
+    range: HourBounds | None = None
+    late_window_hours: _Positive = 48
+    spark: dict[str, str | int | float | bool] = {}
+    retention: Retention = Retention()
+    repair: Repair | None = None
+
+
+class JobConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is told. `lake` is a folder or URL that Spark can write to; `namespace` names its tables in the
+    catalog.
+    """
 
     run_id: str
     job: str
     master: str
     lake: str
     checkpoints: str
+    namespace: str
     database: Database
     range: tuple[datetime, datetime] | None
     late_window: timedelta
-    spark: Mapping[str, str]
+    spark: dict[str, str]
     clusters: tuple[MeteredCluster, ...]
-    continuous_seconds: float | None = None
-    """ingest only: go on for so long, in micro-batches, instead of ending when everything is read."""
+    retention: Retention
+    repair: Repair | None
 
 
-@dataclass(slots=True)
-class JobResult:
-    """What a job tells. `range_from` and `range_to` say how far the data was counted."""
+class JobResult(msgspec.Struct, kw_only=True):
+    """What a job reports. `range_from` and `range_to` say how far the data was counted, `snapshot_id` from which
+    version of the lake.
+    """
 
     state: Literal["completed", "failed"] = "completed"
     rows_in: int | None = None
     rows_out: int | None = None
     rows_quarantined: int | None = None
+    rows_late: int | None = None
+    rows_refused: int | None = None
+    snapshot_id: str = ""
     range_from: datetime | None = None
     range_to: datetime | None = None
     error: str = ""
 
-    def write(self, path: Path) -> None:
-        """Replaces the file at once, so that no reader sees half of it."""
+    def encode(self) -> bytes:
+        """As JSON, times in UTC."""
         values = {
             name: value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
-            for name, value in asdict(self).items()
+            for name, value in msgspec.structs.asdict(self).items()
         }
+        return msgspec.json.encode(values)
+
+    def write(self, path: Path) -> None:
+        """Replaces the file at once, so that no reader sees half of it."""
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(handle, "w") as file:
-            json.dump(values, file)
+        with os.fdopen(handle, "wb") as file:
+            file.write(self.encode())
         os.replace(temporary, path)
 
 
 def load_config(path: Path, job: str) -> JobConfig:
     """The configuration in a file; raises ConfigError that names the member that is wrong."""
     try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        values = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"The configuration {path.name} can't be read: {error}.", "write it as JSON.") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"The configuration {path.name} is no JSON object.", "see spark_etl/README.md.")
     return parse_config(values, job)
 
 
-def parse_config(values: Mapping[str, Any], job: str) -> JobConfig:
+def parse_config(values: Any, job: str) -> JobConfig:
     """The same, of the values themselves."""
-    named = _get(values, "job", str)
-    if named != job:
+    named = values.get("job") if isinstance(values, dict) else None
+    if isinstance(named, str) and named != job:
         raise ConfigError(f"The configuration is for job {named!r}, not {job!r}.", f"start spark_etl.jobs.{named}.")
-    database = _get(values, "database", dict)
-    return JobConfig(
-        run_id=_uuid(values, "run_id"),
-        job=job,
-        master=_get(values, "master", str, "local[*]"),
-        lake=_get(values, "lake", str).rstrip("/"),
-        checkpoints=_get(values, "checkpoints", str).rstrip("/"),
-        database=Database(
-            host=_get(database, "host", str, within="database"),
-            port=_get(database, "port", int, within="database"),
-            name=_get(database, "name", str, within="database"),
-            user=_get(database, "user", str, within="database"),
-            password=_get(database, "password", str, "", within="database"),
-        ),
-        range=_range(values.get("range")),
-        late_window=timedelta(hours=_positive(values, "late_window_hours", 48)),
-        spark={str(name): str(value) for name, value in _get(values, "spark", dict, {}).items()},
-        clusters=tuple(_cluster(cluster, index) for index, cluster in enumerate(_get(values, "clusters", list))),
-        continuous_seconds=_positive(values, "continuous_seconds", 0) or None,
-    )
-
-
-def _cluster(values: Any, index: int) -> MeteredCluster:
-    within = f"clusters[{index}]"
-    if not isinstance(values, dict):
-        raise ConfigError(f"{within} of the configuration is no object.", "see spark_etl/README.md.")
-    retention = values.get("retention_hours")
-    return MeteredCluster(
-        cluster_id=_uuid(values, "cluster_id", within),
-        tenant_id=_uuid(values, "tenant_id", within),
-        cluster_name=_get(values, "cluster_name", str, within=within),
-        namesrv_addr=_get(values, "namesrv_addr", str, within=within),
-        access_key=_get(values, "access_key", str, "", within=within),
-        secret_key=_get(values, "secret_key", str, "", within=within),
-        retention_hours=None if retention is None else _positive(values, "retention_hours", 0, within),
-    )
-
-
-def _get(values: Mapping[str, Any], name: str, kind: type, default: Any = None, *, within: str = "") -> Any:
-    value = values.get(name)
-    if value is None:
-        value = default
-    if not isinstance(value, kind) or isinstance(value, bool):
-        where = f"{within}.{name}" if within else name
-        given = "missing" if value is None else f"{value!r}"
-        raise ConfigError(f"Member {where} of the configuration is {given}.", f"it must be of type {kind.__name__}.")
-    return value
-
-
-def _uuid(values: Mapping[str, Any], name: str, within: str = "") -> str:
-    text = _get(values, name, str, within=within)
     try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        raise ConfigError(f"Member {name} of the configuration is {text!r}.", "it must be a UUID.") from None
-
-
-def _positive(values: Mapping[str, Any], name: str, default: float, within: str = "") -> float:
-    value = values.get(name, default)
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        where = f"{within}.{name}" if within else name
-        raise ConfigError(f"Member {where} of the configuration is {value!r}.", "it must be a number of at least 0.")
-    return float(value)
-
-
-def _range(value: Any) -> tuple[datetime, datetime] | None:
-    if value is None:
-        return None
-    moments = []
-    for end in ("from", "to"):
-        text = value.get(end) if isinstance(value, dict) else None
-        try:
-            moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            raise ConfigError(
-                f"Member range.{end} of the configuration is {text!r}.",
-                "write it as 2026-11-21T13:00:00Z, with its zone.",
-            )
-        moments.append(moment)
-    if moments[0] >= moments[1]:
+        given = msgspec.convert(values, _Values)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"The configuration can't be used: {error}.", "see spark_etl/README.md.") from error
+    if given.range is not None and given.range.begin >= given.range.end:
         raise ConfigError("The range of the configuration is empty.", "range.from must be before range.to.")
-    return moments[0], moments[1]
+    return JobConfig(
+        run_id=str(given.run_id),
+        job=given.job,
+        master=given.master,
+        lake=given.lake.rstrip("/"),
+        checkpoints=given.checkpoints.rstrip("/"),
+        namespace=given.namespace,
+        database=given.database,
+        range=None if given.range is None else (given.range.begin, given.range.end),
+        late_window=timedelta(hours=given.late_window_hours),
+        spark={name: _text(value) for name, value in given.spark.items()},
+        clusters=tuple(_checked(cluster, index) for index, cluster in enumerate(given.clusters)),
+        retention=given.retention,
+        repair=given.repair,
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _checked(cluster: MeteredCluster, index: int) -> MeteredCluster:
+    for name in ("cluster_id", "tenant_id"):
+        text = getattr(cluster, name)
+        try:
+            UUID(text)
+        except ValueError:
+            raise ConfigError(
+                f"The configuration can't be used: `$.clusters[{index}].{name}` is {text!r}.", "it must be a UUID."
+            ) from None
+    return cluster

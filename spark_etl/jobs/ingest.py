@@ -1,185 +1,178 @@
-"""ingest: every cluster's metering topic -> the lake, by a stream with a checkpoint per cluster.
+"""ingest: every cluster's metering topic -> the lake, all clusters in one read.
 
-At least once from the stream, exactly once in the lake: what is there already is left out, by (cluster, broker, epoch,
-sequence). So each batch also reads some messages in front of its checkpoint again: after an unclean promotion other
-messages lie there.
+Positions follow from what was committed (state.catch_up), and what is there already is left out by (cluster, broker,
+epoch, sequence): so a run that is killed anywhere is repeated without harm, and each record is in the lake exactly
+once.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.errors import PySparkException
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
-from mqwire.names import RMQ_SYS_METERING
+from spark_etl.jobs.arrow_map import map_in_arrow
 from spark_etl.jobs.config import JobConfig, JobResult, MeteredCluster
-from spark_etl.jobs.lake import Lake
-from spark_etl.jobs.postgres import connected
-from spark_etl.jobs.run import main, shortened
-from spark_etl.transforms.parse import parse, quarantined, records
-from spark_etl.transforms.time import to_ms
+from spark_etl.jobs.damage import isolating_damage
+from spark_etl.jobs.lake import METERING, QUARANTINE, Lake, hours_around, opened_lake
+from spark_etl.jobs.metering_reader import READ, TASK, Place, Task, read_tasks, tasks_frame
+from spark_etl.jobs.postgres import Postgres, connected
+from spark_etl.jobs.run import main
+from spark_etl.jobs.state import INGEST, Position, State
+from spark_etl.transforms.time import from_ms, to_ms
 
 logger = logging.getLogger("spark_etl")
 
-CLUSTERS_AT_ONCE: Final = 4
-MESSAGES_PER_BATCH: Final = 5000
-# A broker has one metering queue: in parts, so that a batch keeps several cores busy.
-MESSAGES_PER_PARTITION: Final = 1250
-# Two hours of a record a minute: far more than asynchronous replication can be behind.
-OVERLAP_MESSAGES: Final = 120
-RETRY_TIMEOUT_MS: Final = 30_000
-CONTINUOUS_INTERVAL: Final = "10 seconds"
-POLL_S: Final = 0.5
-LAST_BATCH_S_MAX: Final = 10.0
+# So many clusters are worth a Python worker of their own.
+CLUSTERS_PER_PARTITION: Final = 64
+ERRORS_LISTED: Final = 50
 
 Now = Callable[[], datetime]
 
 
-@dataclass
-class Tally:
-    """What one cluster's stream did."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    rows_quarantined: int = 0
-    error: str = ""
-
-
 def run(spark: SparkSession, config: JobConfig, *, now: Now = lambda: datetime.now(UTC)) -> JobResult:
     """One run over all clusters. A cluster that can't be read fails the run, after the others were read."""
-    lake = Lake(spark, config.lake)
-    with connected(spark, config.database, config.job), _stopping(config) as stopping:
-        tallies = _read_all(spark, config, lake, stopping, now)
-    failures = [
-        f"{cluster.cluster_name} ({cluster.cluster_id}): {tally.error}"
-        for cluster, tally in zip(config.clusters, tallies, strict=True)
-        if tally.error
+    with (
+        connected(spark, config.database, INGEST) as postgres,
+        opened_lake(spark, config, postgres) as lake,
+    ):
+        state = State(postgres, config.namespace)
+        state.create()
+        # What a killed run had committed.
+        state.catch_up(lake)
+        moment = now()
+        tasks = _tasks(config.clusters, state.positions(), to_ms(moment))
+        errors: dict[str, str] = {}
+
+        def work(_: bool) -> JobResult:
+            result, found = _ingest(lake, tasks)
+            errors.update(found)
+            return result
+
+        # What is there already is looked up in the table's files.
+        result = isolating_damage(lake, state, work)
+        state.catch_up(lake)
+        state.read_from_start([task.cluster_id for task in tasks if task.cluster_id not in errors], value=False)
+        save_cluster_progress(postgres, config.clusters, state.positions(), errors)
+    return result
+
+
+def _tasks(clusters: Sequence[MeteredCluster], positions: Mapping[str, Sequence[Position]], now_ms: int) -> list[Task]:
+    return [
+        Task(
+            cluster_id=cluster.cluster_id,
+            cluster_name=cluster.cluster_name,
+            namesrv_addr=cluster.namesrv_addr,
+            access_key=cluster.access_key,
+            secret_key=cluster.secret_key,
+            use_tls=cluster.use_tls,
+            now_ms=now_ms,
+            places=tuple(
+                Place(
+                    *(place.broker, place.queue_id, place.next_offset, place.epoch, place.sequence),
+                    *(place.end_offset, place.end_ms, place.from_start),
+                )
+                for place in positions.get(cluster.cluster_id, ())
+            ),
+        )
+        for cluster in clusters
+        # The control plane has no address for a cluster that can't be asked.
+        if cluster.namesrv_addr
     ]
-    return JobResult(
-        "failed" if failures else "completed",
-        rows_in=sum(tally.rows_in for tally in tallies),
-        rows_out=sum(tally.rows_out for tally in tallies),
-        rows_quarantined=sum(tally.rows_quarantined for tally in tallies),
-        error="\n".join(failures),
+
+
+def _ingest(lake: Lake, tasks: Sequence[Task]) -> tuple[JobResult, dict[str, str]]:
+    """Reads the tasks and commits; returns the result, and the errors by cluster."""
+    if not tasks:
+        return JobResult(rows_in=0, rows_out=0, rows_quarantined=0, snapshot_id=str(lake.snapshot() or "")), {}
+    spark = lake.spark
+    partitions = min(-(-len(tasks) // CLUSTERS_PER_PARTITION), 4 * spark.sparkContext.defaultParallelism)
+    given = spark.createDataFrame(tasks_frame(tasks), TASK).repartition(partitions)
+    read = map_in_arrow(given, read_tasks, READ).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        return add_read(lake, read, {task.cluster_id: task.cluster_name for task in tasks})
+    finally:
+        read.unpersist()
+
+
+def add_read(lake: Lake, read: DataFrame, names: Mapping[str, str]) -> tuple[JobResult, dict[str, str]]:
+    """Commits rows of READ; returns the result, and the errors by cluster."""
+    start_ms = F.col("record.start_ms")
+    ((records, refused, first_ms, last_ms, messages, ends),) = read.agg(
+        *(F.count("record"), F.count("refused"), F.min(start_ms), F.max(start_ms), F.sum("messages")),
+        F.collect_list(F.when(F.col("error") != "", F.struct("cluster", "error"))),
+    ).collect()
+    before = (lake.count(METERING), lake.count(QUARANTINE))
+    if records:
+        lake.add_records(
+            read.where("record is not null").select("cluster", "record.*"), hours_around(first_ms, last_ms)
+        )
+    if refused:
+        lake.add_quarantined(read.where("refused is not null").select("cluster", "refused.*"))
+    errors = {end.cluster: end.error for end in ends}
+    listed = [f"{names.get(cluster, '')} ({cluster}): {error}" for cluster, error in sorted(errors.items())]
+    if len(listed) > ERRORS_LISTED:
+        listed = [*listed[:ERRORS_LISTED], f"and {len(listed) - ERRORS_LISTED} more clusters"]
+    return (
+        JobResult(
+            state="failed" if errors else "completed",
+            rows_in=int(messages or 0),
+            rows_out=lake.count(METERING) - before[0],
+            rows_quarantined=lake.count(QUARANTINE) - before[1],
+            snapshot_id=str(lake.snapshot() or ""),
+            error="\n".join(listed),
+        ),
+        errors,
     )
 
 
-@contextmanager
-def _stopping(config: JobConfig) -> Iterator[threading.Event]:
-    """Set by SIGTERM, the usual end of a continuous run; its batches are then completed."""
-    stopping = threading.Event()
-    if config.continuous_seconds is None or threading.current_thread() is not threading.main_thread():
-        yield stopping
+def ingested_until(cluster: MeteredCluster, positions: Sequence[Position]) -> datetime | None:
+    """The end of the last interval up to which every broker of the cluster was read; None when one has never been
+    read.
+    """
+    ends: dict[str, int] = {}
+    for place in positions:
+        ends[place.broker] = max(ends.get(place.broker, 0), place.end_ms)
+    if cluster.brokers is not None:
+        ends = {broker: ends.get(broker, 0) for broker in cluster.brokers}
+    first = min(ends.values(), default=0)
+    return from_ms(first) if first else None
+
+
+def save_cluster_progress(
+    postgres: Postgres,
+    clusters: Sequence[MeteredCluster],
+    positions: Mapping[str, Sequence[Position]],
+    errors: Mapping[str, str],
+) -> None:
+    """How far each cluster was ingested, for the control plane: the table is the control plane's own."""
+    if not postgres.exists("insight_cluster_progress"):
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    try:
-        yield stopping
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _read_all(spark: SparkSession, config: JobConfig, lake: Lake, stopping: threading.Event, now: Now) -> list[Tally]:
-    def read(cluster: MeteredCluster) -> Tally:
-        return _read_cluster(spark, config, lake, cluster, stopping, now)
-
-    # In continuous mode all streams run beside each other.
-    workers = CLUSTERS_AT_ONCE if config.continuous_seconds is None else len(config.clusters)
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        return list(pool.map(read, config.clusters))
-
-
-def _read_cluster(
-    spark: SparkSession,
-    config: JobConfig,
-    lake: Lake,
-    cluster: MeteredCluster,
-    stopping: threading.Event,
-    now: Now,
-) -> Tally:
-    tally = Tally()
-
-    def take(messages: DataFrame, batch_id: int) -> None:
-        add_batch(messages, cluster, lake, tally, now_ms=to_ms(now()))
-
-    writer = (
-        spark.readStream.format("highwater")
-        .options(**source_options(cluster))
-        .load()
-        .writeStream.foreachBatch(take)
-        .option("checkpointLocation", f"{config.checkpoints}/ingest/{cluster.cluster_id}")
-    )
-    try:
-        if config.continuous_seconds is None:
-            writer.trigger(availableNow=True).start().awaitTermination()
-        else:
-            query = writer.trigger(processingTime=CONTINUOUS_INTERVAL).start()
-            _run_for(query, config.continuous_seconds, stopping)
-    except PySparkException as error:
-        logger.exception("cluster %s was not read to its end", cluster.cluster_id)
-        tally.error = shortened(error)
-    return tally
-
-
-def _run_for(query: StreamingQuery, seconds: float, stopping: threading.Event) -> None:
-    deadline_s = time.monotonic() + seconds
-    try:
-        while query.isActive and time.monotonic() < deadline_s and not stopping.wait(POLL_S):
-            pass
-        # A batch that is under way may end; one that can't is done again by the next run.
-        deadline_s = time.monotonic() + LAST_BATCH_S_MAX
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
-            time.sleep(POLL_S)
-        failure = query.exception()
-        if failure is not None:
-            raise failure
-    finally:
-        query.stop()
-
-
-def source_options(cluster: MeteredCluster) -> dict[str, str]:
-    """How a cluster's metering topic is read."""
-    credentials = {"accessKey": cluster.access_key, "secretKey": cluster.secret_key} if cluster.access_key else {}
-    return {
-        "namesrv": cluster.namesrv_addr,
-        "topic": RMQ_SYS_METERING,
-        "maxMessagesPerTrigger": str(MESSAGES_PER_BATCH),
-        "maxMessagesPerPartition": str(MESSAGES_PER_PARTITION),
-        "overlapMessages": str(OVERLAP_MESSAGES),
-        "retryTimeoutMs": str(RETRY_TIMEOUT_MS),
-        # What retention took before it was read can't be had by stopping; billing_check names the gap.
-        "failOnDataLoss": "false",
-        **credentials,
-    }
-
-
-def add_batch(messages: DataFrame, cluster: MeteredCluster, lake: Lake, tally: Tally, *, now_ms: int) -> None:
-    """Messages of a metering topic -> the lake and its quarantine; safe to repeat."""
-    parsed = parse(messages, cluster_id=cluster.cluster_id, cluster_name=cluster.cluster_name, now_ms=now_ms)
-    # Kept once, without the text of what was understood: Spark would parse it anew for each column that is taken of it.
-    kept = parsed.withColumn("body", F.when(F.col("reason").isNotNull(), F.col("body"))).drop("properties", "keys")
-    kept = kept.persist()
-    try:
-        counts = kept.agg(F.count(F.lit(1)).alias("rows"), F.count("reason").alias("refused")).collect()[0]
-        rows_quarantined = lake.add_quarantined(quarantined(kept), cluster.cluster_id) if counts.refused else 0
-        if counts.rows > counts.refused:
-            tally.rows_out += lake.add_records(records(kept), cluster.cluster_id)
-        tally.rows_in += counts.rows
-        tally.rows_quarantined += rows_quarantined
-    finally:
-        kept.unpersist()
+    with postgres.connection.transaction(), postgres.connection.cursor() as cursor:
+        cursor.executemany(
+            "insert into insight_cluster_progress as kept"
+            " (cluster_id, ingested_until, ingest_error, ingest_failed_since, updated_at)"
+            " values (%(cluster)s, %(until)s, %(error)s, case when %(error)s <> '' then now() end, now())"
+            " on conflict (cluster_id) do update set"
+            " ingested_until = greatest(kept.ingested_until, excluded.ingested_until), ingest_error = excluded.ingest_error,"
+            " ingest_failed_since = case when excluded.ingest_error <> '' then coalesce(kept.ingest_failed_since, now()) end,"
+            " updated_at = now()",
+            [
+                {
+                    "cluster": cluster.cluster_id,
+                    "until": ingested_until(cluster, positions.get(cluster.cluster_id, ())),
+                    "error": errors.get(cluster.cluster_id, ""),
+                }
+                for cluster in clusters
+                if cluster.namesrv_addr
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The jars that the jobs need besides Spark's own: fetched once by the Ivy that comes with PySpark, and checked by their hash.
+"""The jars that the jobs need besides Spark's own: fetched once by the Ivy that comes with PySpark, and checked by
+their hash.
 
     python -m spark_etl.jobs.jars        fetches all of them ahead of the first job (as an installer does) and prints their paths
 

@@ -1,161 +1,207 @@
-"""The lake: Parquet files of metering records by date, hour and cluster, and of what was refused.
+"""The lake: Iceberg tables of metering records and of what was refused, with their catalog in the platform's
+PostgreSQL.
 
-    LAKE/metering/date=2026-11-21/hour=13/cluster=<id>/part-....parquet      LAKE_RECORD
-    LAKE/quarantine/date=2026-11-21/cluster=<id>/part-....parquet            QUARANTINE_ROW
+    lake.<namespace>.metering      LAKE_RECORD, by days(start) and bucket(cluster)
+    lake.<namespace>.quarantine    QUARANTINE_ROW, by days(ingested_at)
 
-Only `ingest` writes there, and one ingest at a time (it holds a lock in the database): Spark's writers to one folder would delete
-each other's unfinished files. `compaction` swaps many files of an hour for one; which of them count, lake_files.py tells.
+Only `ingest` and `repair` add records (they share a lock); `compaction` rewrites and expires. Every change is one
+commit in the catalog: readers see the table before it or after it. A snapshot is one version of a table, by its
+number.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from spark_etl.jobs.lake_files import LakeFiles
+from spark_etl.jobs.config import JobConfig
+from spark_etl.jobs.postgres import CONNECT_TIMEOUT_S, Postgres
 from spark_etl.transforms.late import HourRange
 from spark_etl.transforms.metering_schema import (
     LAKE_RECORD,
-    PARTITIONS,
     QUARANTINE_IDENTITY,
     QUARANTINE_ROW,
     RECORD_IDENTITY,
 )
-from spark_etl.transforms.time import from_ms
 
+CATALOG: Final = "lake"
+# Of the catalog's own tables and of ours beside them, in the platform's database.
+DATABASE_SCHEMA: Final = "lake"
 METERING: Final = "metering"
 QUARANTINE: Final = "quarantine"
-QUARANTINE_PARTITIONS: Final = ("date", "cluster")
-_PLACE: Final = "_place"
-_NAMED_MAX: Final = 50
+BUCKETS: Final = 8
+INCOMING: Final = "incoming"
+
+_PARTITIONS: Final = {METERING: f"days(start), bucket({BUCKETS}, cluster)", QUARANTINE: "days(ingested_at)"}
+_SCHEMAS: Final = {METERING: LAKE_RECORD, QUARANTINE: QUARANTINE_ROW}
+_PROPERTIES: Final = {
+    "format-version": "2",
+    # What a query of some hours or clusters need not open is told by these.
+    "write.metadata.metrics.column.cluster": "full",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.retry.num-retries": "10",
+}
 
 
 class Lake:
-    """A lake at a folder or URL."""
+    """The tables of one namespace. Its frames belong to `spark`, a session of this run's own."""
 
-    def __init__(self, spark: SparkSession, url: str) -> None:
-        self._spark = spark
-        self._url = url
-        self.lake_files = LakeFiles(spark, url)
-        self._writing = threading.Lock()
+    def __init__(self, spark: SparkSession, url: str, namespace: str) -> None:
+        self.spark = spark
+        self.url = url
+        self.namespace = namespace
 
-    def records(self, hours: HourRange, clusters: Iterable[str], *, without_end: bool = False) -> DataFrame:
-        """LAKE_RECORDs whose interval begins in these hours (`without_end`: or later), as they lie there: duplicates too."""
-        files = self.files(hours, clusters, without_end=without_end)
-        return self._read(METERING, LAKE_RECORD, files)
+    def table(self, name: str) -> str:
+        """The table's full name in SQL."""
+        return f"{CATALOG}.{self.namespace}.{name}"
 
-    def files(self, hours: HourRange, clusters: Iterable[str], *, without_end: bool = False) -> list[str]:
-        """The files of these hours and clusters that count, relative to the lake. Other folders are not opened."""
-        begin, end = _date_and_hour(hours.from_ms), _date_and_hour(hours.to_ms - 1)
-        wanted = set(clusters)
-        dates = [path.rsplit("=", 1)[1] for path in self.lake_files.glob(f"{METERING}/date=*")]
-        near = [date for date in dates if begin[0] <= date and (without_end or date <= end[0])]
-        patterns = [f"{METERING}/date={date}/hour=*/cluster={_names(wanted)}/*.parquet" for date in near]
-        return [
-            path
-            for path in self.lake_files.visible(patterns)
-            if begin <= (place := _place(path))[:2] and (without_end or place[:2] <= end) and place[2] in wanted
-        ]
+    def create(self) -> None:
+        """Makes the tables where they are missing."""
+        # A statement of the session's costs more than to ask whether there is anything to do.
+        if all(self.spark.catalog.tableExists(self.table(name)) for name in _SCHEMAS):
+            return
+        self.spark.sql(f"create namespace if not exists {CATALOG}.{self.namespace}")
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in _PROPERTIES.items())
+        for name, schema in _SCHEMAS.items():
+            columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
+            self.spark.sql(
+                f"create table if not exists {self.table(name)} ({columns}) using iceberg"
+                f" partitioned by ({_PARTITIONS[name]}) location '{self.url}/{name}' tblproperties ({properties})"
+            )
 
-    def quarantined(self, clusters: Iterable[str]) -> DataFrame:
-        """QUARANTINE_ROWs of these clusters."""
-        return self._read(
-            QUARANTINE,
-            QUARANTINE_ROW,
-            self.lake_files.glob(f"{QUARANTINE}/date=*/cluster={_names(set(clusters))}/*.parquet"),
-        )
+    def snapshot(self, name: str = METERING) -> int | None:
+        """The table's version now; None while it is empty."""
+        current = self.java_table(name).currentSnapshot()
+        return None if current is None else int(current.snapshotId())
 
-    def read(self, files: Sequence[str], *, table: str = METERING) -> DataFrame:
-        """LAKE_RECORDs of these files, which lie below `table`."""
-        return self._read(table, LAKE_RECORD, files)
+    def is_known(self, snapshot: int) -> bool:
+        """Whether it is a version of the records from which the present one came, and is still kept."""
+        table = self.java_table(METERING)
+        current = table.currentSnapshot()
+        if current is None or table.snapshot(snapshot) is None:
+            return False
+        util = self.spark.sparkContext._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]  # a running session has one
+        return bool(util.isAncestorOf(table, current.snapshotId(), snapshot))
 
-    def add_records(self, records: DataFrame, cluster: str) -> int:
-        """Adds those of a cluster's records that are not there yet; returns how many.
+    def java_table(self, name: str) -> Any:
+        """Iceberg's own object of a table, fresh."""
+        return self._java_catalog().loadTable(self._identifier(name))
 
-        `records` must give the same rows in the same order whenever it is asked (persisted, say): only the keys are compared,
-        and the rows then taken by their place.
+    def count(self, name: str = METERING) -> int:
+        """How many rows the table has, as its present version says."""
+        current = self.java_table(name).currentSnapshot()
+        return 0 if current is None else int(current.summary().get("total-records") or 0)
+
+    def read_file(self, path: str) -> None:
+        """Reads a data file of the records, on S3 its footer; raises what that raises."""
+        if path.startswith("s3"):
+            jvm: Any = self.spark.sparkContext._jvm
+            file = self.java_table(METERING).io().newInputFile(path)
+            jvm.org.apache.iceberg.parquet.ParquetUtil.fileMetrics(
+                file, jvm.org.apache.iceberg.MetricsConfig.getDefault()
+            )
+            return
+        self.spark.read.parquet(path).write.format("noop").mode("overwrite").save()
+
+    def records(
+        self, hours: HourRange | None = None, *, snapshot: int | None = None, clusters: Sequence[str] | None = None
+    ) -> DataFrame:
+        """LAKE_RECORDs whose interval begins in these hours, of the given version or the present one."""
+        reader = self.spark.read.format("iceberg")
+        if snapshot is not None:
+            reader = reader.option("versionAsOf", snapshot)
+        found = reader.load(self.table(METERING))
+        if hours is not None:
+            found = found.where(_between("start", hours.begin, hours.end))
+        return found
+
+    def added(self, after: int, until: int) -> DataFrame:
+        """LAKE_RECORDs that were added after one version, up to another."""
+        reader = self.spark.read.format("iceberg").option("start-snapshot-id", after).option("end-snapshot-id", until)
+        return reader.load(self.table(METERING))
+
+    def quarantined(self) -> DataFrame:
+        """All QUARANTINE_ROWs."""
+        return self.spark.read.format("iceberg").load(self.table(QUARANTINE))
+
+    def add_records(self, records: DataFrame, hours: HourRange) -> None:
+        """Adds those records that are not there yet, in one commit. All begin in `hours`: no older or newer file is
+        opened.
         """
-        placed = records.withColumn(_PLACE, F.monotonically_increasing_id())
-        # The first of those that are one record.
-        keys = placed.groupBy(*RECORD_IDENTITY).agg(
-            F.min_by(F.struct("date", "hour"), _PLACE).alias("_hour"),
-            F.min(_PLACE).alias(_PLACE),
-            F.count(F.lit(1)).alias("_copies"),
+        self._merge(METERING, records, RECORD_IDENTITY, _sql_between("kept.start", hours.begin, hours.end))
+
+    def add_quarantined(self, rows: DataFrame) -> None:
+        """The same for refused messages."""
+        self._merge(QUARANTINE, rows, QUARANTINE_IDENTITY, "true")
+
+    def _merge(self, name: str, rows: DataFrame, identity: Sequence[str], bound: str) -> None:
+        schema = _SCHEMAS[name]
+        rows.dropDuplicates(list(identity)).select(*schema.names).createOrReplaceTempView(INCOMING)
+        same = " and ".join(f"kept.{column} = incoming.{column}" for column in identity)
+        self.spark.sql(
+            f"merge into {self.table(name)} kept using {INCOMING} incoming on {same} and {bound}"
+            " when not matched then insert *"
         )
-        keys = keys.persist()
-        try:
-            found = keys.groupBy("_hour").agg(F.sum("_copies").alias("copies")).collect()
-            if not found:
-                return 0
-            hours = [(row["_hour"].date, row["_hour"].hour) for row in found]
-            there = self._read(METERING, LAKE_RECORD, self.lake_files.visible(_patterns(hours, cluster)))
-            missing = keys.join(there.select(*RECORD_IDENTITY), on=list(RECORD_IDENTITY), how="left_anti").persist()
-            try:
-                count = missing.count()
-                if count == sum(row.copies for row in found):
-                    self._write(records, METERING, PARTITIONS)
-                elif count:
-                    chosen = placed.join(F.broadcast(missing.select(_PLACE)), on=_PLACE, how="left_semi")
-                    self._write(chosen.select(*records.columns), METERING, PARTITIONS)
-                return count
-            finally:
-                missing.unpersist()
-        finally:
-            keys.unpersist()
 
-    def add_quarantined(self, rows: DataFrame, cluster: str) -> int:
-        """Adds those refused messages that are not there yet; returns how many."""
-        new = rows.dropDuplicates(list(QUARANTINE_IDENTITY))
-        there = self.quarantined([cluster]).select(*QUARANTINE_IDENTITY)
-        missing = new.join(there, on=list(QUARANTINE_IDENTITY), how="left_anti").select(*rows.columns).persist()
-        try:
-            count = missing.count()
-            if count:
-                self._write(missing, QUARANTINE, QUARANTINE_PARTITIONS)
-            return count
-        finally:
-            missing.unpersist()
+    def _identifier(self, name: str) -> Any:
+        jvm: Any = self.spark.sparkContext._jvm
+        return jvm.org.apache.iceberg.catalog.TableIdentifier.parse(f"{self.namespace}.{name}")
 
-    def _write(self, rows: DataFrame, table: str, partitions: Sequence[str]) -> None:
-        """A batch that was killed half-way is completed by its repetition."""
-        with self._writing:
-            writer = rows.repartition(*partitions).write.mode("append").partitionBy(*partitions)
-            writer.parquet(f"{self._url}/{table}")
+    def _java_catalog(self) -> Any:
+        session: Any = self.spark._jsparkSession
+        return session.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
 
-    def _read(self, table: str, schema: T.StructType, files: Sequence[str]) -> DataFrame:
-        if not files:
-            return self._spark.createDataFrame([], schema)
-        url = self.lake_files.url
-        reader = self._spark.read.schema(schema).option("basePath", f"{url}/{table}")
-        return reader.parquet(*(f"{url}/{path}" for path in files))
+    def close(self) -> None:
+        """Ends the catalog's connections to PostgreSQL."""
+        self._java_catalog().close()
 
 
-def _place(path: str) -> tuple[str, int, str]:
-    """Date, hour and cluster of a file."""
-    date, hour, cluster = (part.split("=", 1)[1] for part in path.split("/")[-4:-1])
-    return date, int(hour), cluster
+@contextmanager
+def opened_lake(spark: SparkSession, config: JobConfig, postgres: Postgres) -> Iterator[Lake]:
+    """The configuration's lake, in a session of its own; its tables are there."""
+    session = spark.newSession()
+    database = config.database
+    address = f"{database.host}:{database.port}/{database.name}"
+    # The schema, so that what the platform's own migrations make and what the catalog makes stay apart.
+    parameters = f"currentSchema={DATABASE_SCHEMA}&connectTimeout={CONNECT_TIMEOUT_S}&ApplicationName=highwater%20lake"
+    catalog = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".uri": f"jdbc:postgresql://{address}?{parameters}",
+        ".jdbc.user": database.user,
+        ".jdbc.password": database.password,
+        ".jdbc.schema-version": "V1",
+        ".warehouse": config.lake,
+        # Another process may have committed since this one last looked.
+        ".cache-enabled": "false",
+    }
+    if config.lake.startswith("s3://"):
+        catalog[".io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+    for name, value in catalog.items():
+        session.conf.set(f"spark.sql.catalog.{CATALOG}{name}", value)
+    postgres.change(f"create schema if not exists {DATABASE_SCHEMA}")
+    lake = Lake(session, config.lake, config.namespace)
+    try:
+        lake.create()
+        yield lake
+    finally:
+        lake.close()
 
 
-def _patterns(hours: Iterable[tuple[str, int]], cluster: str) -> list[str]:
-    dates: dict[str, list[str]] = {}
-    for date, hour in sorted(hours):
-        dates.setdefault(date, []).append(str(hour))
-    return [
-        f"{METERING}/date={date}/hour={{{','.join(of_day)}}}/cluster={cluster}/*.parquet"
-        for date, of_day in dates.items()
-    ]
+def _between(column: str, begin: datetime, end: datetime) -> Any:
+    return (F.col(column) >= F.lit(begin)) & (F.col(column) < F.lit(end))
 
 
-def _names(clusters: Collection[str]) -> str:
-    """A glob for these clusters, or for more of them when they are too many to be named."""
-    return f"{{{','.join(sorted(clusters))}}}" if 0 < len(clusters) <= _NAMED_MAX else "*"
+def _sql_between(column: str, begin: datetime, end: datetime) -> str:
+    return f"{column} >= timestamp'{begin.isoformat()}' and {column} < timestamp'{end.isoformat()}'"
 
 
-def _date_and_hour(epoch_ms: int) -> tuple[str, int]:
-    moment = from_ms(epoch_ms)
-    return moment.date().isoformat(), moment.hour
+def hours_around(first_ms: int, last_ms: int) -> HourRange:
+    """The range in which records that begin at these moments lie, ends included."""
+    return HourRange(first_ms, last_ms + 1)

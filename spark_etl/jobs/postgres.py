@@ -1,8 +1,9 @@
-"""PostgreSQL by JDBC: reading by query, and writing by a staging table and one merge in one transaction.
+"""PostgreSQL: one psycopg connection on the driver for control, and JDBC by the executors for rows.
 
-A run first deletes whatever lies in the staging table, fills it, and merges: rows of the recounted scope that are no longer counted
-go, new and changed ones come, equal ones stay untouched. Killed before the commit, it has changed nothing; after it, everything. A
-lock that the run's own connection holds keeps a second run of the job out, and goes with the connection.
+A merge fills a staging table and then changes the target in one transaction: rows of the counted scope that are no
+longer counted go, new and changed ones come, equal ones stay untouched. Killed before the commit, it has changed
+nothing; after it, everything. A lock that the run's own connection holds keeps a second run of the job out, and goes
+with the connection.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import psycopg
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,6 +27,7 @@ from spark_etl.jobs.config import JOBS, Database
 LOCK_CLASS: Final = 0x48575354
 LOCK_WAIT_S: Final = 60.0
 LOCK_PAUSE_S: Final = 0.5
+CONNECT_TIMEOUT_S: Final = 10
 WRITERS_MAX: Final = 4
 BATCH_ROWS: Final = 5000
 DRIVER_CLASS: Final = "org.postgresql.Driver"
@@ -32,7 +35,7 @@ DRIVER_CLASS: Final = "org.postgresql.Driver"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a run counted anew: all of a cluster in [begin, end)."""
+    """What a run counted: all of a cluster in [begin, end)."""
 
     cluster_id: str
     begin: datetime
@@ -58,48 +61,64 @@ class Target:
 class Postgres:
     """The job's one connection, on the driver, and reads and writes that the executors do."""
 
-    def __init__(self, spark: SparkSession, database: Database, connection: Any) -> None:
+    def __init__(self, spark: SparkSession, database: Database, connection: psycopg.Connection[Any]) -> None:
         self._spark = spark
         self._database = database
-        self._connection = connection
+        self.connection = connection
 
-    def query(self, sql: str) -> DataFrame:
-        """The rows of a query. Select uuid and json columns as text."""
-        return self._spark.read.format("jdbc").options(**self._options()).option("query", sql).load()
+    def query(self, query: str) -> DataFrame:
+        """The rows of a query, read by the executors. Select uuid and json columns as text."""
+        return self._spark.read.format("jdbc").options(**self._options()).option("query", query).load()
+
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query, read here."""
+        return self.connection.execute(query, parameters).fetchall()
+
+    def change(self, statement: str, *parameters: Any) -> int:
+        """Executes a statement; returns how many rows it changed."""
+        return self.connection.execute(statement, parameters).rowcount
 
     def exists(self, table: str) -> bool:
         """Whether there is such a table."""
-        return bool(self._value("select to_regclass(?) is not null", table))
+        return bool(self.rows("select to_regclass(%s) is not null", table)[0][0])
 
-    def merge(self, target: Target, rows: DataFrame, scopes: Sequence[Scope], run_id: str) -> None:
-        """Makes the target hold exactly `rows` (key and values) for the scopes; safe to repeat, and to kill."""
-        # Each attempt has a number of its own: what a killed one's executors may still write is told apart.
+    def stage(self, target: Target, rows: DataFrame) -> str:
+        """Writes `rows` (key and values) into the staging table; returns the number of this attempt, by which they
+        are told apart from what the executors of a killed one may still write.
+        """
         attempt = str(uuid.uuid4())
-        self._change(f"delete from {target.staging}")
+        self.change(f"delete from {target.staging}")
         staged = rows.select(F.lit(attempt).alias("run_id"), *target.key, *target.values)
         writer = staged.coalesce(WRITERS_MAX).write.format("jdbc").options(**self._options())
         writer.option("dbtable", target.staging).option("batchsize", BATCH_ROWS).mode("append").save()
-        self._connection.setAutoCommit(False)
-        try:
-            self._delete_uncounted(target, scopes, attempt)
-            self._upsert(target, run_id, attempt)
-            self._change(f"delete from {target.staging} where run_id = ?", attempt)
-            self._connection.commit()
-        finally:
-            self._connection.rollback()  # nothing after a commit; everything after an error
-            self._connection.setAutoCommit(True)
+        return attempt
+
+    def merge(self, target: Target, attempt: str, scopes: Sequence[Scope], run_id: str) -> int:
+        """Makes the target hold exactly what was staged for the scopes; safe to repeat, and to kill. Returns how many
+        rows were staged.
+
+        Call it in a transaction.
+        """
+        self._delete_uncounted(target, scopes, attempt)
+        self._upsert(target, run_id, attempt)
+        key = ", ".join(target.key)
+        ((staged,),) = self.rows(
+            f"select count(*) from (select distinct {key} from {target.staging} where run_id = %s) keys", attempt
+        )
+        self.change(f"delete from {target.staging} where run_id = %s", attempt)
+        return int(staged)
 
     def _delete_uncounted(self, target: Target, scopes: Sequence[Scope], attempt: str) -> None:
         same_key = " and ".join(f"staged.{name} = target.{name}" for name in target.key)
-        self._change(
+        self.change(
             f"delete from {target.table} target"
-            " using unnest(?::uuid[], ?::timestamptz[], ?::timestamptz[]) scope (cluster_id, lower_end, upper_end)"
+            " using unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[]) scope (cluster_id, lower_end, upper_end)"
             f" where target.cluster_id = scope.cluster_id"
             f" and target.{target.time} >= scope.lower_end and target.{target.time} < scope.upper_end"
-            f" and not exists (select from {target.staging} staged where staged.run_id = ? and {same_key})",
-            _array([scope.cluster_id for scope in scopes]),
-            _array([scope.begin.isoformat() for scope in scopes]),
-            _array([scope.end.isoformat() for scope in scopes]),
+            f" and not exists (select from {target.staging} staged where staged.run_id = %s and {same_key})",
+            [scope.cluster_id for scope in scopes],
+            [scope.begin for scope in scopes],
+            [scope.end for scope in scopes],
             attempt,
         )
 
@@ -113,9 +132,9 @@ class Postgres:
         ours = ", ".join(f"target.{name}" for name in target.values)
         theirs = ", ".join(f"excluded.{name}" for name in target.values)
         # distinct: a Spark task that was tried twice may have staged its rows twice.
-        self._change(
+        self.change(
             f"insert into {target.table} as target ({names}, run_id)"
-            f" select distinct on ({key}) {names}, ?::uuid from {target.staging} where run_id = ? order by {key}"
+            f" select distinct on ({key}) {names}, %s::uuid from {target.staging} where run_id = %s order by {key}"
             f" on conflict ({key}) do update set {', '.join(assignments)}"
             f" where ({ours}) is distinct from ({theirs})",
             run_id,
@@ -125,30 +144,14 @@ class Postgres:
     def lock(self, job: str) -> None:
         """Takes the job's lock until the connection ends; raises EtlError when another run keeps it."""
         deadline_s = time.monotonic() + LOCK_WAIT_S
-        while not self._value("select pg_try_advisory_lock(?::int, ?::int)", str(LOCK_CLASS), str(JOBS.index(job))):
+        while not self.rows("select pg_try_advisory_lock(%s, %s)", LOCK_CLASS, JOBS.index(job))[0][0]:
             if time.monotonic() > deadline_s:
                 raise EtlError(f"Another run of {job} is at work on this database.", "wait until it has ended.")
             time.sleep(LOCK_PAUSE_S)
 
-    def _value(self, sql: str, *parameters: str) -> Any:
-        with self._prepared(sql, parameters) as statement:
-            rows = statement.executeQuery()
-            rows.next()
-            return rows.getObject(1)
-
-    def _change(self, sql: str, *parameters: str) -> int:
-        with self._prepared(sql, parameters) as statement:
-            return int(statement.executeUpdate())
-
-    @contextmanager
-    def _prepared(self, sql: str, parameters: Sequence[str]) -> Iterator[Any]:
-        statement = self._connection.prepareStatement(sql)
-        try:
-            for position, value in enumerate(parameters, start=1):
-                statement.setString(position, value)
-            yield statement
-        finally:
-            statement.close()
+    def unlock(self, job: str) -> None:
+        """Gives a lock back before the connection ends."""
+        self.rows("select pg_advisory_unlock(%s, %s)", LOCK_CLASS, JOBS.index(job))
 
     def _options(self) -> dict[str, str]:
         database = self._database
@@ -163,33 +166,27 @@ class Postgres:
 
 @contextmanager
 def connected(spark: SparkSession, database: Database, job: str) -> Iterator[Postgres]:
-    """A connection for one run of a job, with the job's lock. Raises EtlError that says why there is none."""
-    jvm: Any = spark.sparkContext._jvm
-    properties = jvm.java.util.Properties()
-    properties.setProperty("user", database.user)
-    properties.setProperty("password", database.password)
-    properties.setProperty("ApplicationName", f"highwater {job}")
+    """A connection for one run of a job, with the job's lock, in autocommit. Raises EtlError that says why there is
+    none.
+    """
     try:
-        connection = jvm.org.postgresql.Driver().connect(database.url, properties)
-    except Exception as error:  # py4j raises one class for every Java exception
+        connection = psycopg.connect(
+            host=database.host,
+            port=database.port,
+            dbname=database.name,
+            user=database.user,
+            password=database.password,
+            application_name=f"highwater {job}",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            autocommit=True,
+        )
+    except psycopg.OperationalError as error:
         raise EtlError(
-            f"The database {database.name} at {database.host}:{database.port} can't be reached: {_first_line(error)}.",
+            f"The database {database.name} at {database.host}:{database.port} can't be reached:"
+            f" {(str(error).splitlines() or [type(error).__name__])[0].rstrip('.')}.",
             "check the member database of the configuration, and the server.",
         ) from error
-    try:
+    with connection:
         postgres = Postgres(spark, database, connection)
         postgres.lock(job)
         yield postgres
-    finally:
-        connection.close()
-
-
-def _array(values: Sequence[str]) -> str:
-    """PostgreSQL's text form; uuids and times need no quotes inside."""
-    return "{" + ",".join(f'"{value}"' for value in values) + "}"
-
-
-def _first_line(error: BaseException) -> str:
-    java = getattr(error, "java_exception", None)
-    text = str(java.getMessage()) if java is not None else str(error)
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -37,7 +37,7 @@ def main(job: str, run: Run, arguments: Sequence[str] | None = None) -> int:
     def stop(signal_number: int, frame: FrameType | None) -> None:
         # At once, in the middle of whatever it does: a job must bear being killed anyway. The JVM ends with its input.
         JobResult(
-            "failed", error="The job was stopped by SIGTERM. Way out: run it again; nothing was half done."
+            state="failed", error="The job was stopped by SIGTERM. Way out: run it again; nothing was half done."
         ).write(options.result)
         os._exit(1)
 
@@ -50,7 +50,7 @@ def main(job: str, run: Run, arguments: Sequence[str] | None = None) -> int:
 def _result(job: str, run: Run, config_file: Path) -> JobResult:
     try:
         config = load_config(config_file, job)
-        spark = build_session(job, config.master, config.spark)
+        spark = build_session(job, config.master, config.spark, lake=config.lake)
         try:
             register(spark)
             return run(spark, config)
@@ -58,11 +58,11 @@ def _result(job: str, run: Run, config_file: Path) -> JobResult:
             spark.stop()
     except EtlError as error:
         logger.error("%s", error)
-        return JobResult("failed", error=str(error))
+        return JobResult(state="failed", error=str(error))
     except Exception as error:
         # Whatever it is, whoever started the job learns it from the result.
         logger.exception("%s failed", job)
-        return JobResult("failed", error=shortened(error))
+        return JobResult(state="failed", error=shortened(error))
 
 
 def shortened(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from spark_etl.errors import EtlError
-from spark_etl.jobs.jars import jar_paths
+from spark_etl.jobs.jars import ALWAYS, ICEBERG_AWS, jar_paths
 
 # Where `import spark_etl` and `import highwater` are found.
 IMPORT_ROOTS: Final = tuple(str(Path(__file__).resolve().parents[2] / folder) for folder in ("", "platform"))
@@ -29,6 +29,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.ansi.enabled": "true",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "8",
+    # The lake's tables; its catalog is given by each run, as it knows the database.
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
@@ -36,8 +38,8 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def build_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session, or the one that this process has already. `settings` win over ours.
+def build_session(name: str, master: str, settings: Mapping[str, str], *, lake: str = "") -> SparkSession:
+    """A session, or the one that this process has already. `settings` win over ours; a `lake` on S3 adds what reads it.
 
     Raises EtlError when there is no Java.
     """
@@ -49,7 +51,7 @@ def build_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     roots = os.pathsep.join(IMPORT_ROOTS)
     # Spark's Python workers on this machine inherit it; those of a cluster are told.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [roots, os.environ.get("PYTHONPATH")]))
-    jars = ",".join(map(str, jar_paths()))
+    jars = ",".join(map(str, jar_paths((*ALWAYS, ICEBERG_AWS) if lake.startswith("s3://") else ALWAYS)))
     given = {
         **SETTINGS,
         **(LOCAL_SETTINGS if master.startswith(("local", "spark://127.")) else {}),

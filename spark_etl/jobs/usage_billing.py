@@ -1,27 +1,49 @@
 """usage_billing: the lake's records -> hourly usage with prices in billing_usage.
 
-A run counts whole hours anew, all that lie in the late window (or in the range that was asked for), and merges. So running it twice
-changes nothing, and a late record corrects its hour with the next run.
+A run counts whole hours: those that got records since the version of the lake that the last run had counted; or the
+whole late window when prices have changed or there was no such run; or a range that was asked for. So running it
+twice changes nothing, a late record corrects its hour with the next run, and a run after which nothing came reads
+nothing.
+
+Usage never falls by itself: an hour that would count less than before (records were lost from the lake) keeps its
+rows and is noted in lake.refusal until an operator says why (`repair`, action accept).
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_etl.jobs.config import JobConfig, JobResult
-from spark_etl.jobs.counting import count_usage
-from spark_etl.jobs.postgres import Target, connected
+from spark_etl.jobs.counting import (
+    PriceList,
+    Seen,
+    clusters_with_new_leaders,
+    counted_records,
+    only,
+    seen_in,
+    usage_of,
+)
+from spark_etl.jobs.damage import isolating_damage
+from spark_etl.jobs.lake import Lake, opened_lake
+from spark_etl.jobs.postgres import Postgres, Scope, Target, connected
 from spark_etl.jobs.run import main
-from spark_etl.transforms.late import closed_hours_with_late_records
+from spark_etl.jobs.state import State
+from spark_etl.transforms.deduplicate import lost_tail_limits
+from spark_etl.transforms.late import HourRange, hours_to_count
+from spark_etl.transforms.time import HOUR_MS, from_ms, to_ms
 
 logger = logging.getLogger("spark_etl")
 
+JOB: Final = "usage_billing"
+LISTED: Final = 20
 USAGE: Final = Target(
     table="billing_usage",
     key=("cluster_id", "hour", "direction", "topic", "consumer_group", "credential", "kind"),
@@ -29,22 +51,146 @@ USAGE: Final = Target(
     time="hour",
     touched="updated_at",
 )
+# Hours of the scopes where a row would vanish or count less: cluster, hour, messages stored, messages counted.
+FALLEN: Final = """
+with counted as (
+    select distinct on (cluster_id, hour, direction, topic, consumer_group, credential, kind)
+           cluster_id, hour, direction, topic, consumer_group, credential, kind, messages, bytes
+    from billing_usage_staging where run_id = %s
+), fallen as (
+    select distinct usage.cluster_id, usage.hour
+    from billing_usage usage
+    join unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[]) scope (cluster_id, lower_end, upper_end)
+      on usage.cluster_id = scope.cluster_id and usage.hour >= scope.lower_end and usage.hour < scope.upper_end
+    left join counted
+      on usage.cluster_id = counted.cluster_id and usage.hour = counted.hour and usage.direction = counted.direction
+     and usage.topic = counted.topic and usage.consumer_group = counted.consumer_group
+     and usage.credential = counted.credential and usage.kind = counted.kind
+    where usage.messages > coalesce(counted.messages, 0) or usage.bytes > coalesce(counted.bytes, 0)
+)
+select cluster_id::text, hour,
+       (select coalesce(sum(messages), 0)::bigint from billing_usage usage
+        where usage.cluster_id = fallen.cluster_id and usage.hour = fallen.hour),
+       (select coalesce(sum(messages), 0)::bigint from counted
+        where counted.cluster_id = fallen.cluster_id and counted.hour = fallen.hour)
+from fallen order by 1, 2
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run counts, and where usage may fall without an operator: clusters whose leaders lost the tails of their
+    logs.
+    """
+
+    records: DataFrame
+    seen: Seen
+    may_fall: frozenset[str] = frozenset()
+    late: int = 0
 
 
 def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) -> JobResult:
     """One run."""
-    with connected(spark, config.database, config.job) as postgres:
-        counted = count_usage(spark, config, postgres, now or datetime.now(UTC))
-        rows = usage_rows(counted.usage).persist()
-        try:
-            row_count = rows.count()
-            postgres.merge(USAGE, rows, counted.scopes, config.run_id)
-        finally:
-            rows.unpersist()
-        _tell_late(counted.records, config)
+    with (
+        connected(spark, config.database, JOB) as postgres,
+        opened_lake(spark, config, postgres) as lake,
+    ):
+        state = State(postgres, config.namespace)
+        state.create()
+        return isolating_damage(
+            lake, state, lambda since: _count(lake, state, postgres, config, now or datetime.now(UTC), since)
+        )
+
+
+def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now: datetime, since: bool) -> JobResult:
+    snapshot = lake.snapshot()
+    prices = PriceList.read(postgres)
+    if snapshot is None:
+        return JobResult(rows_in=0, rows_out=0, rows_late=0, rows_refused=0)
+    work = _work(lake, state, config, now, snapshot, prices, since)
+    staged, refused = 0, []
+    if work is not None and work.seen.hours:
+        records = counted_records(work.records, state.epochs())
+        usage = usage_rows(usage_of(lake, config, records, prices))
+        attempt = postgres.stage(USAGE, usage)
+        with postgres.connection.transaction():
+            refused = _refused(state, postgres, attempt, work)
+            scopes = without_hours(work.seen.scopes, {(cluster, hour) for cluster, hour, _, _ in refused})
+            _drop_staged(postgres, attempt, refused)
+            staged = postgres.merge(USAGE, attempt, scopes, config.run_id)
+            state.refuse(refused)
+    if config.range is None:
+        state.save_progress(
+            JOB, snapshot, {"prices": prices.digest, "price_list": [prices.prices, prices.subscriptions]}
+        )
+    seen = Seen(()) if work is None else work.seen
     return JobResult(
-        rows_in=counted.record_count, rows_out=row_count, range_from=counted.range_from, range_to=counted.range_to
+        state="failed" if refused else "completed",
+        rows_in=seen.record_count,
+        rows_out=staged,
+        rows_late=0 if work is None else work.late,
+        rows_refused=len(refused),
+        snapshot_id=str(snapshot),
+        range_from=seen.range_from,
+        range_to=seen.range_to,
+        error=_refusals(refused),
     )
+
+
+def _work(
+    lake: Lake, state: State, config: JobConfig, now: datetime, snapshot: int, prices: PriceList, since: bool
+) -> Work | None:
+    """What there is to count; None: nothing."""
+    window = hours_to_count(now, config.late_window, config.range)
+    clusters = [cluster.cluster_id for cluster in config.clusters]
+    progress = state.progress(JOB)
+    accepted = [(cluster, to_ms(hour)) for cluster, hour in state.accepted()]
+    if (
+        config.range is not None
+        or not since
+        or progress.snapshot is None
+        or progress.details.get("prices") != prices.digest
+        or not lake.is_known(progress.snapshot)
+    ):
+        records = lake.records(window, snapshot=snapshot).where(F.col("cluster").isin(clusters))
+        return Work(records, seen_in(records), _fallible(state))
+    if progress.snapshot == snapshot and not accepted:
+        return None
+    added = lake.added(progress.snapshot, snapshot) if progress.snapshot != snapshot else None
+    touched: set[tuple[str, int]] = set(accepted)
+    may_fall: set[str] = set()
+    late = 0
+    if added is not None:
+        new = seen_in(added)
+        # Older hours are counted again only by a range that asks for them.
+        late = sum(records for _, hour_ms, records, _ in new.hours if hour_ms < window.from_ms)
+        if late:
+            logger.warning(
+                "%d records came after the late window of their hours; a range that asks for them counts them", late
+            )
+        touched |= {(cluster, hour_ms) for cluster, hour_ms, _, _ in new.hours if hour_ms >= window.from_ms}
+        may_fall = clusters_with_new_leaders(added, state.epochs())
+    bounds = _bounds([hour_ms for _, hour_ms in touched], window if may_fall else None)
+    if bounds is None:
+        return Work(lake.records(HourRange(0, 0)), Seen(()), late=late)
+    records = lake.records(bounds, snapshot=snapshot).where(F.col("cluster").isin(clusters))
+    found = seen_in(records)
+    hours = tuple(
+        hour for hour in found.hours if hour[:2] in touched or (hour[0] in may_fall and hour[1] >= window.from_ms)
+    )
+    seen = Seen(hours)
+    chosen = records if len(hours) == len(found.hours) else only(records, seen)
+    return Work(chosen, seen, frozenset(may_fall), late)
+
+
+def _fallible(state: State) -> frozenset[str]:
+    """Clusters that ever lost a tail: a full count may find it for the first time."""
+    return frozenset(cluster for cluster, _, _ in lost_tail_limits(state.epochs()))
+
+
+def _bounds(hours: Sequence[int], window: HourRange | None) -> HourRange | None:
+    edges = [*hours, *((window.from_ms, window.to_ms - HOUR_MS) if window else ())]
+    return HourRange(min(edges), max(edges) + HOUR_MS) if edges else None
 
 
 def usage_rows(usage: DataFrame) -> DataFrame:
@@ -57,11 +203,71 @@ def usage_rows(usage: DataFrame) -> DataFrame:
     )
 
 
-def _tell_late(records: DataFrame, config: JobConfig) -> None:
-    """Records that came after their hour's window: only a backfill brings them to the database."""
-    for row in closed_hours_with_late_records(records, config.late_window).limit(20).collect():
-        logger.warning("cluster %s got %d records after the window of hour %d", row.cluster, row.records, row.hour_ms)
+Refused = tuple[str, datetime, int, int]
+
+
+def _refused(state: State, postgres: Postgres, attempt: str, work: Work) -> list[Refused]:
+    """Hours that may not be written, as their usage would fall and no one said why."""
+    scopes = work.seen.scopes
+    accepted = set(state.accepted())
+    counted = {(cluster, from_ms(hour_ms)) for cluster, hour_ms, _, _ in work.seen.hours}
+    fallen = postgres.rows(
+        FALLEN,
+        attempt,
+        [scope.cluster_id for scope in scopes],
+        [scope.begin for scope in scopes],
+        [scope.end for scope in scopes],
+    )
+    refused = [
+        (cluster, hour, stored, found)
+        for cluster, hour, stored, found in fallen
+        if cluster not in work.may_fall and (cluster, hour) not in accepted
+    ]
+    # What is written now is settled: accepted, or no longer fallen since the records are back.
+    state.settle(sorted(counted - {(cluster, hour) for cluster, hour, _, _ in refused}))
+    return refused
+
+
+def _drop_staged(postgres: Postgres, attempt: str, refused: Sequence[Refused]) -> None:
+    if refused:
+        postgres.change(
+            "delete from billing_usage_staging where run_id = %s and (cluster_id, hour) in"
+            " (select * from unnest(%s::uuid[], %s::timestamptz[]))",
+            *(attempt, [cluster for cluster, _, _, _ in refused], [hour for _, hour, _, _ in refused]),
+        )
+
+
+def without_hours(scopes: Iterable[Scope], hours: set[tuple[str, datetime]]) -> list[Scope]:
+    """The scopes without these (cluster, hour)."""
+    if not hours:
+        return list(scopes)
+    left = []
+    for scope in scopes:
+        begin = scope.begin
+        for hour in sorted(
+            hour for cluster, hour in hours if cluster == scope.cluster_id and scope.begin <= hour < scope.end
+        ):
+            if begin < hour:
+                left.append(Scope(scope.cluster_id, begin, hour))
+            begin = hour + timedelta(milliseconds=HOUR_MS)
+        if begin < scope.end:
+            left.append(Scope(scope.cluster_id, begin, scope.end))
+    return left
+
+
+def _refusals(refused: Sequence[Refused]) -> str:
+    if not refused:
+        return ""
+    lines = [
+        f"cluster {cluster}, {hour:%Y-%m-%d %H:00}: {counted} messages were counted now, {stored} before"
+        for cluster, hour, stored, counted in refused[:LISTED]
+    ]
+    head = (
+        f"The usage of {len(refused)} hours would fall and was left as it is: records may be missing from the lake."
+        " Way out: read them again (repair, action reread), or say why it may fall (repair, action accept)."
+    )
+    return "\n".join([head, *lines])
 
 
 if __name__ == "__main__":
-    sys.exit(main("usage_billing", run))
+    sys.exit(main(JOB, run))

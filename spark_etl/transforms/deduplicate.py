@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from spark_etl.transforms.metering_schema import RECORD_KEY
+from spark_etl.transforms.metering_schema import RECORD_IDENTITY, RECORD_KEY
+
+_LIMITS = "cluster string, broker string, epoch long, _limit long"
 
 
-def deduplicate(records: DataFrame) -> DataFrame:
-    """One record per (cluster, broker, epoch, sequence).
+def superseded(records: DataFrame) -> DataFrame:
+    """RECORD_IDENTITY of records whose key (cluster, broker, epoch, sequence) another record has too, and that do not
+    count.
 
-    Records of one key are the same record, read twice, but for one case: a power cut under ASYNC_FLUSH loses a record that
-    was read before, and its key is used again for a longer stretch of the log. So the recounted, longer one is taken.
+    A power cut under ASYNC_FLUSH loses a record that was read before, and its key is used again for a longer stretch
+    of the log. So the recounted, longer one counts. Reads small columns alone.
     """
     order = Window.partitionBy(*RECORD_KEY).orderBy(
         F.col("recounted").desc(), F.col("end_offset").desc(), F.col("end_ms").desc(), F.col("queue_offset").desc()
     )
-    return records.withColumn("_rank", F.row_number().over(order)).where(F.col("_rank") == 1).drop("_rank")
+    slim = records.select(*RECORD_IDENTITY, "queue_offset")
+    return slim.withColumn("_rank", F.row_number().over(order)).where(F.col("_rank") > 1).select(*RECORD_IDENTITY)
 
 
-def epoch_starts(records: DataFrame) -> DataFrame:
-    """Where each epoch's counting begins: cluster, broker, epoch, first_offset."""
-    return (
-        records.groupBy("cluster", "broker", "epoch")
-        .agg(F.min("start_offset").alias("first_offset"))
-        .select("cluster", "broker", "epoch", "first_offset")
-    )
+def without(records: DataFrame, losers: Sequence[Row]) -> DataFrame:
+    """The records but for these (RECORD_IDENTITY)."""
+    types = ", ".join(f"{name} {records.schema[name].dataType.simpleString()}" for name in RECORD_IDENTITY)
+    frame = records.sparkSession.createDataFrame(list(losers), types)
+    return records.join(F.broadcast(frame), on=list(RECORD_IDENTITY), how="left_anti").select(*records.columns)
 
 
-def without_lost_tails(records: DataFrame, starts: DataFrame) -> DataFrame:
+def lost_tail_limits(epochs: Sequence[tuple[str, str, int, int, int]]) -> Mapping[tuple[str, str, int], int]:
+    """(cluster, broker, epoch) -> where in its log a later leadership began to count again; only where that lost a
+    tail.
+
+    `epochs` are cluster, broker, epoch, first_offset, last_offset of every leadership.
+    """
+    limits: dict[tuple[str, str, int], int] = {}
+    next_first: dict[tuple[str, str], int] = {}
+    for cluster, broker, epoch, first, last in sorted(epochs, reverse=True):
+        limit = next_first.get((cluster, broker))
+        if limit is not None and last >= limit:
+            limits[cluster, broker, epoch] = limit
+        next_first[cluster, broker] = first if limit is None else min(first, limit)
+    return limits
+
+
+def without_lost_tails(records: DataFrame, limits: Mapping[tuple[str, str, int], int]) -> DataFrame:
     """Empties `messages_in` and `messages_out` of records whose stretch of the log was lost by an unclean promotion.
 
     The new leader counts from where the records in its own log end. An earlier epoch's record that reaches beyond that
     counted messages which either are gone or are counted again; what it delivered the former leader tells again, for a
-    record of the new one. `starts` is epoch_starts() of these records and of all later ones.
+    record of the new one. `limits` are lost_tail_limits() of all leaderships, later ones included.
     """
-    key = ["cluster", "broker", "epoch"]
-    # Few rows: one for each leadership.
-    later = starts.alias("later")
-    limits = (
-        starts.alias("own")
-        .join(
-            later,
-            (F.col("own.cluster") == F.col("later.cluster"))
-            & (F.col("own.broker") == F.col("later.broker"))
-            & (F.col("later.epoch") > F.col("own.epoch")),
-            how="inner",
-        )
-        .groupBy("own.cluster", "own.broker", "own.epoch")
-        .agg(F.min("later.first_offset").alias("_limit"))
-    )
+    frame = records.sparkSession.createDataFrame([(*key, limit) for key, limit in limits.items()], _LIMITS)
     # A part of a split record has an empty stretch, at the stretch's begin.
     is_part = F.col("end_offset") == F.col("start_offset")
     lost = (F.col("end_offset") > F.col("_limit")) | (is_part & (F.col("start_offset") >= F.col("_limit")))
-    marked = records.join(F.broadcast(limits), on=key, how="left").withColumn("_lost", F.coalesce(lost, F.lit(False)))
+    marked = records.join(F.broadcast(frame), on=["cluster", "broker", "epoch"], how="left").withColumn(
+        "_lost", F.coalesce(lost, F.lit(False))
+    )
     for rows in ("messages_in", "messages_out"):
         marked = marked.withColumn(rows, F.filter(rows, lambda _: ~F.col("_lost")))
     return marked.select(*records.columns)

@@ -1,14 +1,11 @@
-"""Which hours a run counts anew, and what came too late for that."""
+"""Which hours a run counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from spark_etl.transforms.time import HOUR_MS, from_ms, hour_begin_ms, to_ms
+from spark_etl.transforms.time import HOUR_MS, from_ms, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +33,3 @@ def hours_to_count(
     """
     begin, end = requested or (now - late_window, now)
     return HourRange(to_ms(begin) // HOUR_MS * HOUR_MS, -(-to_ms(end) // HOUR_MS) * HOUR_MS)
-
-
-def closed_hours_with_late_records(records: DataFrame, late_window: timedelta) -> DataFrame:
-    """Hours that got records after their window had closed: cluster, hour_ms, records. No run counts them by itself."""
-    hour = hour_begin_ms(F.col("start_ms"))
-    closes_ms = hour + F.lit(late_window // timedelta(milliseconds=1) + HOUR_MS)
-    return (
-        records.where(F.col("ingested_ms") >= closes_ms)
-        .groupBy("cluster", hour.alias("hour_ms"))
-        .agg(F.count(F.lit(1)).alias("records"))
-        .select("cluster", "hour_ms", "records")
-    )

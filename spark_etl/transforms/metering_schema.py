@@ -1,13 +1,10 @@
-"""The metering record in Spark's types: as JSON (version 1, see mqwire.metering) and as it lies in the lake."""
+"""The metering record in Spark's types: as JSON (see mqwire.metering) and as it lies in the lake."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from pyspark.sql import types as T
-
-METERING_VERSION: Final = 1
-KINDS: Final = ("normal", "ordered", "delayed", "transactional")
 
 
 def _long(name: str) -> T.StructField:
@@ -38,13 +35,9 @@ LAG_ROW: Final = T.StructType(
 STORAGE_ROW: Final = T.StructType([_text("topic"), _long("bytes")])
 CONNECTIONS: Final = T.StructType([_long("producers"), _long("consumers")])
 
-CORRUPT: Final = "_corrupt"
-
-# A member of the wrong type makes from_json fill CORRUPT with the whole text; a missing one is null.
+# What mqwire.metering writes, as Arrow's JSON reader takes it; checked before by mqwire.metering alone.
 JSON_RECORD: Final = T.StructType(
     [
-        T.StructField("version", T.IntegerType()),
-        _text("cluster"),
         _text("broker"),
         _long("epoch"),
         _long("sequence"),
@@ -59,13 +52,11 @@ JSON_RECORD: Final = T.StructType(
         T.StructField("storage", T.ArrayType(STORAGE_ROW)),
         T.StructField("connections", CONNECTIONS),
         _long("deleted_to"),
-        _text(CORRUPT),
     ]
 )
 
-# One row per record. `cluster` is the control plane's cluster id; date and hour are those of `start_ms`, in UTC: a record
-# belongs to the hour in which its interval begins, whole.
-LAKE_RECORD: Final = T.StructType(
+# A record as it is read: without its cluster. `start` is start_ms as a timestamp.
+READ_RECORD: Final = T.StructType(
     [
         _text("broker"),
         _long("epoch"),
@@ -81,15 +72,16 @@ LAKE_RECORD: Final = T.StructType(
         T.StructField("storage", T.ArrayType(STORAGE_ROW)),
         T.StructField("connections", CONNECTIONS),
         _long("deleted_to"),
+        T.StructField("queue_id", T.IntegerType()),
         _long("queue_offset"),
         _long("ingested_ms"),
-        _text("date"),
-        T.StructField("hour", T.IntegerType()),
-        _text("cluster"),
+        T.StructField("start", T.TimestampType()),
     ]
 )
+# One row per record. `cluster` is the control plane's cluster id. A record belongs to the hour in which its interval begins, whole.
+LAKE_RECORD: Final = T.StructType([_text("cluster"), *READ_RECORD.fields])
 
-QUARANTINE_ROW: Final = T.StructType(
+REFUSED_MESSAGE: Final = T.StructType(
     [
         _text("reason"),
         T.StructField("body", T.BinaryType()),
@@ -97,16 +89,13 @@ QUARANTINE_ROW: Final = T.StructType(
         T.StructField("queue_id", T.IntegerType()),
         _long("queue_offset"),
         T.StructField("store_timestamp", T.TimestampType()),
-        _long("ingested_ms"),
-        _text("date"),
-        _text("cluster"),
+        T.StructField("ingested_at", T.TimestampType()),
     ]
 )
+QUARANTINE_ROW: Final = T.StructType([_text("cluster"), *REFUSED_MESSAGE.fields])
 
 # Two records with this key are one record, read twice.
 RECORD_KEY: Final = ("cluster", "broker", "epoch", "sequence")
 # What a record of a key that was used again (after a power cut that lost the first) differs in.
 RECORD_IDENTITY: Final = (*RECORD_KEY, "start_offset", "end_offset", "end_ms", "recounted")
 QUARANTINE_IDENTITY: Final = ("cluster", "broker_name", "queue_id", "queue_offset", "store_timestamp")
-
-PARTITIONS: Final = ("date", "hour", "cluster")

@@ -21,20 +21,10 @@ def hour_begin_ms(epoch_ms: Column) -> Column:
     return epoch_ms - F.pmod(epoch_ms, F.lit(HOUR_MS))
 
 
-def hour_of_day(epoch_ms: Column) -> Column:
-    """0 to 23."""
-    return ((F.pmod(epoch_ms, F.lit(DAY_MS)) - F.pmod(epoch_ms, F.lit(HOUR_MS))) / HOUR_MS).cast("int")
-
-
 def _day(epoch_ms: Column) -> Column:
     """The day as a date; dates have no zone."""
     days = ((epoch_ms - F.pmod(epoch_ms, F.lit(DAY_MS))) / DAY_MS).cast("int")
     return F.date_from_unix_date(days)
-
-
-def date_of(epoch_ms: Column) -> Column:
-    """The day as text, 2026-11-21."""
-    return _day(epoch_ms).cast("string")
 
 
 def hours_of_month(epoch_ms: Column) -> Column:

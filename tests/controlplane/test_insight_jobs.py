@@ -120,6 +120,8 @@ def test_a_run_gets_its_configuration_and_leaves_its_result_in_the_row(
         "range",
         "late_window_hours",
         "spark",
+        "retention",
+        "namespace",
         "clusters",
     }
     assert (config["run_id"], config["range"], config["late_window_hours"]) == (str(run.pk), None, 48)

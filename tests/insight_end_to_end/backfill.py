@@ -134,7 +134,7 @@ class Backfill:
             other.rollback()
 
     def lake_has_files(self) -> bool:
-        return any(Path(settings.HIGHWATER_LAKE).glob("metering/date=*/hour=*/cluster=*/*.parquet"))
+        return any(Path(settings.HIGHWATER_LAKE).glob("metering/data/**/*.parquet"))
 
     def _queued(self, body: dict[str, str]) -> str:
         answer = Json(self.operator).call("POST", RUNS, body)
@@ -161,6 +161,7 @@ def backfill(folder: Path, days: int, spark: dict[str, str], every: timedelta = 
     given = {
         "HIGHWATER_STATE_DIR": folder / "state",
         "HIGHWATER_LAKE": str(folder / "lake"),
+        "HIGHWATER_LAKE_NAMESPACE": f"backfill_{uuid.uuid4().hex[:12]}",
         "HIGHWATER_CHECKPOINTS": str(folder / "checkpoints"),
         "HIGHWATER_SPARK_MASTER": "local[2]",
         "HIGHWATER_SPARK_CONF": spark,

@@ -4,6 +4,7 @@ and a Spark job killed on the way. A platform of its own, whose jobs run when th
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -50,7 +51,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, java_home: Path) -> Itera
         "HIGHWATER_JOBS": "on",
         "HIGHWATER_JOB_INTERVALS_S": "",
         "HIGHWATER_SPARK_MASTER": "local[2]",
-        "HIGHWATER_SPARK_CONF": ",".join(f"{name}={value}" for name, value in SPARK.items()),
+        "HIGHWATER_SPARK_CONF": json.dumps(SPARK),
         "HIGHWATER_METERING_INTERVAL_MS": "1000",
     }
     with running_platform(tmp_path_factory.mktemp("insight"), variables) as platform:

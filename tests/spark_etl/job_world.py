@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +17,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mqwire.metering import MeteringRecord
-from spark_etl.jobs import billing_check, compaction, ingest, lag_analytics, usage_billing
+from spark_etl.jobs import billing_check, compaction, ingest, lag_analytics, repair, usage_billing
 from spark_etl.jobs.config import JobResult, parse_config
-from spark_etl.jobs.lake import Lake
+from spark_etl.jobs.lake import Lake, hours_around, opened_lake
+from spark_etl.jobs.postgres import connected
+from spark_etl.jobs.state import INGEST, State
 from tests.daemons import REPOSITORY, daemon_environment
 from tests.processes import ChildProcess
 from tests.spark_etl.database import ALIAS, PRICE, Database
@@ -29,6 +33,7 @@ JOBS: dict[str, ModuleType] = {
     "lag_analytics": lag_analytics,
     "billing_check": billing_check,
     "compaction": compaction,
+    "repair": repair,
 }
 
 
@@ -53,6 +58,8 @@ class JobWorld:
     cluster_name: str = NAME
     cluster_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     tenant_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    namespace: str = field(default_factory=lambda: f"world_{uuid.uuid4().hex[:12]}")
+    """Of the lake's tables: the catalog, in the database, is shared."""
 
     def subscribe(self, *prices: dict[str, Any]) -> None:
         self.database.subscribe(self.tenant_id, prices or [PRICE])
@@ -72,6 +79,7 @@ class JobWorld:
             "job": job,
             "master": "local[2]",
             "lake": str(self.folder / "lake"),
+            "namespace": self.namespace,
             "checkpoints": str(self.folder / "checkpoints"),
             "database": self.database.config,
             "range": None,
@@ -114,10 +122,26 @@ class JobWorld:
         )
         return JobProcess(process, folder / "result.json")
 
-    def add_to_lake(self, *records: MeteringRecord, now: datetime) -> None:
+    @contextmanager
+    def lake(self) -> Iterator[tuple[Lake, State]]:
+        """The lake and what the jobs know beside it, while no ingest runs."""
+        config = parse_config(self.config("ingest"), "ingest")
+        with (
+            connected(self.spark, config.database, INGEST) as postgres,
+            opened_lake(self.spark, config, postgres) as lake,
+        ):
+            state = State(postgres, config.namespace)
+            state.create()
+            yield lake, state
+
+    def add_to_lake(self, *records: MeteringRecord, now: datetime, cluster_id: str | None = None) -> None:
         """Records as an ingest at `now` would have left them."""
-        frame = lake_frame(self.spark, records, now=now).replace(CLUSTER, self.cluster_id, subset=["cluster"])
-        Lake(self.spark, str(self.folder / "lake")).add_records(frame, self.cluster_id)
+        cluster = cluster_id or self.cluster_id
+        with self.lake() as (lake, state):
+            frame = lake_frame(lake.spark, records, now=now).replace(CLUSTER, cluster, subset=["cluster"])
+            starts = [record.start_ms for record in records]
+            lake.add_records(frame, hours_around(min(starts), max(starts)))
+            state.catch_up(lake)
 
 
 @dataclass(frozen=True)

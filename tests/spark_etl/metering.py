@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from highwater import MessageQueue
 from mqwire.metering import (
     ConnectionCounts,
     InRow,
@@ -18,8 +20,9 @@ from mqwire.metering import (
     StorageRow,
     encode_metering_record,
 )
-from spark_etl.datasource.schema import MESSAGE
-from spark_etl.transforms.parse import parse, records
+from mqwire.names import RMQ_SYS_METERING
+from spark_etl.jobs.metering_reader import columns_of
+from spark_etl.transforms.metering_schema import LAKE_RECORD
 from spark_etl.transforms.time import to_ms
 
 CLUSTER = "11111111-1111-4111-8111-111111111111"
@@ -47,6 +50,16 @@ def sent(topic: str = "orders", messages: int = 1, **given: Any) -> InRow:
 def delivered(topic: str = "orders", group: str = "workers", messages: int = 1, **given: Any) -> OutRow:
     values = {"credential": "key-2", "bytes": messages * 100, "units": messages, **given}
     return OutRow(topic=topic, group=group, messages=messages, **values)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the reader looks at of a message."""
+
+    body: bytes
+    queue: MessageQueue
+    queue_offset: int
+    store_timestamp_ms: int
 
 
 def behind(lag_messages: int, lag_ms: int = 0, *, offset: int = 0, **given: Any) -> LagRow:
@@ -93,19 +106,21 @@ def record(
     )
 
 
-def message_frame(spark: SparkSession, bodies: Iterable[bytes], *, begin: int = 0) -> DataFrame:
-    """Messages of the metering topic, as the data source gives them."""
-    rows: list[tuple[Any, ...]] = [
-        ("RMQ_SYS_METERING", BROKER, 0, offset, NOW, NOW, [], None, {}, body)
-        for offset, body in enumerate(bodies, start=begin)
-    ]
-    return spark.createDataFrame(rows, MESSAGE)
+def message(body: bytes, offset: int = 0) -> Stored:
+    """A message of the metering topic."""
+    return Stored(body, MessageQueue(RMQ_SYS_METERING, BROKER, 0), offset, to_ms(NOW))
 
 
-def parsed(spark: SparkSession, bodies: Iterable[bytes], *, now: datetime = NOW) -> DataFrame:
-    return parse(message_frame(spark, bodies), cluster_id=CLUSTER, cluster_name=NAME, now_ms=to_ms(now))
+def read_rows(bodies: Iterable[bytes], *, begin: int = 0, now: datetime = NOW) -> list[dict[str, Any]]:
+    """Rows of READ, as the reader makes them of these bodies."""
+    messages = [message(body, offset) for offset, body in enumerate(bodies, start=begin)]
+    batches = columns_of(messages, cluster_id=CLUSTER, cluster_name=NAME, now_ms=to_ms(now))
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def lake_frame(spark: SparkSession, given: Iterable[MeteringRecord], *, now: datetime = NOW) -> DataFrame:
     """Records as they lie in the lake."""
-    return records(parsed(spark, [encode_metering_record(one) for one in given], now=now))
+    rows = read_rows([encode_metering_record(one) for one in given], now=now)
+    assert not [row["refused"] for row in rows if row["refused"]]
+    records = [{"cluster": row["cluster"], **row["record"]} for row in rows]
+    return spark.createDataFrame(records, LAKE_RECORD)

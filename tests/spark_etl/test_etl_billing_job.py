@@ -96,7 +96,26 @@ def test_hours_outside_the_window_stay_until_a_backfill_asks_for_them(world: Job
     assert figures(world) == EXPECTED[:4]
 
 
-def test_rows_that_are_no_longer_counted_go_and_those_of_hours_without_records_stay(counted: JobWorld) -> None:
+DAY: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
+
+
+def test_a_run_after_which_nothing_came_reads_nothing(counted: JobWorld) -> None:
+    result = counted.run("usage_billing", now=NOW)
+    assert (result.state, result.rows_in, result.rows_out, result.range_to) == ("completed", 0, 0, None)
+    with counted.lake() as (lake, _):
+        assert result.snapshot_id == str(lake.snapshot())
+
+
+def test_new_prices_are_applied_to_the_whole_window(world: JobWorld) -> None:
+    world.add_to_lake(*RECORDS, now=NOW)
+    world.run("usage_billing", now=NOW)
+    assert {row["price_id"] for row in world.database.usage(world.cluster_id)} == {None}
+    world.subscribe()
+    assert world.run("usage_billing", now=NOW).rows_in == 3
+    assert figures(world) == EXPECTED
+
+
+def test_usage_that_would_fall_is_refused_until_an_operator_says_why(counted: JobWorld) -> None:
     copy = (
         "insert into billing_usage (tenant_id, cluster_id, hour, direction, topic, messages, bytes, units, billed_units,"
         " amount, run_id) select tenant_id, cluster_id, %s, 'in', 'stray', 1, 1, 1, 1, 0, run_id from billing_usage"
@@ -104,9 +123,38 @@ def test_rows_that_are_no_longer_counted_go_and_those_of_hours_without_records_s
     )
     for hour in ("2026-11-21 13:00+00", "2026-11-21 15:00+00"):
         counted.database.change(copy, hour, counted.cluster_id)
-    counted.run("usage_billing", now=NOW)
-    stray = [row["hour"] for row in counted.database.usage(counted.cluster_id) if row["topic"] == "stray"]
-    assert stray == [utc("2026-11-21 15:00")]
+
+    def stray() -> list[int]:
+        return [row["hour"].hour for row in counted.database.usage(counted.cluster_id) if row["topic"] == "stray"]
+
+    refused = counted.run("usage_billing", now=NOW, **DAY)
+    assert (refused.state, refused.rows_refused) == ("failed", 1)
+    assert f"cluster {counted.cluster_id}, 2026-11-21 13:00: 14 messages were counted now, 15 before" in refused.error
+    assert stray() == [13, 15]
+    accept = {"action": "accept", "clusters": [counted.cluster_id], "reason": "a row by hand", "by": "me"}
+    assert counted.run("repair", repair=accept).rows_out == 1
+    assert counted.run("usage_billing", now=NOW).state == "completed"
+    # An hour without any record was not counted.
+    assert stray() == [15]
+
+
+def test_a_file_that_is_gone_is_named_and_others_go_on(counted: JobWorld) -> None:
+    """Another cluster's records came in another file."""
+    other = JobWorld(counted.spark, counted.database, counted.folder, namespace=counted.namespace)
+    (lost,) = (counted.folder / "lake" / "metering" / "data").rglob("*.parquet")
+    other.add_to_lake(RECORDS[1], now=NOW)
+    lost.unlink()
+    clusters = [counted.cluster(), other.cluster()]
+    result = counted.run("usage_billing", now=NOW, clusters=clusters)
+    assert result.state == "failed"
+    assert f"taken out of use, it is missing: file:{lost}" in result.error
+    assert "3 records of 2026-11-21 13:00 to 2026-11-21 14:00 are missing" in result.error
+    assert counted.cluster_id in result.error
+    assert figures(counted) == EXPECTED, "no bill became smaller"
+    assert sum(row["messages"] for row in other.database.usage(other.cluster_id)) == 4
+    counted.add_to_lake(*RECORDS, now=NOW)
+    assert counted.run("usage_billing", now=NOW, clusters=clusters).state == "completed"
+    assert figures(counted) == EXPECTED
 
 
 def test_a_price_change_inside_a_month_is_billed_by_the_hour(world: JobWorld) -> None:
@@ -150,8 +198,10 @@ def test_the_check_agrees_and_then_finds_each_planted_difference(counted: JobWor
         "2 records are missing before 1/6",
     ):
         assert finding in result.error
-    counted.run("usage_billing", now=NOW)
-    assert counted.run("billing_check", now=NOW).rows_out == 2, "what was changed by hand is mended; the gap stays"
+    counted.run("usage_billing", now=NOW, **DAY)
+    assert counted.run("billing_check", now=NOW).rows_out == 2, (
+        "what was changed by hand is counted again; the gap stays"
+    )
 
 
 # -- killed anywhere

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from mqwire.metering import MeteringRecord, record_origin
-from spark_etl.transforms.deduplicate import deduplicate, epoch_starts, without_lost_tails
+from spark_etl.transforms.deduplicate import lost_tail_limits, superseded, without, without_lost_tails
 from tests.spark_etl.metering import delivered, lake_frame, record, sent
 
 HOUR = "2026-11-21 13:00"
 
 
+def counted(frame: DataFrame) -> DataFrame:
+    """What counts of the records in a lake, in which each lies once."""
+    epochs = [
+        tuple(row)
+        for row in frame.groupBy("cluster", "broker", "epoch").agg(F.min("start_offset"), F.max("end_offset")).collect()
+    ]
+    return without_lost_tails(without(frame, superseded(frame).collect()), lost_tail_limits(epochs))
+
+
 def surviving(spark: SparkSession, *records: MeteringRecord) -> dict[tuple[int, int], int]:
     """(epoch, sequence) -> messages in, of what counts."""
-    frame = lake_frame(spark, records)
-    counted = without_lost_tails(deduplicate(frame), epoch_starts(frame))
-    return {(row.epoch, row.sequence): sum(one.messages for one in row.messages_in) for row in counted.collect()}
-
-
-def test_a_record_read_twice_counts_once_whatever_the_order(spark: SparkSession) -> None:
-    first, second = record(HOUR, 1, messages_in=[sent()]), record("2026-11-21 13:01", 2, messages_in=[sent(messages=5)])
-    assert surviving(spark, second, first, second, first, first) == {(1, 1): 1, (1, 2): 5}
+    rows = counted(lake_frame(spark, records)).collect()
+    return {(row.epoch, row.sequence): sum(one.messages for one in row.messages_in) for row in rows}
 
 
 def test_equal_numbers_of_other_brokers_and_epochs_are_other_records(spark: SparkSession) -> None:
     frame = lake_frame(spark, [record(HOUR, 1), record(HOUR, 1, broker="broker-b"), record(HOUR, 1, epoch=2)])
-    assert deduplicate(frame).count() == 3
+    assert counted(frame).count() == 3
 
 
 def test_of_a_key_that_was_used_again_after_a_power_cut_the_recounted_record_is_taken(spark: SparkSession) -> None:
@@ -54,9 +58,8 @@ def test_what_the_lost_leader_delivered_counts_once_for_it_tells_that_again(spar
     lost = record(HOUR, 2, messages_out=[delivered(messages=6)], start_offset=100, end_offset=200)
     again = delivered(messages=6, origin=record_origin(1, 2))
     recounted = record(HOUR, 1, epoch=2, messages_out=[again], start_offset=100, end_offset=150)
-    frame = lake_frame(spark, [kept, lost, recounted])
-    counted = without_lost_tails(deduplicate(frame), epoch_starts(frame))
-    assert {(row.epoch, row.sequence): sum(one.messages for one in row.messages_out) for row in counted.collect()} == {
+    rows = counted(lake_frame(spark, [kept, lost, recounted])).collect()
+    assert {(row.epoch, row.sequence): sum(one.messages for one in row.messages_out) for row in rows} == {
         (1, 1): 2,
         (1, 2): 0,
         (2, 1): 6,

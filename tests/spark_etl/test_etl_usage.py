@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqwire.metering import MeteringRecord, StorageRow
-from spark_etl.transforms.late import closed_hours_with_late_records, hours_to_count
+from spark_etl.transforms.late import hours_to_count
 from spark_etl.transforms.time import from_ms, hours_of_month, to_ms
 from spark_etl.transforms.usage import hourly_usage
 from tests.spark_etl.metering import CLUSTER, NOW, delivered, lake_frame, record, sent, utc
@@ -134,11 +134,3 @@ def test_without_a_range_the_late_window_is_counted_in_whole_hours() -> None:
 def test_a_range_is_widened_to_whole_hours() -> None:
     hours = hours_to_count(NOW, timedelta(hours=48), (utc("2026-10-01 00:30"), utc("2026-10-31 12:00")))
     assert (hours.begin, hours.end) == (utc("2026-10-01 00:00"), utc("2026-10-31 12:00"))
-
-
-def test_records_that_came_after_their_hours_window_are_told(spark: SparkSession) -> None:
-    window = timedelta(hours=48)
-    late = lake_frame(spark, [record("2026-11-19 18:59", 1)], now=NOW)
-    in_time = lake_frame(spark, [record("2026-11-19 20:01", 2)], now=NOW)
-    (row,) = closed_hours_with_late_records(late.unionByName(in_time), window).collect()
-    assert (row.cluster, from_ms(row.hour_ms), row.records) == (CLUSTER, utc("2026-11-19 18:00"), 1)

@@ -1,6 +1,8 @@
 """What a job is told: where the lake, the database and the clusters are, and which range it is about."""
 
+import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -40,13 +42,56 @@ def config_of(run: JobRun) -> dict[str, Any]:
         },
         "range": asked,
         "late_window_hours": settings.HIGHWATER_LATE_WINDOW_HOURS,
-        "spark": dict(settings.HIGHWATER_SPARK_CONF),
+        "spark": spark_conf(),
+        "retention": {
+            "lake_days": settings.HIGHWATER_LAKE_DAYS,
+            "quarantine_days": settings.HIGHWATER_QUARANTINE_DAYS,
+            "snapshot_hours": settings.HIGHWATER_LAKE_SNAPSHOT_HOURS,
+        },
+        "namespace": settings.HIGHWATER_LAKE_NAMESPACE,
         "clusters": [_cluster(cluster) for cluster in _clusters(run.job)],
     }
 
 
+def spark_conf() -> dict[str, str | int | float | bool]:
+    """Return Spark's settings: HIGHWATER_SPARK_CONF as JSON, or the JSON file that it names.
+
+    Raises ValueError that says what is wrong.
+    """
+    given = settings.HIGHWATER_SPARK_CONF
+    if isinstance(given, dict):
+        return dict(given)
+    text = given.strip()
+    if not text:
+        return {}
+    if not text.startswith("{"):
+        try:
+            text = Path(text).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise ValueError(f"is neither a JSON object nor a file that can be read ({error})") from error
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is no JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise ValueError("is no JSON object")
+    for name, value in values.items():
+        if not name.startswith("spark.") or not isinstance(value, str | int | float | bool):
+            raise ValueError(f"has the member {name!r}: names begin with spark., values are texts, numbers or booleans")
+    return values
+
+
+def spark_conf_problem() -> str:
+    """Return why no job can run with HIGHWATER_SPARK_CONF, in a sentence; empty when one can."""
+    try:
+        spark_conf()
+    except ValueError as error:
+        return f'HIGHWATER_SPARK_CONF {error}. Write it as {{"spark.driver.memory": "1g"}}, or as the path of a file with that.'
+    return ""
+
+
 def _clusters(job: str) -> list[Cluster]:
-    clusters = Cluster.objects.prefetch_related("name_servers").order_by("created_at", "pk")
+    clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups").order_by("created_at", "pk")
     if job == Job.INGEST:
         # One that is being deleted is read to its last record, while its brokers are still there.
         leaving = Q(state=ClusterState.DELETING, progress__sealed_at__isnull=False) & (
@@ -69,6 +114,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "access_key": access_key,
         "secret_key": secret_key,
         "retention_hours": settings.HIGHWATER_RETENTION_HOURS,
+        "brokers": [group.name for group in cluster.broker_groups.all()],
     }
 
 

@@ -1,4 +1,7 @@
-"""A job as a process of its own: its configuration goes in by a file that only we can read, its result comes out by another."""
+"""A job, in this worker's resident Spark session or as a process of its own.
+
+Its configuration goes in by a file that only we can read, its result comes out by another.
+"""
 
 import json
 import os
@@ -6,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +20,7 @@ from django.utils.dateparse import parse_datetime
 
 from controlplane.insight import leash
 from controlplane.insight.locks import JobLock
+from controlplane.insight.resident import resident_end, resident_session
 
 _POLL_S = 0.5
 _LOCK_CHECK_S = 5.0
@@ -42,16 +47,17 @@ class JobResult:
 
 
 def run_job(job: str, config: dict[str, Any], lock: JobLock) -> JobResult:
-    """Run `python -m spark_etl.jobs.<job>` to its end, and return its result. Its files are removed afterwards.
+    """Run the job `spark_etl.jobs.<job>` to its end, and return its result. Its files are removed afterwards.
 
-    It is ended when it takes longer than HIGHWATER_JOB_TIMEOUT_S, or when the job's lock is lost.
+    It is ended when it takes longer than job_timeout_s(), or when the job's lock is lost.
     """
     folder = Path(settings.HIGHWATER_STATE_DIR) / "jobs" / str(config["run_id"])
     folder.mkdir(mode=0o700, parents=True)
     try:
         _write_private(folder / "config.json", json.dumps(config))
-        status, cause = _run(job, folder, lock)
-        tail = _tail(folder / "log", _secrets(config))
+        run = _run_resident if settings.HIGHWATER_JOB_RESIDENT_IDLE_S > 0 else _run
+        log, status, cause = run(job, folder, lock, config)
+        tail = _tail(log, _secrets(config))
         return result_of(folder / "result.json", status, cause, tail)
     finally:
         shutil.rmtree(folder)
@@ -85,7 +91,34 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
     )
 
 
-def _run(job: str, folder: Path, lock: JobLock) -> tuple[int, str]:
+def job_timeout_s(config: dict[str, Any]) -> float:
+    """Return how long a run may take: the usual time, and more for each day of the range that a backfill asks for."""
+    timeout_s = float(settings.HIGHWATER_JOB_TIMEOUT_S)
+    asked = config.get("range")
+    if asked:
+        length = datetime.fromisoformat(asked["to"]) - datetime.fromisoformat(asked["from"])
+        timeout_s += settings.HIGHWATER_JOB_TIMEOUT_PER_DAY_S * length.total_seconds() / 86_400
+    return timeout_s
+
+
+def _run_resident(job: str, folder: Path, lock: JobLock, config: dict[str, Any]) -> tuple[Path, int, str]:
+    """Let the resident session run it; a session that dies meanwhile is started again by the next run."""
+    result = folder / "result.json"
+    environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    for _ in range(2):
+        session = resident_session(folder.parent, config, environment)
+        # It may have ended, idle for long, just before.
+        if session.send(job, folder / "config.json", result):
+            break
+    cause = _wait(lambda: result.exists() or session.status is not None, lock, job_timeout_s(config))
+    if cause or session.status is not None:
+        status = 1 if session.status is None else session.status
+        resident_end()
+        return session.log, status, cause
+    return session.log, 0, ""
+
+
+def _run(job: str, folder: Path, lock: JobLock, config: dict[str, Any]) -> tuple[Path, int, str]:
     files = ["--config", str(folder / "config.json"), "--result", str(folder / "result.json")]
     # By its path and isolated (-I), so that it starts without importing the control plane.
     parts = [part.format(python=sys.executable, job=job) for part in settings.HIGHWATER_JOB_COMMAND]
@@ -103,25 +136,22 @@ def _run(job: str, folder: Path, lock: JobLock) -> tuple[int, str]:
         )
     assert process.stdin is not None
     try:
-        cause = _wait(process, lock)
+        cause = _wait(lambda: process.poll() is not None, lock, job_timeout_s(config))
     finally:
         process.stdin.close()  # the leash: whatever still runs ends
-    return process.wait(), cause
+    return folder / "log", process.wait(), cause
 
 
-def _wait(process: subprocess.Popen[bytes], lock: JobLock) -> str:
-    """Wait for its end; return why it must end before that, if it must."""
+def _wait(has_ended: Callable[[], bool], lock: JobLock, timeout_s: float) -> str:
+    """Wait for a run's end; return why it must end before that, if it must."""
     started = checked = time.monotonic()
     while True:
-        try:
-            process.wait(_POLL_S)
-        except subprocess.TimeoutExpired:
-            pass
-        else:
+        if has_ended():
             return ""
+        time.sleep(_POLL_S)
         now = time.monotonic()
-        if now - started > settings.HIGHWATER_JOB_TIMEOUT_S:
-            return f"It took longer than {settings.HIGHWATER_JOB_TIMEOUT_S} s, and was ended."
+        if now - started > timeout_s:
+            return f"It took longer than {timeout_s:.0f} s, and was ended."
         if now - checked > _LOCK_CHECK_S:
             if not lock.is_held():
                 return "The connection to the database was lost, and with it the job's lock; the job was ended."

@@ -19,7 +19,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.common.logging import get_logger
 from controlplane.insight.availability import jobs_problem
-from controlplane.insight.job_config import config_of
+from controlplane.insight.job_config import config_of, spark_conf_problem
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 from controlplane.insight.process import JobResult, run_job
@@ -113,7 +113,8 @@ def job_run_execute(run_id: uuid.UUID) -> str:
         if taken != 1:
             return "taken"
         try:
-            result = run_job(run.job, config_of(run), lock)
+            problem = spark_conf_problem()
+            result = JobResult(False, problem) if problem else run_job(run.job, config_of(run), lock)
         except BaseException as error:  # whatever it was, the row must not stay running; the error goes on
             _finish(run, JobResult(False, f"The worker could not run it: {type(error).__name__}: {error}"))
             raise

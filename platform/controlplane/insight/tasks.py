@@ -7,6 +7,8 @@ from django.conf import settings
 
 from controlplane.insight import bounds, services
 
+BACKFILL_TIMEOUT_S = services.BACKFILL_DAYS_MAX * settings.HIGHWATER_JOB_TIMEOUT_PER_DAY_S
+
 
 @shared_task(name="insight.jobs_dispatch")
 def jobs_dispatch_task() -> int:
@@ -16,9 +18,9 @@ def jobs_dispatch_task() -> int:
 
 @shared_task(
     name=services.RUN_TASK,
-    # The process is ended before these; they end a worker that could not do so.
-    soft_time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + 60,
-    time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + 120,
+    # The process is ended before these, the longest backfill's too; they end a worker that could not do so.
+    soft_time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + BACKFILL_TIMEOUT_S + 60,
+    time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + BACKFILL_TIMEOUT_S + 120,
 )
 def job_run_task(run_id: str) -> str:
     """Run a job as a process of its own."""

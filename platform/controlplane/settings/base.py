@@ -44,11 +44,21 @@ HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: 
 HIGHWATER_SPARK_SETUP = ""  # a file that says how far the installation of Spark is, where the platform does that itself
 # Here, with all cores; a task is tried four times, as on a cluster: on a busy machine its Python process may start too late.
 HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*,4]")
-HIGHWATER_SPARK_CONF: dict[str, str] = env.dict("HIGHWATER_SPARK_CONF", default={})  # name=value,name=value
+# Spark's settings: a JSON object, or the path of a file that holds one.
+HIGHWATER_SPARK_CONF: str | dict[str, str] = env.str("HIGHWATER_SPARK_CONF", default="")
 HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))
 HIGHWATER_CHECKPOINTS = env.str("HIGHWATER_CHECKPOINTS", default=str(STATE_DIR / "checkpoints"))
 HIGHWATER_JOB_COMMAND = ["{python}", "-m", "spark_etl.jobs.{job}"]  # --config FILE --result FILE follow
 HIGHWATER_JOB_TIMEOUT_S = env.int("HIGHWATER_JOB_TIMEOUT_S", default=1800)
+HIGHWATER_JOB_TIMEOUT_PER_DAY_S = env.int("HIGHWATER_JOB_TIMEOUT_PER_DAY_S", default=180)  # more, a day of a backfill
+# One Spark session stays up between runs and is given back after so long without one; 0: a process for each run.
+HIGHWATER_JOB_RESIDENT_IDLE_S = env.float("HIGHWATER_JOB_RESIDENT_IDLE_S", default=1800.0)
+HIGHWATER_LAKE_NAMESPACE = env.str(
+    "HIGHWATER_LAKE_NAMESPACE", default="highwater"
+)  # of the lake's tables in their catalog
+HIGHWATER_LAKE_DAYS = env.int("HIGHWATER_LAKE_DAYS", default=400)  # metering records; a backfill reaches no further
+HIGHWATER_QUARANTINE_DAYS = env.int("HIGHWATER_QUARANTINE_DAYS", default=90)
+HIGHWATER_LAKE_SNAPSHOT_HOURS = env.int("HIGHWATER_LAKE_SNAPSHOT_HOURS", default=48)  # versions no invoice refers to
 HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.dict(  # job=seconds;job=seconds, or empty: only by hand
     "HIGHWATER_JOB_INTERVALS_S",
     cast={"value": int},

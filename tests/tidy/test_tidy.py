@@ -37,7 +37,7 @@ ROOMS = {
     "namesrvd": {"namesrvd", "mqwire", "trio", "msgspec", "yaml", "structlog"},
     "platform/highwater": {"highwater", "mqwire", "anyio", "httpx", "msgspec", "typer", "rich", "sniffio"},
     "spark_etl/transforms": {"spark_etl", "mqwire", "pyspark"},
-    "spark_etl": {"spark_etl", "highwater", "mqwire", "pyarrow", "pyspark"},
+    "spark_etl": {"spark_etl", "highwater", "mqwire", "msgspec", "psycopg", "pyarrow", "pyspark", "trio"},
     "deploy": {"deploy"},
 }
 

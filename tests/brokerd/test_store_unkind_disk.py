@@ -9,11 +9,21 @@ import contextlib
 import errno
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from brokerd.store import AppendFailedError, DiskFullError, FlushFailedError, MessageStore, StoreError
+from brokerd.store.commit_log import CommitLog
+from brokerd.store.status import StoreStatus
 from mqwire.message import StoredMessage
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, message, new_store, read_all
@@ -210,3 +220,23 @@ TestStoreOnAnUnkindDisk = StoreOnAnUnkindDisk.TestCase
 TestStoreOnAnUnkindDisk.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
+
+
+def _takes_recovered_pages_for_durable(log: CommitLog, begin: int) -> None:
+    log.durable_offset = log.end_offset
+
+
+PLANTED_BUGS = {
+    "recovered pages are synced and not written again": (CommitLog, "_write_again", lambda *_: None),
+    "recovered pages are taken for durable": (CommitLog, "make_recovered_durable", _takes_recovered_pages_for_durable),
+    "a failed sync is tried again": (StoreStatus, "latch", lambda _, error: error),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED_BUGS)
+def test_a_bug_planted_in_the_store_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*PLANTED_BUGS[name])
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            StoreOnAnUnkindDisk, settings=settings(TestStoreOnAnUnkindDisk.settings, phases=[Phase.generate])
+        )

@@ -86,6 +86,9 @@ def replica_status(broker: Broker) -> ReplicaStatus:
         diverged_files=broker.diverged.count(),
         quorum=_quorum_status(broker),
         pending_mode=None if replica.modes.pending is None else replica.modes.pending.policy.mode,
+        shows_below=settings.shows_below,
+        in_sync_epoch=None if replica.lease is None else replica.lease[0],
+        in_sync_for_ms=None if replica.lease is None else int((replica.lease[1] - now_s) * 1000),
         incarnation=replica.saved.incarnation,
         has_caught_up=replica.saved.joined,
         total_replicas=max(settings.total_replicas, 1 + len(replica.known_replicas)),
@@ -127,7 +130,11 @@ def promote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     epoch = broker.replica.epoch
     try:
         broker.replica.promote(
-            header.expected_epoch, header.new_epoch, broker.clock.monotonic(), broker.clock.time_ms()
+            header.expected_epoch,
+            header.new_epoch,
+            broker.clock.monotonic(),
+            broker.clock.time_ms(),
+            {int(part) for part in header.in_sync.split(";") if part.isascii() and part.isdigit()},
         )
     except RoleRefused as refused:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused

@@ -7,7 +7,7 @@ the answer to a send"; the in-sync set is Kafka's and RocketMQ's SyncStateSet, k
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -56,6 +56,7 @@ class FollowerState:
     leader_held_s: float = float("-inf")
     joined: bool = True  # whether a quorum counts it
     mode: str = ""  # by which it acts, as it says
+    leased_until_s: float = float("-inf")  # it was told that nothing is shown until then that it does not hold
     incarnation: str = ""  # which disk it has; one that took another's place does not count before the group adopts it
 
 
@@ -104,6 +105,8 @@ class InSyncSet:
         self._members = members or Members((own_id,))
         self._epoch_record_end = epoch_record_end
         self._held_back: tuple[int, int, Members | None] | None = None
+        self._awaited: set[int] = set()  # in sync with the leader before this one, and not heard of yet
+        self._awaited_until_s = float("-inf")
 
     @property
     def followers(self) -> Mapping[int, FollowerState]:
@@ -124,6 +127,26 @@ class InSyncSet:
     def refuses_sends(self) -> bool:
         """Whether a send must be refused before it is appended: fewer than minInSyncReplicas are in sync."""
         return self._mode is AckMode.SYNC and self.size < self._min_in_sync_replicas
+
+    def await_in_sync(self, replica_ids: Collection[int], now_s: float) -> None:
+        """Inherit the in-sync set: show nothing more before these have reported, or have not for as long as any may be silent."""
+        self._awaited = set(replica_ids) - {self._own_id}
+        self._awaited_until_s = now_s + self._follower_timeout_s
+
+    def lease_s(self, replica_id: int) -> float:
+        """How long, from its last pull on, this leader shows nothing that the follower does not hold; what is told is kept.
+
+        A follower that is promoted within that time has all that readers saw, also where they are shown more while too few
+        are in sync.
+        """
+        follower = self._followers.get(replica_id)
+        if follower is None or self._mode is not AckMode.SYNC or not follower.in_sync:
+            return 0.0
+        until_s = min(
+            follower.last_level_s + self._max_time_not_level_s, follower.last_pull_s + self._follower_timeout_s
+        )
+        follower.leased_until_s = max(follower.leased_until_s, until_s)
+        return max(0.0, until_s - follower.last_pull_s)
 
     def held_by(self, follower: FollowerState) -> int:
         """What a follower's report is worth under this flush type."""
@@ -152,6 +175,7 @@ class InSyncSet:
         of a replica is the one that arrives last on its current connection, and what it holds may have become less only
         by a cut, which confirm_offset, never above what it reported then, outlives.
         """
+        self._awaited.discard(replica_id)
         follower = self._followers.get(replica_id)
         if follower is None:
             follower = FollowerState(replica_id, end_offset, durable_offset, now_s)
@@ -176,6 +200,7 @@ class InSyncSet:
     def forget(self, replica_id: int, now_s: float) -> bool:
         """A follower is gone for good (removed from the group); tells whether confirm_offset moved."""
         self._followers.pop(replica_id, None)
+        self._awaited.discard(replica_id)
         return self._advance(now_s)
 
     def count(self, members: Members, now_s: float) -> bool:
@@ -229,7 +254,7 @@ class InSyncSet:
         return (
             now_s - follower.last_level_s <= self._max_time_not_level_s
             and now_s - follower.last_pull_s <= self._follower_timeout_s
-            and self._own_held - self.held_by(follower) <= self._max_gap_bytes
+            and (now_s < follower.leased_until_s or self._own_held - self.held_by(follower) <= self._max_gap_bytes)
         )
 
     def _advance(self, now_s: float) -> bool:
@@ -240,6 +265,8 @@ class InSyncSet:
             # One that keeps up and is not in sync yet is waited for: else what it must reach would run away from it.
             if keeps_up and self._mode is AckMode.SYNC:
                 confirmed = min(confirmed, self.held_by(follower))
+        if self._mode is AckMode.SYNC and self._stands_still(now_s):
+            return False
         if self._mode is AckMode.QUORUM:
             confirmed = self._held_by_majority()
         if self._held_back is not None:
@@ -251,6 +278,13 @@ class InSyncSet:
             return False
         self._confirm_offset = confirmed
         return True
+
+    def _stands_still(self, now_s: float) -> bool:
+        """Whether readers are shown nothing new: as in KIP-966 while too few are in sync, unless minInSyncReplicas allows it."""
+        if self._awaited and now_s < self._awaited_until_s:
+            return True
+        sure = copies_needed(self._in_sync_replicas, self._min_in_sync_replicas, auto=self._auto_in_sync_replicas)
+        return self.size < sure and self._min_in_sync_replicas >= sure
 
     def _held_by_majority(self) -> int:
         """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch behind them only."""

@@ -7,9 +7,12 @@ A follower asks for bytes from where its log ends; the request itself reports wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from brokerd.replica.epoch_map import Divergence, EpochMap
+
+# Of a lease that a leader gives by its clock, so much is relied upon by another.
+CLOCK_MARGIN: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

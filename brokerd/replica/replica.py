@@ -33,6 +33,7 @@ from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
 from brokerd.replica.mode_change import ModeChange, PendingMode
 from brokerd.replica.own_disk import changes_by_own_disk
 from brokerd.replica.pull_protocol import (
+    CLOCK_MARGIN,
     Cut,
     Fenced,
     Halt,
@@ -77,6 +78,7 @@ class Replica:
         self._leader_confirm_offset = 0  # the leader's, of the bytes that are held here
         self._frozen_until_s = float("-inf")
         self._claiming: int | None = None
+        self._lease: tuple[int, float] | None = None
         self._joins_at: int | None = None  # held up to there it has a voice
 
     # --- what it is
@@ -247,8 +249,13 @@ class Replica:
 
     # --- becoming and ceasing to be leader
 
-    def promote(self, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> None:
-        """Lead in `new_epoch` by decree; raises RoleRefused. Done when the epoch record is appended; flush it."""
+    def promote(
+        self, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int, in_sync: Collection[int] = ()
+    ) -> None:
+        """Lead in `new_epoch` by decree; raises RoleRefused. Done when the epoch record is appended; flush it.
+
+        `in_sync` are the replicas that promised, and are alive: readers wait for them as for those that are in sync.
+        """
         self._refuse_decrees()
         if self.leads and self.epoch == new_epoch:
             return  # the same decree, repeated
@@ -259,7 +266,7 @@ class Replica:
         refusal = self._store.refusal
         if refusal is not None:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
-        self._lead(new_epoch, now_s, now_ms)
+        self._lead(new_epoch, now_s, now_ms, in_sync=in_sync)
 
     def begin_claim(self, highest_seen: int = 0) -> int:
         """The epoch to ask the other replicas for, above all that anyone has seen. Then end_claim().
@@ -282,7 +289,7 @@ class Replica:
         refusal = self._store.refusal
         if refusal is not None:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
-        self._lead(epoch, now_s, now_ms)
+        self._lead(epoch, now_s, now_ms, in_sync=self._state.replicas)
 
     def grant_claim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
         """Agree, durably, that a restarted leader leads in `epoch`; raises RoleRefused.
@@ -313,6 +320,7 @@ class Replica:
             )
         if (last_epoch, end_offset) == own and self.must_claim and self._settings.replica_id < replica_id:
             raise RoleRefused("this replica claims to lead too, with the same log, and comes first by its id")
+        self._lease = None  # who leads now shows what it likes
         self._save(
             epoch=epoch,
             role=Role.FOLLOWER,
@@ -405,7 +413,15 @@ class Replica:
             self._members.note(result.physical_offset, members)
         return result.physical_offset + result.size_bytes
 
-    def _lead(self, epoch: int, now_s: float, now_ms: int, members: Members | None = None) -> None:
+    def _lead(
+        self,
+        epoch: int,
+        now_s: float,
+        now_ms: int,
+        members: Members | None = None,
+        in_sync: Collection[int] = (),
+    ) -> None:
+        self._lease = None
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
         self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, **_COMPLETE)
         start_offset = self._store.end_offset
@@ -414,6 +430,7 @@ class Replica:
         self._frozen_until_s = float("-inf")
         confirmed = min(self._leader_confirm_offset, start_offset)
         self._in_sync = self._settings.in_sync_set(confirmed, self.members, record_end)
+        self._in_sync.await_in_sync(in_sync, now_s)
         self.modes.hold_back(now_s)
         self._in_sync.own_held(self.held_offset, now_s)
 
@@ -604,6 +621,19 @@ class Replica:
             # Under decree the operator has decided, and was told what is lost. An elected leader has it all.
             may_cut_confirmed=self.elections is None,
         )
+
+    def told_in_sync(self, epoch: int, asked_at_s: float, lease_s: float) -> None:
+        """The leader of `epoch` answered a pull of then: so long it shows nothing that this replica does not hold; 0: who knows."""
+        if lease_s > 0 and not self.leads:
+            until_s = asked_at_s + lease_s * CLOCK_MARGIN
+            if self._lease is not None and self._lease[0] == epoch:
+                until_s = max(until_s, self._lease[1])
+            self._lease = (epoch, until_s)
+
+    @property
+    def lease(self) -> tuple[int, float] | None:
+        """(epoch of the leader, until when) it has shown nothing that is not held here; None: nobody has said so."""
+        return self._lease
 
     def start_over(
         self, min_offset: int, epoch: int, empty: Callable[[], object], members: Members | None = None

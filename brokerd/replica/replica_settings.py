@@ -40,6 +40,11 @@ class ReplicaSettings:
         """How many replicas hold a record for certain once its sender was told SEND_OK: what a clean promotion builds on."""
         return copies_needed(self.in_sync_replicas, self.min_in_sync_replicas, auto=self.auto_in_sync_replicas)
 
+    @property
+    def shows_below(self) -> bool:
+        """Whether, as a leader, it shows readers what fewer replicas hold than SEND_OK asks for: while too few are in sync."""
+        return self.mode is AckMode.SYNC and self.min_in_sync_replicas < self.surely_held_by
+
     def with_policy(self, policy: Policy) -> ReplicaSettings:
         """The same replica in another mode."""
         mode = {DLEDGER: AckMode.QUORUM, "sync": AckMode.SYNC}.get(policy.mode, AckMode.LOCAL)

@@ -210,6 +210,7 @@ class FollowerService:
                     mode=pull.mode,
                 ),
             )
+            sent_s = broker.clock.monotonic()
             reply = await client.request(request, timeout_s=wait_ms / 1000 + _REQUEST_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:
                 raise RequestFailed(f"{client.address} answered the pull with code {reply.code}: {reply.remark}")
@@ -221,6 +222,7 @@ class FollowerService:
                 self._failures = self._hints = 0
             elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)
+                replica.told_in_sync(header.epoch, sent_s, header.in_sync_for_millis / 1000)
                 self.hears_leader = True
                 self._failures = self._hints = 0
                 if not leads:  # before that it may be anyone, with tables of any age

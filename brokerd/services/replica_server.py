@@ -178,6 +178,7 @@ class ReplicaServer:
         self._told_confirm_offset[replica_id] = replica.confirm_offset
         in_sync = replica.in_sync
         follower = None if in_sync is None else in_sync.followers.get(replica_id)
+        lease_s = 0.0 if in_sync is None else in_sync.lease_s(replica_id)
         header = ReplicaPullResponseHeader(
             answer="bytes",
             epoch=replica.epoch,
@@ -186,6 +187,7 @@ class ReplicaServer:
             min_offset=broker.store.min_physical_offset,
             leader_address=replica.settings.address,
             in_sync=follower is not None and follower.in_sync,
+            in_sync_for_millis=int(lease_s * 1000),
             metadata_version=broker.metadata_version(),
             replicas=_replicas_text({replica.settings.replica_id: replica.settings.address, **replica.known_replicas}),
         )

@@ -97,14 +97,26 @@ class ReplicaAdmin(AdminBase):
         return GroupMember(own or address, broker_id, status)
 
     async def promote(
-        self, address: str, group: str, replica_id: int, *, expected_epoch: int, new_epoch: int
+        self,
+        address: str,
+        group: str,
+        replica_id: int,
+        *,
+        expected_epoch: int,
+        new_epoch: int,
+        in_sync: Sequence[int] = (),
     ) -> ReplicaStatus:
         """Make the replica the group's master in `new_epoch`, if it is in `expected_epoch` now; safe to repeat.
 
-        It does not look at the other replicas: fence the old master first. Raises BrokerError when it is refused.
+        It does not look at the other replicas: fence the old master first. `in_sync` are those that follow in a moment: readers
+        are shown nothing new before they do. Raises BrokerError when it is refused.
         """
         header = ReplicaPromoteRequestHeader(
-            group=group, replica_id=replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch
+            group=group,
+            replica_id=replica_id,
+            expected_epoch=expected_epoch,
+            new_epoch=new_epoch,
+            in_sync=";".join(map(str, in_sync)),
         )
         return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_PROMOTE, header), ReplicaStatus)
 

@@ -90,14 +90,17 @@ def promote(
         began_s = time.monotonic()
         if plan.master is not None:
             _drain(admin, plan, plan.master, yes=yes)
-        decision = decide(plan.group, _promises(admin, plan, group), broker_id, may_lose=yes, may_choose=False)
+        promises = _promises(admin, plan, group)
+        decision = decide(plan.group, promises, broker_id, may_lose=yes, may_choose=False)
         if decision.leader_id is None:
             raise NoRouteError(
                 f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {broker_id} is"
             )
         address = plan.addresses[decision.leader_id]
         fence, epoch = plan.ballot.fence, plan.ballot.epoch
-        done = admin.promote(address, group, decision.leader_id, expected_epoch=fence, new_epoch=epoch)
+        done = admin.promote(
+            address, group, decision.leader_id, expected_epoch=fence, new_epoch=epoch, in_sync=sorted(promises)
+        )
         if decision.gives_back:
             raise NoRouteError(
                 f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {done.epoch}; with --yes"

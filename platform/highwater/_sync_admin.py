@@ -312,14 +312,28 @@ class Admin(SyncClient[AsyncAdmin]):
         return self._run(self._twin.group_status, group)
 
     def promote(
-        self, address: str, group: str, replica_id: int, *, expected_epoch: int, new_epoch: int
+        self,
+        address: str,
+        group: str,
+        replica_id: int,
+        *,
+        expected_epoch: int,
+        new_epoch: int,
+        in_sync: Sequence[int] = (),
     ) -> ReplicaStatus:
         """Make the replica the group's master in `new_epoch`, if it is in `expected_epoch` now; safe to repeat.
 
-        It does not look at the other replicas: fence the old master first. Raises BrokerError when it is refused.
+        It does not look at the other replicas: fence the old master first. `in_sync` are those that follow in a moment: readers
+        are shown nothing new before they do. Raises BrokerError when it is refused.
         """
         return self._run(
-            self._twin.promote, address, group, replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch
+            self._twin.promote,
+            address,
+            group,
+            replica_id,
+            expected_epoch=expected_epoch,
+            new_epoch=new_epoch,
+            in_sync=in_sync,
         )
 
     def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:

@@ -49,6 +49,8 @@ class Standing:
 
     `disk_is_new`: its disk took the place of one that counted, and has not caught up since; what that one held is gone.
     `log_may_be_incomplete`: its disk lost or damaged what may have counted, and it has not caught up since.
+    `shows_below`: leaders show readers what too few hold, while too few are in sync. Until `in_sync_until_s`, by the caller's
+    clock, the leader of `in_sync_epoch` has shown no one anything that this replica does not hold.
     """
 
     replica_id: int
@@ -61,6 +63,9 @@ class Standing:
     elects: bool = False
     disk_is_new: bool = False
     log_may_be_incomplete: bool = False
+    shows_below: bool = False
+    in_sync_epoch: int | None = None
+    in_sync_until_s: float | None = None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -68,7 +73,9 @@ class Standing:
         return self.log_epoch, self.held_offset
 
     @classmethod
-    def of(cls, status: ReplicaStatus) -> Standing:
+    def of(cls, status: ReplicaStatus, asked_at_s: float | None = None) -> Standing:
+        """`asked_at_s`: when it was asked, by the caller's clock."""
+        lease_ms = None if asked_at_s is None else status.in_sync_for_ms
         return cls(
             replica_id=status.replica_id,
             epoch=status.epoch,
@@ -80,6 +87,9 @@ class Standing:
             elects=status.quorum is not None,
             disk_is_new=not status.has_caught_up,
             log_may_be_incomplete=status.log_may_be_incomplete,
+            shows_below=status.shows_below,
+            in_sync_epoch=status.in_sync_epoch,
+            in_sync_until_s=None if lease_ms is None or asked_at_s is None else asked_at_s + lease_ms / 1000,
         )
 
 
@@ -95,13 +105,15 @@ def disk_that_counts(remembered: str, incarnation: str, *, has_caught_up: bool) 
 class FormerLeader:
     """Who led last, as far as is known: its log went to `end_offset` of `epoch` when it was last asked.
 
-    `no_one_since`: no one else can have led after it, so that it holds all that was ever acknowledged.
+    `no_one_since`: no one else can have led after it, so that it holds all that was ever acknowledged. `ended_at_s`: its process
+    had surely ended by then, by the caller's clock.
     """
 
     replica_id: int
     epoch: int | None = None
     end_offset: int | None = None
     no_one_since: bool = False
+    ended_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +194,15 @@ def cleanness_of(
             *at_risk,
         )
     led_last = former is not None and former.no_one_since and former.replica_id in counted
+    if len(counted) >= group.needed and not led_last and _may_have_shown(group, counted):
+        who = "the old master" if former is None else f"replica {former.replica_id}"
+        return Cleanness(
+            False,
+            f"{name} holds everything that was acknowledged, but {who} may have shown consumers what no other replica holds:"
+            " too few were in sync with it, or no one knows when it ended (minInSyncReplicas lets it go on). Those would be"
+            " passed over: their offsets are given to other messages.",
+            *at_risk,
+        )
     if len(counted) >= group.needed or led_last:
         return Cleanness(True, f"{name} holds everything that was acknowledged.", 0, 0)
     who = "the old master's answer" if group.in_sync_replicas == 1 else f"answers of {group.needed} replicas"
@@ -284,6 +305,23 @@ def _lost_tail(group: Group, one: Standing) -> bool:
     if former is None or former.replica_id != one.replica_id or former.end_offset is None or former.epoch is None:
         return False
     return one.log_epoch <= former.epoch and one.end_offset < former.end_offset
+
+
+def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
+    """Whether readers may have seen what none of these holds: by a leader that showed what too few held."""
+    former = group.former
+    leader_told = former is not None and former.replica_id in counted
+    if not any(one.shows_below for one in counted.values()) or leader_told or len(counted) == len(group.replica_ids):
+        return False
+    if former is None or former.ended_at_s is None:
+        return True
+    return not any(
+        one.in_sync_epoch is not None
+        and one.in_sync_until_s is not None
+        and one.in_sync_epoch == former.epoch
+        and one.in_sync_until_s > former.ended_at_s
+        for one in counted.values()
+    )
 
 
 def _why_not_counted(group: Group, one: Standing) -> str:

@@ -37,6 +37,9 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     diverged_end_offset: Int64 | None = None
     leader_address: str | None = None
     in_sync: bool = False
+    in_sync_for_millis: Int64 = (
+        0  # so long, from this pull on, readers are shown nothing that the follower does not hold
+    )
     metadata_version: str = ""  # changes whenever topics, groups or offsets do
     voters: str = ""  # with too_old, of a quorum-led group: their ids with ; between them
     incarnations: str = ""  # with it, those of their disks: "0=…;1=…"
@@ -50,6 +53,7 @@ class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
     replica_id: Int64
     expected_epoch: Int64
     new_epoch: Int64
+    in_sync: str = ""  # ids with ; between them of those that promised: readers wait for them as for replicas in sync
 
 
 class ReplicaDemoteRequestHeader(CustomHeader, frozen=True, kw_only=True):

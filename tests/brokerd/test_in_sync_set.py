@@ -129,3 +129,59 @@ def test_with_enable_auto_in_sync_replicas_a_replica_in_sync_is_still_waited_for
     group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
     group.own_held(100, now_s=1)
     assert group.verdict(100) is SendVerdict.WAIT
+
+
+def test_where_fewer_than_enough_may_not_be_shown_readers_see_nothing_new_while_too_few_are_in_sync() -> None:
+    """As in KIP-966: what one replica alone holds may be truncated by a clean promotion."""
+    group = in_sync_set(at_least=2)
+    group.own_held(100, now_s=0)
+    assert group.confirm_offset == 0
+    group.report(1, end_offset=100, durable_offset=100, leader_end_offset=100, now_s=1)
+    assert group.confirm_offset == 100
+    group.own_held(200, now_s=2)
+    assert not group.tick(now_s=60)
+    assert group.confirm_offset == 100
+
+
+def test_where_it_may_be_shown_a_dead_slave_is_no_outage_for_readers() -> None:
+    group = in_sync_set(at_least=1)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    group.own_held(100, now_s=1)
+    assert (group.confirm_offset, group.tick(now_s=16), group.confirm_offset) == (0, True, 100)
+
+
+def test_a_new_leader_shows_nothing_new_before_those_that_promised_have_reported() -> None:
+    group = in_sync_set()
+    group.await_in_sync({0, 1, 2}, now_s=0)
+    group.own_held(100, now_s=0)
+    group.report(1, end_offset=100, durable_offset=100, leader_end_offset=100, now_s=1)
+    assert group.confirm_offset == 0
+    group.report(2, end_offset=100, durable_offset=100, leader_end_offset=100, now_s=2)
+    assert group.confirm_offset == 100
+
+
+def test_one_that_promised_and_died_is_waited_for_as_long_as_any_slave_may_be_silent() -> None:
+    group = in_sync_set()
+    group.await_in_sync({1}, now_s=0)
+    group.own_held(100, now_s=0)
+    assert not group.tick(now_s=14)
+    assert group.tick(now_s=16)
+
+
+def test_a_follower_is_told_how_long_nothing_is_shown_that_it_does_not_hold_and_that_is_kept() -> None:
+    group = in_sync_set()
+    assert group.lease_s(1) == 0
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    assert group.lease_s(1) == 15
+    group.own_held(10**9, now_s=1)  # further ahead than haMaxGapNotInSync
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=10**9, now_s=2)
+    group.tick(now_s=14.9)
+    assert group.confirm_offset == 0
+    group.tick(now_s=15.1)
+    assert group.confirm_offset == 10**9
+
+
+def test_asynchronous_replication_promises_no_follower_anything() -> None:
+    group = in_sync_set(AckMode.LOCAL)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    assert group.lease_s(1) == 0

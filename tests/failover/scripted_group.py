@@ -30,6 +30,8 @@ class ScriptedReplica:
     frozen: bool = False
     claims: bool = False
     disk: str = "first"
+    in_sync_epoch: int | None = 1
+    in_sync_for_ms: int | None = 12_000
     has_caught_up: bool = True
     led_in: list[int] = field(default_factory=list)
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
@@ -116,6 +118,9 @@ class ScriptedGroup:
             refusal=None if replica.leads else "this replica is a slave",
             claims=replica.claims and not replica.leads,
             promotable=replica.replica_id not in self.electing,
+            shows_below=self.mode == "sync",
+            in_sync_epoch=None if replica.leads else replica.in_sync_epoch,
+            in_sync_for_ms=None if replica.leads else replica.in_sync_for_ms,
             incarnation=replica.disk,
             has_caught_up=replica.has_caught_up,
             quorum=QuorumStatus(state="follower", voters=[other.replica_id for other in self.replicas])
@@ -140,7 +145,15 @@ class ScriptedGroup:
         return Answer(status=status)
 
     def _promote(
-        self, cluster: Cluster, address: str, *, group: str, replica_id: int, expected_epoch: int, new_epoch: int
+        self,
+        cluster: Cluster,
+        address: str,
+        *,
+        group: str,
+        replica_id: int,
+        expected_epoch: int,
+        new_epoch: int,
+        in_sync: Sequence[int] = (),
     ) -> Answer:
         assert replica_id not in self.electing, "a decree for one that elects"
         self._called(f"promote {replica_id}")
@@ -164,6 +177,7 @@ class ScriptedGroup:
     def _follow(self, follower: ScriptedReplica, leader: ScriptedReplica) -> None:
         if follower is not leader and follower.answers and not follower.leads:
             follower.epoch, follower.log_epoch = leader.epoch, leader.log_epoch
+            follower.in_sync_epoch = leader.epoch
             follower.end_offset, follower.epoch_starts = leader.end_offset, leader.epoch_starts
 
     def restart(self, replica_id: int) -> None:

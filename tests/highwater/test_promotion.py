@@ -189,3 +189,39 @@ def test_the_command_line_compares_what_is_held_and_not_where_the_logs_end() -> 
 def test_in_the_middle_of_a_change_of_the_mode_a_record_is_surely_on_one_replica_only() -> None:
     changing = members(status(1), status(2, pending_mode="async"))
     assert plan_promotion(changing, "broker-a", 1).group.in_sync_replicas == 1
+
+
+# --- what a leader shows readers while too few are in sync
+
+
+def level(replica_id: int, until_s: float | None, epoch: int = 3) -> Standing:
+    return said(replica_id, shows_below=True, in_sync_epoch=epoch, in_sync_until_s=until_s)
+
+
+@pytest.mark.parametrize(
+    ("ended_at_s", "one", "two", "clean"),
+    [
+        (50.0, level(1, 60.0), level(2, None), True),  # it was dead while it still showed nothing that replica 1 lacks
+        (50.0, level(1, None), level(2, 60.0), True),
+        (70.0, level(1, 60.0), level(2, 40.0), False),  # ten seconds in which it may have shown what it alone held
+        (None, level(1, 60.0), level(2, 60.0), False),  # no one knows that it ended
+        (50.0, level(1, 60.0, epoch=2), level(2, None), False),  # that was the word of another leader
+    ],
+)
+def test_what_a_dead_leader_may_have_shown_alone_is_not_passed_over_as_clean(
+    ended_at_s: float | None, one: Standing, two: Standing, clean: bool
+) -> None:
+    former = FormerLeader(replica_id=0, epoch=3, ended_at_s=ended_at_s)
+    cleanness = cleanness_of(group(former=former), by_id(one, two), 1)
+    assert cleanness.clean is clean
+    assert clean or "may have shown consumers what no other replica holds" in cleanness.because
+
+
+def test_a_leader_that_shows_only_what_enough_hold_needs_no_proof_of_its_end() -> None:
+    former = FormerLeader(replica_id=0, epoch=3)
+    assert cleanness_of(group(former=former), by_id(said(1), said(2)), 1).clean
+
+
+def test_a_leader_that_promises_tells_by_its_log_what_it_has_shown() -> None:
+    former = FormerLeader(replica_id=0, epoch=3)
+    assert cleanness_of(group(former=former), by_id(level(0, None), level(1, None)), 1).clean

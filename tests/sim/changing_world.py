@@ -24,7 +24,7 @@ from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
-from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, Outcome, judged, observe_network
+from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, MachineSupervisor, Outcome, judged, observe_network
 
 FOUND_S = 15.0
 FAULTS_S = 25.0
@@ -92,6 +92,7 @@ class ChangingWorld(QuorumWorld):
             sync_replicas=sync_replicas,
             dying=random.choice((0.0, 0.05, 0.2)),
         )
+        self.decrees.supervisor = MachineSupervisor(self.loop, self.machines)
         self.control_plane = self.decrees  # type: ignore[assignment] # what the faults use of it, it has
         self.operator = Operator(self)
         self.senders, self.readers = make_clients(

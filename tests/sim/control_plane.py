@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from highwater.promotion import (
     FormerLeader,
@@ -27,6 +27,15 @@ Step = dict[str, Any] | float
 Flow = Generator[Step, dict[str, Any], None]
 _TIMEOUT_S = 1.0
 _WATCH_PERIOD_S = 0.7
+
+
+class Supervisor(Protocol):
+    """What starts processes, and starts them again."""
+
+    def stop(self, name: str) -> None:
+        """Kill it; it is started again a few seconds later."""
+
+    def runs(self, name: str) -> bool: ...
 
 
 class ControlPlane:
@@ -52,6 +61,11 @@ class ControlPlane:
         # Replicas with a new disk, one at a time: the next one is not replaced before it has caught up.
         self.replaced: set[str] = set()
         self._disks: dict[int, str] = {}  # that last counted, by replica id
+        self._leases: dict[
+            int, tuple[int, float]
+        ] = {}  # the last word of each replica's leader, and until when it is good
+        self._ended: dict[str, float] = {}  # whose process was seen to have ended, since when it has not answered again
+        self.supervisor: Supervisor | None = None
         self._led_last: tuple[int, int] | None = None  # (epoch, replica id) of who was last seen leading
         network.join(self)
 
@@ -108,11 +122,14 @@ class ControlPlane:
         """The detector: for ever."""
         while True:
             yield _WATCH_PERIOD_S
+            asked_at_s = self._loop.now_s
             answers = yield {replica: Status() for replica in self._replicas}
             self.statuses = {replica: status for replica, status in answers.items() if status is not None}
             for status in self.statuses.values():
                 self._disks[status.replica_id] = self._disk(status)
+                self._note_lease(status, asked_at_s)
             self._note_leaders()
+            self._note_ends()
             leaders = [replica for replica, status in self.statuses.items() if status.leads]
             self.leader = max(leaders, key=lambda replica: self.statuses[replica].epoch) if leaders else None
             highest = max((status.epoch for status in self.statuses.values()), default=0)
@@ -138,12 +155,38 @@ class ControlPlane:
     def _former(self, leader: StatusAnswer | None, row: int, told: list[StatusAnswer]) -> FormerLeader | None:
         """Who led until now, or last: no one since, if the row knows of no newer epoch, or if all say that there is none."""
         if leader is not None and leader.epoch >= row:
-            return FormerLeader(replica_id=leader.replica_id, epoch=leader.epoch, no_one_since=True)
+            ended_at_s = self._ended.get(self._replicas[leader.replica_id])
+            return FormerLeader(
+                replica_id=leader.replica_id, epoch=leader.epoch, no_one_since=True, ended_at_s=ended_at_s
+            )
         if self._led_last is None:
             return None
         epoch, replica_id = self._led_last
         everyone = len(told) == len(self._replicas) and max(status.log_epoch for status in told) == epoch
-        return FormerLeader(replica_id=replica_id, epoch=epoch, no_one_since=everyone)
+        ended_at_s = self._ended.get(self._replicas[replica_id])
+        return FormerLeader(replica_id=replica_id, epoch=epoch, no_one_since=everyone, ended_at_s=ended_at_s)
+
+    def _note_lease(self, status: StatusAnswer, asked_at_s: float) -> None:
+        if status.in_sync_epoch is not None and status.in_sync_for_s is not None:
+            self._leases[status.replica_id] = (status.in_sync_epoch, asked_at_s + status.in_sync_for_s)
+
+    def _note_ends(self) -> None:
+        for replica in self._replicas:
+            if replica in self.statuses:
+                self._ended.pop(replica, None)
+            elif self.supervisor is not None and not self.supervisor.runs(replica):
+                self._ended.setdefault(replica, self._loop.now_s)
+
+    def _stop_silent(self, silent: set[str], leader: StatusAnswer | None) -> None:
+        """Have the supervisor kill who led last and did not answer, unless it does not answer either; it starts it later."""
+        led_last = None if self._led_last is None else self._led_last[1]
+        former = led_last if leader is None else leader.replica_id
+        if former is None or self._replicas[former] not in silent or self.supervisor is None:
+            return
+        if self._dying and self._loop.random.random() < 0.3:
+            return
+        self.supervisor.stop(self._replicas[former])
+        self._ended.setdefault(self._replicas[former], self._loop.now_s)
 
     def _disk(self, status: StatusAnswer) -> str:
         return disk_that_counts(
@@ -151,6 +194,7 @@ class ControlPlane:
         )
 
     def _standing(self, status: StatusAnswer) -> Standing:
+        lease = self._leases.get(status.replica_id)
         return Standing(
             replica_id=status.replica_id,
             epoch=status.epoch,
@@ -162,6 +206,9 @@ class ControlPlane:
             elects=bool(status.voters),
             disk_is_new=self._disk(status) != status.incarnation,
             log_may_be_incomplete=status.log_may_be_incomplete,
+            shows_below=status.shows_below,
+            in_sync_epoch=None if lease is None else lease[0],
+            in_sync_until_s=None if lease is None else lease[1],
         )
 
     def _look_at_replaced(self) -> None:
@@ -184,10 +231,14 @@ class ControlPlane:
             return
         leading = [status for status in statuses.values() if status.leads]
         leader = max(leading, key=lambda status: status.epoch, default=None)
+        asked_at_s = self._loop.now_s
         answers = yield {replica: Demote(ballot.fence) for replica in self._replicas}
         told = [
             answer.status for answer in answers.values() if isinstance(answer, RoleAnswer) and answer.status is not None
         ]
+        for status in told:
+            self._note_lease(status, asked_at_s)
+        self._stop_silent({replica for replica, answer in answers.items() if answer is None}, leader)
         promises = promises_in(map(self._standing, told), ballot)
         if self._others_may_elect({self._replicas[status.replica_id]: status for status in told}):
             return
@@ -204,7 +255,7 @@ class ControlPlane:
             return
         candidate = self._replicas[decision.leader_id]
         self._loop.note(f"clean promotion: {candidate} shall lead in {ballot.epoch}")
-        promote = Promote(ballot.fence, ballot.epoch, clean=True)
+        promote = Promote(ballot.fence, ballot.epoch, clean=True, in_sync=tuple(sorted(promises)))
         answers = yield {candidate: promote}
         if answers[candidate] is None:
             yield {candidate: promote}  # a worker resumes: what was decided, again

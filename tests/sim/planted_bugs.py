@@ -145,8 +145,8 @@ def _leads_again_without_asking() -> AbstractContextManager[Any]:
 def _expected_epoch_unchecked() -> AbstractContextManager[Any]:
     promote = Replica.promote
 
-    def unchecked(self: Replica, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> None:
-        promote(self, self.epoch, new_epoch, now_s, now_ms)
+    def unchecked(self: Replica, expected_epoch: int, *others: Any) -> None:
+        promote(self, self.epoch, *others)
 
     return patch.object(Replica, "promote", unchecked)
 

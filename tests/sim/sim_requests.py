@@ -45,6 +45,7 @@ class PullAnswer(NamedTuple):
     diverged_end_offset: int = 0
     leader_address: str | None = None
     replicas: tuple[tuple[int, str], ...] = ()
+    lease_s: float = 0.0
 
 
 class Claim(NamedTuple):
@@ -81,12 +82,16 @@ class StatusAnswer(NamedTuple):
     incarnation: str = ""
     has_caught_up: bool = True  # it has held all that was confirmed, since its disk is the one that it is
     log_may_be_incomplete: bool = False
+    shows_below: bool = False
+    in_sync_epoch: int | None = None
+    in_sync_for_s: float | None = None
 
 
 class Promote(NamedTuple):
     expected_epoch: int
     new_epoch: int
     clean: bool  # what the promoter believes, for the checker; it is not on the real wire
+    in_sync: tuple[int, ...] = ()
 
 
 class Demote(NamedTuple):

@@ -101,6 +101,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     replica_id=replica_id,
                     expected_epoch=request.expected_epoch,
                     new_epoch=request.new_epoch,
+                    in_sync=";".join(map(str, request.in_sync)),
                 ),
             )
         case Demote():
@@ -189,4 +190,7 @@ def status_of(reply: RemotingCommand) -> StatusAnswer:
         status.incarnation,
         status.has_caught_up,
         status.log_may_be_incomplete,
+        status.shows_below,
+        status.in_sync_epoch,
+        None if status.in_sync_for_ms is None else status.in_sync_for_ms / 1000,
     )

@@ -88,11 +88,22 @@ def accounts_versions(cluster: Cluster, addresses: Sequence[str]) -> dict[str, i
 
 
 def replica_promote(
-    cluster: Cluster, address: str, *, group: str, replica_id: int, expected_epoch: int, new_epoch: int
+    cluster: Cluster,
+    address: str,
+    *,
+    group: str,
+    replica_id: int,
+    expected_epoch: int,
+    new_epoch: int,
+    in_sync: Sequence[int] = (),
 ) -> Answer:
-    """Have the replica lead in `new_epoch` if it is in `expected_epoch` now."""
+    """Have the replica lead in `new_epoch` if it is in `expected_epoch` now. `in_sync`: who promised, and follows in a moment."""
     header = ReplicaPromoteRequestHeader(
-        group=group, replica_id=replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch
+        group=group,
+        replica_id=replica_id,
+        expected_epoch=expected_epoch,
+        new_epoch=new_epoch,
+        in_sync=";".join(map(str, in_sync)),
     )
     code = HighwaterRequestCode.REPLICA_PROMOTE
     return _change(address, control_credentials(cluster), code, header, _CHANGE_TIMEOUT_S)

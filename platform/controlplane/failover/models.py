@@ -58,6 +58,14 @@ class ReplicaSample(BaseModel):
     )
     promotable = models.BooleanField(null=True)
     not_promotable_because = models.CharField(max_length=512, blank=True)
+    log_may_be_incomplete = models.BooleanField(default=False, db_default=False)
+    shows_below = models.BooleanField(
+        default=False, db_default=False, help_text="a leader shows readers what too few hold, while too few are in sync"
+    )
+    in_sync_epoch = models.BigIntegerField(
+        null=True, help_text="whose leader had shown nothing, until in_sync_until, that"
+    )
+    in_sync_until = models.DateTimeField(null=True, help_text="this replica does not hold")
     disk = models.CharField(max_length=32, blank=True, db_default="", help_text="the last one whose word counted")
     disk_is_new = models.BooleanField(
         db_default=False, default=False, help_text="another disk took its place, and has not caught up yet"

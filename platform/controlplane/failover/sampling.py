@@ -32,6 +32,7 @@ _ENDED = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, Process
 def cluster_sample(cluster: Cluster, driver: Driver) -> list[GroupView]:
     """Write one sample of every replica and who leads; return the groups as they are then, by name."""
     replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
+    asked_at = timezone.now()
     answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
     silent = [replica for replica in replicas if answers[replica.address].status is None]
     processes = _process_statuses(cluster, silent, driver)
@@ -43,7 +44,7 @@ def cluster_sample(cluster: Cluster, driver: Driver) -> list[GroupView]:
         try:
             with transaction.atomic():
                 told = {replica: answers[replica.address] for replica in members}
-                _write_group(group, told, processes)
+                _write_group(group, told, processes, asked_at)
                 views.append(group_view(group))
         except IntegrityError:  # the cluster was deleted meanwhile
             _log.info("group is gone", group=str(group))
@@ -72,7 +73,10 @@ def leadership_raise(leadership: GroupLeadership, epoch: int, leader: Replica | 
 
 
 def _write_group(
-    group: BrokerGroup, answers: Mapping[Replica, Answer], processes: Mapping[Replica, ProcessStatus]
+    group: BrokerGroup,
+    answers: Mapping[Replica, Answer],
+    processes: Mapping[Replica, ProcessStatus],
+    asked_at: datetime,
 ) -> None:
     leadership, _ = GroupLeadership.objects.get_or_create(group=group)
     known = {replica: answer.status for replica, answer in answers.items() if answer.status is not None}
@@ -95,7 +99,7 @@ def _write_group(
         if answer.status is not None:
             follower = None if leader is None or replica == leader else followers.get(replica.broker_id)
             gap_is_known = leader is not None or answer.status.quorum is not None
-            _write_answer(replica, answer.status, follower, gap_is_known=gap_is_known)
+            _write_answer(replica, answer.status, follower, asked_at, gap_is_known=gap_is_known)
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
@@ -107,13 +111,17 @@ def _write_group(
 
 
 def _write_answer(
-    replica: Replica, status: ReplicaStatus, follower: FollowerStatus | None, *, gap_is_known: bool
+    replica: Replica, status: ReplicaStatus, follower: FollowerStatus | None, asked_at: datetime, *, gap_is_known: bool
 ) -> None:
     now = timezone.now()
     leads = status.role == "master"
     # Without a master the gap stays as the last one told it: that many messages may be lost.
     gap = (0, 0) if leads else (None, None) if follower is None else (follower.gap_bytes, follower.gap_messages)
     remembered = ReplicaSample.objects.filter(replica=replica).values_list("disk", flat=True).first() or ""
+    lease = {}  # of one that was restarted what it said before stays true
+    if status.in_sync_for_ms is not None:
+        until = asked_at + timedelta(milliseconds=status.in_sync_for_ms)
+        lease = {"in_sync_epoch": status.in_sync_epoch, "in_sync_until": until}
     disk = disk_that_counts(remembered, status.incarnation, has_caught_up=status.has_caught_up)
     ReplicaSample.objects.update_or_create(
         replica=replica,
@@ -138,6 +146,9 @@ def _write_answer(
             "promotable": status.promotable,
             "not_promotable_because": (status.not_promotable_because or "")[:512],
             "diverged_files": status.diverged_files,
+            **lease,
+            "log_may_be_incomplete": status.log_may_be_incomplete,
+            "shows_below": status.shows_below,
             "disk": disk,
             "disk_is_new": disk != status.incarnation,
             "quorum": None if status.quorum is None else msgspec.to_builtins(status.quorum),

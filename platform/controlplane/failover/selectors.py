@@ -219,6 +219,10 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         promotable=sample.promotable,
         not_promotable_because=sample.not_promotable_because,
         disk_is_new=sample.disk_is_new,
+        log_may_be_incomplete=sample.log_may_be_incomplete,
+        shows_below=sample.shows_below,
+        in_sync_epoch=sample.in_sync_epoch,
+        in_sync_until=sample.in_sync_until,
         quorum=_quorum_told(sample),
     )
 

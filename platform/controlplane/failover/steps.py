@@ -7,6 +7,7 @@ fence, which the replicas promise, and the one that is led in; each broker takes
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from django.db import transaction
@@ -130,7 +131,8 @@ def failover_promote(context: StepContext) -> None:
             _fence_and_decide(context, failover, view)
             if failover.decided_id != failover.candidate_id:
                 _give_back(context, failover)
-        answer = _promote(failover, failover.candidate_id)
+        promised = [one.replica_id for one in view.replicas if one.answers and one.epoch == failover.expected_epoch]
+        answer = _promote(failover, failover.candidate_id, promised)
         if answer.status is None:
             raise StepNotReady(f"Replica {failover.candidate_id} was not promoted: {answer.error}")
     leader = Replica.objects.get(
@@ -303,13 +305,13 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     electing = {replica.replica_id for replica in view.replicas if replica.quorum is not None}
     known = _addresses(context.cluster, failover.group_name)
     addresses = {replica_id: address for replica_id, address in known.items() if replica_id not in electing}
+    asked_at_s = time.time()
     answers = replica_remoting.replica_fences(
         context.cluster, list(addresses.values()), group=failover.group_name, epoch=ballot.fence
     )
     told = {replica_id: answers[address] for replica_id, address in addresses.items()}
-    new_disks = {one.replica_id for one in view.replicas if one.disk_is_new}
-    said = [Standing.of(one.status) for one in told.values() if one.status is not None]
-    promises = promises_in((replace(one, disk_is_new=one.replica_id in new_disks) for one in said), ballot)
+    said = [Standing.of(one.status, asked_at_s) for one in told.values() if one.status is not None]
+    promises = promises_in((_with_samples(one, view) for one in said), ballot)
     fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
     for replica in view.replicas:
         if replica.replica_id in promises or replica.replica_id == failover.candidate_id:
@@ -369,7 +371,19 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     )
 
 
-def _promote(failover: Failover, replica_id: int) -> Answer:
+def _with_samples(standing: Standing, view: GroupView) -> Standing:
+    """What a replica said, with what the samples remember and it can't know: its disk of before, its leader's word of before."""
+    sample = view.replica(standing.replica_id)
+    if sample is None:
+        return standing
+    standing = replace(standing, disk_is_new=sample.disk_is_new)
+    if standing.in_sync_until_s is None and sample.in_sync_until is not None:
+        until_s = sample.in_sync_until.timestamp()
+        return replace(standing, in_sync_epoch=sample.in_sync_epoch, in_sync_until_s=until_s)
+    return standing
+
+
+def _promote(failover: Failover, replica_id: int, in_sync: Sequence[int] = ()) -> Answer:
     return replica_remoting.replica_promote(
         failover.cluster,
         _addresses(failover.cluster, failover.group_name)[replica_id],
@@ -377,6 +391,7 @@ def _promote(failover: Failover, replica_id: int) -> Answer:
         replica_id=replica_id,
         expected_epoch=failover.expected_epoch or 0,
         new_epoch=failover.new_epoch or 0,
+        in_sync=in_sync,
     )
 
 

@@ -58,6 +58,10 @@ class ReplicaView:
     promotable: bool | None = None
     not_promotable_because: str = ""
     disk_is_new: bool = False
+    log_may_be_incomplete: bool = False
+    shows_below: bool = False
+    in_sync_epoch: int | None = None
+    in_sync_until: datetime | None = None
     quorum: QuorumStatus | None = None
 
     @property
@@ -222,11 +226,15 @@ def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) ->
     told = None
     if former is not None:
         own = former.replica_id == group.leader_id
+        ended_at = None if former.answers else former.process_ended_at
+        if not former.answers and ended_at is None:  # a fence stops it first: now, as far as a forecast can tell
+            ended_at = max((one.sampled_at for one in group.replicas if one.sampled_at is not None), default=None)
         told = FormerLeader(
             replica_id=former.replica_id,
             epoch=group.led_epoch if own else former.epoch,
             end_offset=group.led_to_offset if own else None,
             no_one_since=led_in_this_operation or former.leads or no_one_led_since(group, former),
+            ended_at_s=None if ended_at is None else (ended_at + _ROUNDED).timestamp(),
         )
     ids = [replica.replica_id for replica in group.replicas]
     return promotion.Group(replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=told)
@@ -246,6 +254,10 @@ def standing_of(replica: ReplicaView) -> Standing | None:
         promotable=replica.promotable is True,
         elects=replica.quorum is not None,
         disk_is_new=replica.disk_is_new,
+        log_may_be_incomplete=replica.log_may_be_incomplete,
+        shows_below=replica.shows_below,
+        in_sync_epoch=replica.in_sync_epoch,
+        in_sync_until_s=None if replica.in_sync_until is None else replica.in_sync_until.timestamp(),
     )
 
 

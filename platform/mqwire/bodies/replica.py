@@ -67,6 +67,11 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     store_timestamp_ms: int | None = None  # of the last record
     quorum: QuorumStatus | None = None  # of a quorum-led group only
     pending_mode: str | None = None  # written to the log, and not in force yet
+    # Of mode sync: a leader shows readers what fewer than in_sync_replicas hold, while too few are in sync (minInSyncReplicas).
+    shows_below: bool = False
+    # Until then (below 0: so long ago) the leader of that epoch has shown no one anything that this slave does not hold.
+    in_sync_epoch: int | None = None
+    in_sync_for_ms: int | None = None
     incarnation: str = ""  # of its disk, drawn at its first start
     has_caught_up: bool = True  # it has held all that was confirmed, since its disk is the one that it is
     total_replicas: int = 1  # of the group, as configured or as far as it has heard of others

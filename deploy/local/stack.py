@@ -31,7 +31,7 @@ from deploy.local.spark import WAITING, read_setup
 from deploy.local.supervisor import MARK, ProcessInfo, Program, Supervisor, write_config
 from deploy.local.terminal import DevError, Terminal, tail
 
-APPLICATION_PROGRAMS = ("web", "worker", "beat")
+APPLICATION_PROGRAMS = ("web", "worker", "failovers", "beat")
 WEB_SECONDS_MAX = 60
 CACHES = ("tools", "interop")
 SETTINGS = "controlplane.settings.local"
@@ -189,12 +189,17 @@ class Stack:
         web = [python, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
         web += ["--workers", "1", "--blocking-threads", "4", "--access-log", "--no-ws", "controlplane.wsgi:application"]
         worker = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO", "--concurrency", "2"]
+        worker += ["--queues", "celery,failovers"]
+        # Another that does nothing else, so that a promotion starts at once however busy the first is.
+        failovers = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO", "--concurrency", "2"]
+        failovers += ["--queues", "failovers", "--hostname", "failovers@%h"]
         beat = [python, "-m", "celery", "-A", "controlplane", "beat", "--loglevel", "INFO"]
         beat += ["--schedule", str(self.layout.state / "celerybeat-schedule")]
         programs += [
             Program("web", web, priority=100, environment=variables, directory=root),
             # A worker finishes the step that it is at; steps take up to 100 s, but running one again is harmless.
             Program("worker", worker, priority=110, environment=variables, directory=root, stop_seconds_max=30),
+            Program("failovers", failovers, priority=111, environment=variables, directory=root, stop_seconds_max=30),
             Program("beat", beat, priority=120, environment=variables, directory=root),
         ]
         load = [python, "-m", "deploy.local.demo_load", "--url", f"http://{LOOPBACK}:{port}"]

@@ -5,7 +5,7 @@ not the point: what a worker that dies, repeats or races leaves behind.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -221,7 +221,7 @@ class ScriptedGroup:
         short = self.mode == "sync" and in_sync == 0
         return ProbeAnswer("SLAVE_NOT_AVAILABLE" if short else "SEND_OK", stored=True)
 
-    def _masters(self, cluster: Cluster, group: str) -> dict[str, str | None]:
+    def _masters(self, cluster: Cluster, group: str, leader_addresses: Collection[str]) -> dict[str, str | None]:
         master = self.master
         return dict.fromkeys(cluster.name_server_addresses, None if master is None else master.address)
 

@@ -4,7 +4,7 @@ For tests of which the process is not the point: what a worker that dies, repeat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -248,7 +248,7 @@ class ScriptedQuorum:
             return ProbeAnswer("no majority")
         return ProbeAnswer("SEND_OK", stored=True)
 
-    def _masters(self, cluster: Cluster, group: str) -> dict[str, str | None]:
+    def _masters(self, cluster: Cluster, group: str, leader_addresses: Collection[str]) -> dict[str, str | None]:
         address = None if self.leader is None else self[self.leader].address
         return dict.fromkeys(cluster.name_server_addresses, address)
 

@@ -51,6 +51,7 @@ def second_worker(platform: PlatformStack, log: Path) -> Iterator[None]:
     command = ["env", *(f"{name}={value}" for name, value in stack.django_variables().items())]
     command += [f"{MARK}={platform.state_dir}", "sh", "-c", 'cd "$0" && exec "$@"', str(stack.layout.root)]
     command += [sys.executable, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO"]
+    command += ["--queues", "celery,failovers"]
     command += ["--concurrency", "2", "--hostname", "second@%h"]
     with kept(command, "SIGQUIT", log):  # a cold shutdown: it finishes nothing
         wait_for(lambda: log.read_text(), lambda text: "ready." in text, "second worker")

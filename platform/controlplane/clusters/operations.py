@@ -339,8 +339,11 @@ def step_enqueue(step_id: uuid.UUID, *, delay_s: float = 0) -> None:
     A broken queue is logged, not raised: the rows are the truth, and `operations_resume` sends again.
     """
 
+    kind = OperationStep.objects.filter(pk=step_id).values_list("operation__type", flat=True).first()
+    queue = settings.FAILOVER_QUEUE if kind in LEADERSHIP else None  # sends fail or wait
+
     def send() -> None:
-        current_app.send_task(STEP_TASK, args=[str(step_id)], countdown=delay_s or None)
+        current_app.send_task(STEP_TASK, args=[str(step_id)], countdown=delay_s or None, queue=queue)
 
     transaction.on_commit(send, robust=True)
 

@@ -1,0 +1,42 @@
+"""A promotion's steps wait behind no other operation's: they have a queue of their own."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+from celery import current_app
+from django.conf import settings
+
+from controlplane.clusters.models import Cluster, OperationStep
+from controlplane.clusters.operations import step_enqueue
+from controlplane.failover.models import FailoverKind
+from controlplane.failover.sampling import cluster_sample
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import World
+from tests.failover.promotions import operation_of, start
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_group import ScriptedGroup
+
+
+def queue_of(step: OperationStep, run_commits: object) -> object:
+    with patch.object(current_app, "send_task") as sent, run_commits(execute=True):  # type: ignore[operator]  # a fixture
+        step_enqueue(step.pk)
+    return sent.call_args.kwargs["queue"]
+
+
+def test_a_switchovers_steps_go_to_the_failovers_queue_and_a_clusters_creation_does_not(
+    world: World, driver: DriverTwin, django_capture_on_commit_callbacks: object
+) -> None:
+    cluster = make_replicated(world.acme, "pair", "sync")
+    with ScriptedGroup.of(cluster).answering():
+        cluster_sample(cluster, driver)
+        switchover = operation_of(start(cluster, driver, FailoverKind.SWITCHOVER)).steps.earliest("position")
+    creation = Cluster.objects.get(pk=cluster.pk).operations.earliest("started_at").steps.earliest("position")
+    assert queue_of(switchover, django_capture_on_commit_callbacks) == "failovers"
+    assert queue_of(creation, django_capture_on_commit_callbacks) is None
+
+
+@pytest.mark.parametrize("task", ["failover.clusters_sample", "failover.cluster_sample"])
+def test_the_look_at_each_group_goes_there_too(task: str) -> None:
+    assert settings.CELERY_TASK_ROUTES[task] == {"queue": settings.FAILOVER_QUEUE}

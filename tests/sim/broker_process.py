@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -129,10 +130,12 @@ class BrokerProcess:
                 self._scan_appended(result.physical_offsets[0], result.end_offset)
             return result
 
-        def watched_promote(expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> None:
+        def watched_promote(
+            expected_epoch: int, new_epoch: int, now_s: float, now_ms: int, in_sync: Collection[int] = ()
+        ) -> None:
             led, epoch = replica.leads, replica.epoch
             log = (EpochMap(replica.epochs.entries), broker.store.end_offset)
-            promote(expected_epoch, new_epoch, now_s, now_ms)
+            promote(expected_epoch, new_epoch, now_s, now_ms, in_sync)
             if not led or replica.epoch != epoch:
                 self._promoted(expected_epoch, epoch, *log)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.sim.machine import Machine
 
 ROOT = "/store"
-FILE_BYTES = 4096
+FILE_BYTES = 16384  # a snapshot of the tables is one record, and fits
 PORT = 10911
 HAND_OVER_S = 0.00005
 

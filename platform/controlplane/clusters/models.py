@@ -76,6 +76,11 @@ class Cluster(BaseModel):
     )
     state = models.CharField(max_length=16, choices=ClusterState.choices, default=ClusterState.REQUESTED)
     error = models.JSONField(null=True, help_text="{cause, hint} of the last failure")
+    tls_ca = models.TextField(
+        blank=True, db_default="", help_text="PEM of the CA that signs the daemons' certificates; empty: no TLS"
+    )
+    tls_ca_key_encrypted = models.BinaryField(null=True)
+    tls_renew_at = models.DateTimeField(null=True, help_text="when the daemons get fresh certificates")
     deleted_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -89,6 +89,9 @@ class ClusterSerializer(Shape):
     error = ErrorSerializer(allow_null=True)
     health = serializers.SerializerMethodField()
     namesrv_addr = serializers.CharField(help_text="RocketMQ's namesrvAddr; empty until ports are allocated")
+    tls_ca = serializers.CharField(
+        help_text="PEM of the CA that signs the daemons' certificates, for clients with `useTLS`; empty: no TLS"
+    )
     name_servers = NameServerSerializer(many=True, source="name_servers.all")
     broker_groups = BrokerGroupSerializer(many=True, source="broker_groups.all")
     created_at = serializers.DateTimeField()

@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from django.conf import settings
 
@@ -22,12 +23,16 @@ from controlplane.provisioning.rendering import (
     BrokerConfiguration,
     ElectedGroup,
     NameServerConfiguration,
+    TlsPaths,
     dleger_peers,
     render_broker_conf,
     render_namesrv_conf,
     render_plain_acl,
 )
 from highwater import AclAccount
+
+# Of each daemon, in its folder.
+CERT_FILE, KEY_FILE, CA_FILE = "tls.pem", "tls.key", "ca.pem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,12 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
         folder = f"namesrv-{server.position}"
         path = driver.cluster_dir(cluster.id) / folder
         text = render_namesrv_conf(
-            NameServerConfiguration(bind_address=server.host, port=_port(server), acl_path=str(path / "plain_acl.yml"))
+            NameServerConfiguration(
+                bind_address=server.host,
+                port=_port(server),
+                acl_path=str(path / "plain_acl.yml"),
+                tls=_tls_paths(cluster, path),
+            )
         )
         daemons.append(
             Daemon(
@@ -137,6 +147,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             elected=_elected_group(replica, replicas) if cluster.elects_leaders else None,
             leader_port=at_leader_ports.get(replica.group_id),
             metering_interval_ms=settings.HIGHWATER_METERING_INTERVAL_MS,
+            tls=_tls_paths(cluster, path),
         )
         text = render_broker_conf(configuration)
         daemons.append(
@@ -213,6 +224,12 @@ def _accounts(cluster: Cluster) -> list[AclAccount]:
         .exclude(state=CredentialState.DELETING)
         .order_by("created_at")
     ]
+
+
+def _tls_paths(cluster: Cluster, folder: Path) -> TlsPaths | None:
+    if not cluster.tls_ca:
+        return None
+    return TlsPaths(str(folder / CERT_FILE), str(folder / KEY_FILE), str(folder / CA_FILE))
 
 
 def _command(daemon: str) -> list[str]:

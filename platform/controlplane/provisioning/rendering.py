@@ -33,12 +33,22 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsPaths:
+    """The PEM files of one daemon: its certificate and key, and the cluster's CA."""
+
+    cert_path: str
+    key_path: str
+    ca_path: str
+
+
+@dataclass(frozen=True, slots=True)
 class NameServerConfiguration:
-    """Values of one namesrv.conf."""
+    """Values of one namesrv.conf. Without `tls` the port speaks plain text only."""
 
     bind_address: str
     port: int
     acl_path: str
+    tls: TlsPaths | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,7 @@ class BrokerConfiguration:
     leader_port: int | None = None
     plan: Plan = Plan()
     metering_interval_ms: int = METERING_INTERVAL_MS
+    tls: TlsPaths | None = None
 
 
 def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
@@ -86,8 +97,22 @@ def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
             "listenPort": configuration.port,
             "aclEnable": True,
             "aclConfigFile": configuration.acl_path,
+            **_tls(configuration.tls),
         }
     )
+
+
+def _tls(paths: TlsPaths | None) -> dict[str, str | int | bool]:
+    """Plain text and TLS share each port; a client's certificate, where it shows one, must be of this cluster's CA."""
+    if paths is None:
+        return {}
+    return {
+        "tls.server.mode": "permissive",
+        "tls.server.certPath": paths.cert_path,
+        "tls.server.keyPath": paths.key_path,
+        "tls.server.trustCertPath": paths.ca_path,
+        "tls.server.need.client.auth": "optional",
+    }
 
 
 def render_broker_conf(configuration: BrokerConfiguration) -> str:
@@ -118,6 +143,7 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
             "autoCreateSubscriptionGroup": True,
             **_replication(configuration),
             **_metering(configuration),
+            **_tls(configuration.tls),
             "aclEnable": True,
             "aclConfigFile": configuration.acl_path,
             "innerClientAuthenticationCredentials": json.dumps(

@@ -28,6 +28,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.remoting import control_credentials
 from controlplane.common.errors import ApplicationError
 from controlplane.provisioning import probe
+from controlplane.provisioning.certificate_files import authority_ensure, certificates_write
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import (
@@ -104,6 +105,9 @@ def allocate_ports(context: StepContext) -> None:
 
 def render_configuration(context: StepContext) -> None:
     """Write every file that daemons read."""
+    if context.operation.type == OperationType.CLUSTER_CREATE:
+        authority_ensure(context.cluster, context.now)
+    certificates_write(context.cluster, context.driver, context.now)
     for daemon in cluster_daemons(context.cluster, context.driver):
         context.driver.files_write(context.cluster.id, daemon.files)
         type(daemon.row).objects.filter(pk=daemon.row.pk).update(data_dir=daemon.data_dir, updated_at=context.now)

@@ -3,10 +3,12 @@
 import uuid
 
 from celery import shared_task
+from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.operations import STEP_TASK, operations_resume, step_at_once
 from controlplane.provisioning import health
+from controlplane.provisioning.certificate_files import certificates_renew
 from controlplane.provisioning.drivers import get_driver
 from controlplane.provisioning.runner import Outcome, operation_step_run
 
@@ -25,6 +27,12 @@ def operation_step_run_task(step_id: str) -> str:
 def operations_resume_task() -> int:
     """Pick up what a dead worker or an emptied queue left behind."""
     return operations_resume()
+
+
+@shared_task(name="provisioning.certificates_renew")
+def certificates_renew_task() -> int:
+    """Give daemons fresh certificates in time."""
+    return certificates_renew(get_driver(), timezone.now())
 
 
 @shared_task(name="provisioning.clusters_sample_health")

@@ -294,6 +294,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 10.0,
         "options": {"expires": 10},
     },
+    "certificates-renew": {"task": "provisioning.certificates_renew", "schedule": 3600.0, "options": {"expires": 3600}},
     "failover-clusters-sample": {
         "task": "failover.clusters_sample",
         "schedule": 3.0,

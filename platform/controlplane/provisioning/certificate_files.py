@@ -1,0 +1,62 @@
+"""Makes a cluster's certificate authority, and gives its daemons certificates: at their birth, and again in time.
+
+Daemons read their files again by themselves, so that nobody restarts. A certificate is not kept anywhere but in its
+daemon's folder: whoever needs one again gets a fresh one.
+"""
+
+from datetime import datetime
+
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.secrets import secret_decrypt, secret_encrypt
+from controlplane.common.logging import get_logger
+from controlplane.provisioning.certificates import SignedKey, authority_make, certificate_issue, renews_at
+from controlplane.provisioning.drivers.base import Driver
+from controlplane.provisioning.errors import DriverError
+from controlplane.provisioning.processes import CA_FILE, CERT_FILE, KEY_FILE, cluster_daemons
+
+_log = get_logger("controlplane.certificates")
+
+
+def authority_ensure(cluster: Cluster, now: datetime) -> None:
+    """Give the cluster its authority if it has none; two workers agree on one. The row is read again."""
+    if not cluster.tls_ca:
+        made = authority_make(cluster.slug, now)
+        Cluster.objects.filter(pk=cluster.pk, tls_ca="").update(
+            tls_ca=made.cert_pem, tls_ca_key_encrypted=secret_encrypt(made.key_pem), updated_at=now
+        )
+        cluster.refresh_from_db()
+
+
+def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
+    """Give each daemon a fresh certificate; does nothing for a cluster without an authority."""
+    if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
+        return
+    authority = SignedKey(cluster.tls_ca, secret_decrypt(cluster.tls_ca_key_encrypted))
+    renew_at = None
+    for daemon in cluster_daemons(cluster, driver, allocated_only=True):
+        issued = certificate_issue(authority, daemon.process.name, [daemon.row.host], now)
+        folder = next(iter(daemon.files)).rpartition("/")[0]
+        driver.files_write(
+            cluster.pk,
+            {
+                # The key first: a daemon that reads between the two keeps its former pair, and looks again.
+                f"{folder}/{KEY_FILE}": issued.key_pem,
+                f"{folder}/{CERT_FILE}": issued.cert_pem,
+                f"{folder}/{CA_FILE}": cluster.tls_ca,
+            },
+        )
+        renew_at = renews_at(issued.cert_pem)
+    Cluster.objects.filter(pk=cluster.pk).update(tls_renew_at=renew_at)
+
+
+def certificates_renew(driver: Driver, now: datetime) -> int:
+    """Renew the certificates of every running cluster whose time has come; returns how many clusters got theirs."""
+    renewed = 0
+    for cluster in Cluster.objects.filter(state=ClusterState.RUNNING, tls_renew_at__lte=now):
+        try:
+            certificates_write(cluster, driver, now)
+        except DriverError as error:  # there is a month left, and the next hour's look tries again
+            _log.error("certificates not renewed", cluster=str(cluster), cause=str(error))
+        else:
+            renewed += 1
+    return renewed

@@ -21,8 +21,8 @@ from tests.sim.world import run_seed
 
 SEEDS = {"sync": 12, "async": 5}
 UNDECREED_SEEDS = 4
-QUORUM_SEEDS = {"sync": 14, "async": 3}
-CHANGING_SEEDS = {"sync": 12, "async": 3}
+QUORUM_SEEDS = {"sync": 4, "async": 1}
+CHANGING_SEEDS = {"sync": 6, "async": 2}
 # Those that the first seeds find; `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS = {
     "acknowledged before the flush": 10,

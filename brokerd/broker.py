@@ -337,7 +337,7 @@ class Broker:
             self.flush_service.flush_soon()
         else:
             logger.info("group %s: following in epoch %d", replica.settings.group, replica.epoch)
-            self.metadata_log.rebuild()  # without what was not written to the log
+            self.metadata_log.rebuild_or_note()  # without what was not written to the log
             self._arrived.clear()  # whatever is confirmed now is told by replicated()
             _flush_all(self.acknowledgements.release(replica.confirm_offset))
             _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
@@ -417,7 +417,7 @@ class Broker:
     def log_was_cut(self) -> None:
         """This replica's log lost its end: what counts messages must not count those."""
         self.store.confirm_offset = self.replica.confirm_offset
-        self.metadata_log.rebuild()
+        self.metadata_log.rebuild_or_note()
         self.consumer_offsets.bound(self.store.queue_end_offset)
         self.schedule.log_was_cut()
 

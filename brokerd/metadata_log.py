@@ -74,6 +74,7 @@ class MetadataLog:
         self._waiting: list[tuple[Peer, bytes]] = []
         self._lingering = False
         self._wanted = trio.Event()
+        self._is_stale = False  # the tables could not be read from the log when they had to be
 
     @property
     def base_offset(self) -> int | None:
@@ -94,6 +95,8 @@ class MetadataLog:
         if not replica.leads:
             reason = replica.refuses_sends(broker.clock.monotonic())
             return f"{reason}; topics, groups and offsets are changed at the master"
+        if self._is_stale:
+            return "topics, groups and offsets cannot be read from the log; they are changed once it is repaired"
         return broker.refuses_appends()
 
     def write(self, record: MetadataRecord) -> None:
@@ -116,8 +119,10 @@ class MetadataLog:
     def begin_leadership(self) -> None:
         """Write a base: followers whose tables are other than these take them from there."""
         try:
+            if self._is_stale:
+                self.rebuild()
             self._write_base()
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             self._base_offset = None
             logger.error("topics, groups and offsets cannot be written to the log, trying again: %s", error)
 
@@ -247,6 +252,16 @@ class MetadataLog:
                 self._apply(record for _, record in records)
                 self.end_offset = records[-1][0]
 
+    def rebuild_or_note(self) -> None:
+        """As `rebuild`, for a broker that runs: a log that cannot be read now must not end it. The tables stay as they are,
+        nothing is changed by them, and they are rebuilt before this replica leads.
+        """
+        try:
+            self.rebuild()
+        except (StoreError, OSError) as error:
+            self._is_stale = True
+            logger.error("topics, groups and offsets cannot be read from the log: %s", error)
+
     def rebuild(self) -> None:
         """Make the tables what the log says: after a start, a truncation, or the end of a leadership."""
         broker = self._broker
@@ -267,6 +282,7 @@ class MetadataLog:
                         store.delete_topic(topic)
             else:
                 broker.consumer_offsets.forget_unwritten()
+            self._is_stale = False
         finally:
             for table in (broker.topic_configs, broker.subscription_groups, broker.consumer_offsets):
                 table.is_imported = False  # from now on a leader's base says what is so

@@ -44,6 +44,7 @@ _HARMFUL_CODES = {
     HighwaterRequestCode.REPLICA_DEMOTE,
     HighwaterRequestCode.REPLICA_FREEZE_SENDS,
     HighwaterRequestCode.REPLICA_CLAIM,
+    HighwaterRequestCode.METERING_CLOSE,
     RequestCode.UPDATE_BROKER_CONFIG,
 }
 CODES = sorted(

@@ -64,6 +64,7 @@ ROWS = [
     Row(f"{TENANT}usage/", "GET", 200, 200),
     Row(f"{TENANT}usage/breakdown/", "GET", 400, 400),  # it asks by what
     Row(f"{TENANT}usage/records/", "GET", 200, 200),
+    Row(f"{TENANT}usage/export/<slug:kind>/", "GET", 200, 200),
     Row(f"{TENANT}plan/", "GET", 200, 200),
     Row(f"{TENANT}budget/", "GET", 404, 404),  # there is none
     Row(f"{TENANT}budget/", "PUT", 200, 403, body={"amount": "10", "currency": "EUR"}),
@@ -71,6 +72,7 @@ ROWS = [
     Row(f"{TENANT}invoices/", "GET", 200, 200),
     Row(f"{TENANT}invoices/<slug:invoice>/", "GET", 200, 200),
     Row(f"{TENANT}invoices/<slug:invoice>/csv/", "GET", 200, 200),
+    Row(f"{TENANT}invoices/<slug:invoice>/pdf/", "GET", 200, 200),
     Row(f"{TENANT}invoices/<slug:invoice>/lines/<int:position>/usage/", "GET", 200, 200),
     Row(CLUSTERS, "GET", 200, 200),
     Row(CLUSTERS, "POST", 202, 403, body={"slug": "billing"}),
@@ -91,6 +93,14 @@ ROWS = [
     Row(f"{ONE}lag/", "GET", 503, 503),
     Row(f"{ONE}lag/<consumer_group:group>/", "GET", 200, 200),  # it says that nobody answers
     Row(f"{ONE}lag/<consumer_group:group>/history/", "GET", 400, 400),  # it asks of which topic
+    Row(f"{ONE}lag/<consumer_group:group>/thresholds/", "GET", 200, 200),
+    Row(
+        f"{ONE}lag/<consumer_group:group>/thresholds/",
+        "PUT",
+        200,
+        200,
+        body={"lag_messages": 100, "growth_per_second": 0.1},
+    ),
     Row(f"{ONE}credentials/", "GET", 200, 200),
     Row(f"{ONE}credentials/", "POST", 503, 403, body={"name": "billing"}),
     Row(CREDENTIAL, "GET", 200, 200),
@@ -123,6 +133,15 @@ ROWS = [
     Row("operator/job-runs/<uuid:run_id>/", "GET", 404, 404),
     Row("operator/job-runs/<uuid:run_id>/retry/", "POST", 404, 404),
     Row("operator/job-runs/<uuid:run_id>/acknowledge/", "POST", 404, 404),
+    Row("operator/job-runs/<uuid:run_id>/replay/", "POST", 404, 404),
+    Row("operator/clusters/<uuid:cluster_id>/metering/", "GET", 404, 404),
+    Row(
+        "operator/clusters/<uuid:cluster_id>/metering/",
+        "POST",
+        404,
+        404,
+        body={"until": "2026-11-01T00:00:00Z", "reason": "x"},
+    ),
 ]
 
 
@@ -152,6 +171,8 @@ def _address(world: World, pattern: str) -> str:
     values = {
         "<slug:plan>": plan.slug,
         "<uuid:price_id>": str(price.pk),
+        "<slug:kind>": "csv",
+        "<uuid:cluster_id>": str(world.cluster.pk),
         "<uuid:run_id>": str(make_run(JobRunState.FAILED).pk),
         "<slug:invoice>": f"draft-{Month.of(datetime.now(UTC))}-eur",
         "<int:position>": "1",

@@ -294,7 +294,8 @@ def _picture(cluster: Cluster, driver: DriverTwin) -> object:
         sorted(PortLease.objects.filter(cluster_id=cluster.pk).values_list("port", "purpose", "holder")),
         sorted(NameServer.objects.filter(cluster=cluster).values_list("port", "data_dir")),
         sorted(Replica.objects.filter(group__cluster=cluster).values_list("port", "data_dir")),
-        dict(driver.files),
+        # Of certificates only that they are there: each writing issues fresh ones, which daemons take as they run.
+        {path: "" if path.endswith(("tls.pem", "tls.key")) else text for path, text in driver.files.items()},
         dict(driver.processes),
         dict(driver.states),
     )

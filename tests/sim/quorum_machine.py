@@ -22,14 +22,33 @@ class QuorumMachine(Machine):
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False
         self.blank = False  # its disk was replaced, and the group has not adopted the new one since
+        # A sync of its log failed, and it has not caught up since: its vote alone makes no majority (tally.py).
+        self.in_doubt = False
+        self._failed_in_run = 0
 
     def replace_disk(self) -> None:
         super().replace_disk()
         self.members, self.joined, self.blank = self.settings.members, False, True
+        self.in_doubt = False
 
     def start(self) -> None:
+        self.disk.on_failed_sync = self._sync_failed
         super().start()
         self.disk.failing = "/commitlog/"
+
+    def holds_all(self) -> None:
+        """Its process says that its log lacks nothing: believed of one that was started after the failed sync."""
+        self.in_doubt &= self.runs == self._failed_in_run
+
+    @property
+    def has_full_vote(self) -> bool:
+        """Whether the disk is one that the group knows, and all that it was to sync is there."""
+        return not self.blank and not self.in_doubt
+
+    def _sync_failed(self) -> None:
+        self.loop.note(f"{self.name} fails to sync {self.disk.failing}")
+        if self.disk.failing == "/commitlog/":
+            self.in_doubt, self._failed_in_run = True, self.runs
 
 
 class ChangingMachine(QuorumMachine):

@@ -138,6 +138,8 @@ class QuorumProcess(ElectingProcess):
         machine.members = replica.members
         machine.joined = replica.saved.joined
         machine.blank &= not machine.joined or replica.disk_is_new
+        if not replica.saved.log_may_be_incomplete and not self.store.doubts:
+            machine.holds_all()
         if self.store.end_offset < self._matched:
             machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
         if self.begins_to_lead():

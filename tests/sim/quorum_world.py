@@ -119,9 +119,13 @@ class QuorumWorld:
         return f"of {members.voters} only {holders} hold it"
 
     def can_lose(self, machine: QuorumMachine) -> bool:
-        """Whether this disk may be lost beside those that are empty already: a minority of all sets that may count."""
-        empty = {other.settings.replica_id for other in self.machines if other.blank} | {machine.settings.replica_id}
-        return all(len(empty.intersection(voters)) <= (len(voters) - 1) // 2 for voters in self._voter_sets())
+        """Whether this disk may be lost beside those that have no full vote already: a minority of all sets that may count."""
+        about_to_fail = {other.settings.replica_id for other in self.machines if other.disk.fail_syncs}
+        lost = self._without_full_vote() | about_to_fail | {machine.settings.replica_id}
+        return all(len(lost.intersection(voters)) <= (len(voters) - 1) // 2 for voters in self._voter_sets())
+
+    def _without_full_vote(self) -> set[int]:
+        return {machine.settings.replica_id for machine in self.machines if not machine.has_full_vote}
 
     def _voter_sets(self) -> set[tuple[int, ...]]:
         return {machine.members.voters for machine in self.machines}
@@ -227,7 +231,7 @@ class QuorumWorld:
 
     def _leave_a_majority(self, broken: list[QuorumMachine]) -> bool:
         ids = {machine.settings.replica_id for machine in broken}
-        ids |= {machine.settings.replica_id for machine in self.machines if machine.blank}
+        ids |= self._without_full_vote()
         return all(len(set(voters) - ids) >= len(voters) // 2 + 1 for voters in self._voter_sets())
 
     def _break(self, machine: QuorumMachine, how: str) -> None:

@@ -18,6 +18,7 @@ class SimDisk(MemoryDisk):
         self.failing = "/commitlog/"
         self.sync_s: Callable[[], float] = lambda: 0.0  # how long the next sync takes
         self.on_death: Callable[[], None] = lambda: None
+        self.on_failed_sync: Callable[[], None] = lambda: None
         self._last_line = _LastLine()
         self.log = self._last_line
         self.fail = self._fail
@@ -25,6 +26,7 @@ class SimDisk(MemoryDisk):
     def _fail(self, number: int, name: str) -> int | None:
         if self.fail_syncs and name == "sync" and self.failing in self._last_line.text:
             self.fail_syncs -= 1
+            self.on_failed_sync()
             return errno.EIO
         return None
 

@@ -21,7 +21,7 @@ from tests.sim.world import run_seed
 
 SEEDS = {"sync": 12, "async": 5}
 UNDECREED_SEEDS = 4
-QUORUM_SEEDS = {"sync": 4, "async": 1}
+QUORUM_SEEDS = {"sync": 5, "async": 2}
 CHANGING_SEEDS = {"sync": 6, "async": 2}
 # Those that the first seeds find; `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS = {

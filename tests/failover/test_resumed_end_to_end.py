@@ -67,7 +67,7 @@ def switched_once(live: LiveGroup, before: dict[str, Any], operation: dict[str, 
     assert operation["state"] == "completed", operation
     after = healthy(live)
     assert after["master_id"] == 1 - before["master_id"]
-    assert int(after["epoch"]) == int(before["epoch"]) + 1
+    assert int(after["epoch"]) == int(before["epoch"]) + 2  # one ballot: its fence, and the epoch that is led in
     old, new = (before["replicas"][group["master_id"]]["address"] for group in (before, after))
     assert load.masters() == [old, new]
     found = stored(live, TOPIC)

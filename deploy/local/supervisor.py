@@ -55,7 +55,7 @@ class Program:
             "command": shlex.join(self.command),
             "directory": str(self.directory),
             "environment": ",".join(
-                f'{name}="{_environment_value(name, value)}"' for name, value in sorted(self.environment.items())
+                f"{name}={_environment_value(name, value)}" for name, value in sorted(self.environment.items())
             ),
             "priority": self.priority,
             # Started by name, in order, once what they need is ready.
@@ -83,12 +83,13 @@ def _escape(text: str) -> str:
 
 
 def _environment_value(name: str, value: str) -> str:
-    if '"' in value or "\n" in value:
+    """The value in the quotes that it doesn't hold itself: JSON comes in single ones."""
+    if "\n" in value or ('"' in value and ("'" in value or value[0] in "\"'" or value[-1] in "\"'")):
         raise DevError(
             f"{name} contains a quotation mark or a line break, which supervisord can't carry.",
             "write it percent-encoded (%22).",
         )
-    return value
+    return f"'{value}'" if '"' in value else f'"{value}"'
 
 
 def render_config(layout: Layout, programs: Sequence[Program]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from supervisor.datatypes import dict_of_key_value_pairs
 
 from deploy.local.environment import Environment
 from deploy.local.layout import Layout
@@ -135,7 +136,16 @@ def test_a_stale_socket_counts_as_not_running(layout: Layout) -> None:
 def test_a_value_that_supervisord_cannot_carry_is_refused() -> None:
     layout = Layout(Path("/srv/state"))
     with pytest.raises(DevError, match="DATABASE_URL contains a quotation mark"):
-        render_config(layout, [Program("web", ["true"], priority=1, environment={"DATABASE_URL": 'a"b'})])
+        render_config(layout, [Program("web", ["true"], priority=1, environment={"DATABASE_URL": "a\"b'c"})])
+
+
+def test_a_json_value_reaches_the_program_whole() -> None:
+    given = '{"spark.driver.memory": "512m", "spark.jars": "a,b"}'
+    program = Program("jobs", ["true"], priority=1, environment={"HIGHWATER_SPARK_CONF": given, "OTHER": "a b"})
+    text = render_config(Layout(Path("/srv/state")), [program])
+    (line,) = [line for line in text.splitlines() if line.startswith("environment=")]
+    carried = dict_of_key_value_pairs(line.removeprefix("environment="))
+    assert carried == {"HIGHWATER_SPARK_CONF": given, "OTHER": "a b"}
 
 
 def test_a_path_that_supervisord_cannot_carry_is_refused() -> None:

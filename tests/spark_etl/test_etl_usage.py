@@ -92,11 +92,9 @@ def test_hours_are_utc_hours_whatever_the_sessions_zone(spark: SparkSession, zon
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         rows = usage(spark, *given)
-        dates = {(row.date, row.hour) for row in lake_frame(spark, given, now=NOW).collect()}
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert sorted(row["hour"] for row in rows) == [f"2026-10-25 0{hour}:00" for hour in range(4)]
-    assert dates == {("2026-10-25", hour) for hour in range(4)}
 
 
 def test_a_day_of_a_clock_change_has_24_hours(spark: SparkSession) -> None:

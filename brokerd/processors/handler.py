@@ -33,11 +33,11 @@ def knowing_offsets(broker: Broker) -> None:
     """
     replica = broker.replica
     if replica.leads:
-        if not replica.has_confirmed_epoch:
+        if not replica.knows_group_end(broker.clock.monotonic()):
             raise Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "this replica has just become the master and does not know yet where the queues end: ask again in a"
-                " moment",
+                "this replica leads, but cannot tell where the queues end: its epoch has just begun, or no majority of"
+                " the replicas has pulled from it lately; ask again in a moment",
             )
     elif broker.follower.hears_leader:
         raise Refusal(

@@ -233,10 +233,12 @@ class PullMessageProcessor:
     def _must_not_move(self, header: PullMessageRequestHeader, result: GetResult) -> bool:
         """Whether the answer would send the consumer to another offset, and this replica cannot know that it should.
 
-        A follower may lag, or have deleted more than its leader; a new leader does not know yet which records it may show.
+        A follower may lag, or have deleted more than its leader; a new leader does not know yet which records it may show;
+        one that is cut off may have been replaced.
         """
-        return (
-            _code_of(header, result) is ResponseCode.PULL_OFFSET_MOVED and not self._broker.replica.has_confirmed_epoch
+        broker = self._broker
+        return _code_of(header, result) is ResponseCode.PULL_OFFSET_MOVED and not broker.replica.knows_group_end(
+            broker.clock.monotonic()
         )
 
     def _hold(

@@ -109,6 +109,10 @@ class Elections:
         """Why it neither campaigns nor votes; None when it does."""
         return self._quorum.why_not_electable()
 
+    def has_recent_majority(self, now_s: float) -> bool:
+        """Whether a majority of the voters has pulled from this leader, or voted for it, a moment ago."""
+        return self._quorum.recent_majority(now_s)
+
     def refuses_sends(self, now_s: float) -> str | None:
         """Why no send is taken, as a remark; None when they are."""
         quorum = self._quorum

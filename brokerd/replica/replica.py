@@ -110,6 +110,13 @@ class Replica:
             and self._in_sync.confirm_offset > self._epochs.entries[-1].start_offset
         )
 
+    def knows_group_end(self, now_s: float) -> bool:
+        """Whether it may tell consumers where queues end and what they have committed: no other leader knows better.
+
+        An elected leader that no majority has pulled from lately may have been replaced without knowing it.
+        """
+        return self.has_confirmed_epoch and (self.elections is None or self.elections.has_recent_majority(now_s))
+
     @property
     def must_claim(self) -> bool:
         """Whether it led when it stopped: it may lead again once every other replica has agreed (`claimed`)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerd.replica.replica import Replica
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import (
@@ -14,6 +15,7 @@ from mqwire.headers_offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+from tests.brokerd.quorum_group import TIMES, QuorumGroup
 
 SUSPEND_MS = 15_000
 
@@ -88,6 +90,27 @@ def test_a_pull_that_may_wait_is_held_for_half_a_second_at_most(unsure: BrokerUn
     unsure.clock.advance(0.6)
     unsure.broker.dispatcher.pulls.answer_expired(unsure.clock.monotonic())
     (reply,) = peer.take()
+    assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "400")
+
+
+def test_an_elected_leader_that_no_majority_pulls_from_does_not_know_where_the_group_ends() -> None:
+    """Cut off from the others, it still leads until it resigns; they may have elected another one meanwhile."""
+    group = QuorumGroup.led()
+    leader = group[0]
+    assert leader.replica.knows_group_end(leader.now_s)
+    group.isolate(0)
+    group.wait(TIMES.recent + 0.1)
+    assert (leader.replica.leads, leader.replica.has_confirmed_epoch) == (True, True)
+    assert not leader.replica.knows_group_end(leader.now_s)
+
+
+def test_a_leader_that_may_have_been_replaced_answers_no_offset_and_moves_no_consumer(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(broker)
+    monkeypatch.setattr(Replica, "knows_group_end", lambda self, now_s: False)
+    assert {broker.ask(code, header).code for code, header in QUESTIONS} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+    reply = pull(broker, 400)
     assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "400")
 
 

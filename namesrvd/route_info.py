@@ -9,7 +9,7 @@ Invariants (reliability.md, C7):
   come back over another connection stays.
 - One address stands under one brokerId of one group, one brokerId has one address, and each of them is alive.
 - The highest epoch that a group was ever registered with is kept while this process lives; brokerId 0 with a lower one
-  is refused.
+  is refused, and so is a second broker that claims brokerId 0 in the epoch of a live one.
 - The master's end leaves the slaves' routes in place: consumers read on.
 
 Source: RouteInfoManager.
@@ -138,6 +138,7 @@ class RouteInfoManager:
         """
         self._check_group(broker)
         self._check_epoch(broker, epoch)
+        self._check_only_master(broker, epoch, ha_server_addr)
         self._leave_former_group(broker)
         group = self._broker_groups.get(broker.broker_name)
         known_addr = None if group is None else group.broker_addrs.get(broker.broker_id)
@@ -203,6 +204,29 @@ class RouteInfoManager:
                 f"broker {broker.broker_name} at {broker.broker_addr} claims brokerId 0 in epoch {epoch or 0},"
                 f" but epoch {highest} has begun: it is no longer the master",
             )
+
+    def _check_only_master(self, broker: BrokerIdentity, epoch: int | None, ha_server_addr: str) -> None:
+        """An epoch has one leader: whoever registered first is kept while it is alive. Epoch 0 is of brokers that have none."""
+        group = self._broker_groups.get(broker.broker_name)
+        if group is None or broker.broker_id != MASTER_ID or not epoch:
+            return
+        address = group.broker_addrs.get(MASTER_ID, "")
+        live = self._broker_live_table.get((broker.cluster_name, address))
+        if live is None or live.epoch != epoch:
+            return
+        # A leader moves to the group's leader port and away from it; its replication address, if it names one, stays.
+        both_named = live.ha_server_addr and ha_server_addr
+        if live.ha_server_addr == ha_server_addr if both_named else address == broker.broker_addr:
+            return
+        logger.error(
+            "two masters of one epoch: cluster=%s broker=%s epoch=%d kept=%s refused=%s",
+            broker.cluster_name, broker.broker_name, epoch, address, broker.broker_addr,
+        )  # fmt: skip
+        raise RegistrationRefused(
+            ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+            f"broker {broker.broker_name} at {broker.broker_addr} claims brokerId 0 in epoch {epoch}, in which {address}"
+            " leads already: stop one of the two, and see whether they share a brokerName by mistake",
+        )
 
     def _leave_former_group(self, broker: BrokerIdentity) -> None:
         """A broker that was renamed keeps its address: under the former name it is no more."""

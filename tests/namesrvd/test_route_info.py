@@ -384,6 +384,37 @@ def test_one_address_for_whoever_leads_is_the_next_masters_whatever_the_former_o
     assert addresses(routes) is None
 
 
+def test_a_second_master_of_the_same_epoch_is_refused_and_the_first_is_kept(
+    routes: RouteInfoManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes.register_broker(broker("a", 0, port=1), topics("orders"), channel=1, epoch=4)
+    with pytest.raises(RegistrationRefused, match=r"in epoch 4, in which 10\.0\.0\.97:1 leads already") as caught:
+        routes.register_broker(broker("a", 0, port=2), topics("orders"), channel=2, epoch=4)
+    assert caught.value.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
+    assert "two masters of one epoch" in caplog.text
+    assert addresses(routes) == {"a": {0: "10.0.0.97:1"}}
+    routes.on_channel_closed(1)
+    routes.register_broker(broker("a", 0, port=2), topics("orders"), channel=2, epoch=4)
+
+
+def test_a_master_may_move_to_the_leader_port_within_its_epoch(routes: RouteInfoManager) -> None:
+    def register(port: int, ha_port: int) -> None:
+        identity = broker("a", 0, port=port)
+        routes.register_broker(identity, topics("orders"), channel=1, epoch=4, ha_server_addr=f"h:{ha_port}")
+
+    register(1, 11)
+    register(9, 11)
+    assert addresses(routes) == {"a": {0: "10.0.0.97:9"}}
+    with pytest.raises(RegistrationRefused, match="leads already"):
+        register(9, 12)  # another one behind the same leader port
+
+
+def test_brokers_without_epochs_replace_each_other_as_in_rocketmq(routes: RouteInfoManager) -> None:
+    routes.register_broker(broker("a", 0, port=1), topics("orders"), channel=1)
+    routes.register_broker(broker("a", 0, port=2), topics("orders"), channel=2)
+    assert addresses(routes) == {"a": {0: "10.0.0.97:2"}}
+
+
 def test_the_next_masters_topics_count_at_the_same_address(routes: RouteInfoManager) -> None:
     routes.register_broker(broker("a", 0, port=9), topics("orders"), channel=1, epoch=4)
     routes.wipe_write_perm_of_broker("a")

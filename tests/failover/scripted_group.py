@@ -33,6 +33,7 @@ class ScriptedReplica:
     in_sync_epoch: int | None = 1
     in_sync_for_ms: int | None = 12_000
     has_caught_up: bool = True
+    damage: str | None = None  # for which it takes no messages, and must not lead
     led_in: list[int] = field(default_factory=list)
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
 
@@ -114,10 +115,12 @@ class ScriptedGroup:
             in_sync_replicas=2 if self.mode == "sync" else 1,
             min_in_sync_replicas=1,
             in_sync=[replica.replica_id, *(other.replica_id for other in in_sync)] if replica.leads else [],
-            accepts_sends=replica.leads and not replica.frozen,
-            refusal=None if replica.leads else "this replica is a slave",
+            accepts_sends=replica.leads and not replica.frozen and replica.damage is None,
+            refusal=replica.damage if replica.leads else "this replica is a slave",
             claims=replica.claims and not replica.leads,
-            promotable=replica.replica_id not in self.electing,
+            promotable=replica.replica_id not in self.electing and replica.damage is None,
+            not_promotable_because=replica.damage,
+            log_may_be_incomplete=replica.damage is not None,
             shows_below=self.mode == "sync",
             in_sync_epoch=None if replica.leads else replica.in_sync_epoch,
             in_sync_for_ms=None if replica.leads else replica.in_sync_for_ms,

@@ -95,6 +95,17 @@ def test_the_role_goes_back_to_who_led_and_not_to_whoever_was_demoted_last(
     assert "given_back" in names(failover)
 
 
+def test_a_master_whose_log_is_damaged_is_replaced_where_the_policy_allows_it(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    group[0].damage = "the log is damaged at 400"
+    (view,) = cluster_sample(cluster, driver)
+    failover = automatic_failover(cluster, view, driver)
+    assert failover is not None
+    assert run(failover, driver, group).state == OperationState.COMPLETED
+    assert (group.promotions, failover.lossless, failover.fence) == ([(3, 1)], True, "demoted")
+
+
 def test_where_another_than_the_one_that_was_asked_for_is_clean_it_leads_instead_of_no_one(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

@@ -61,6 +61,42 @@ def test_a_master_that_refuses_sends_says_why() -> None:
     assert verdict.sentences[0] == "The master of broker-a refuses sends: the disk is full."
 
 
+def damaged_master() -> ReplicaView:
+    """It answers and leads, and takes no message until its log is repaired."""
+    return master(
+        accepts_sends=False,
+        promotable=False,
+        log_may_be_incomplete=True,
+        not_promotable_because="the log is damaged at 400",
+    )
+
+
+def test_a_master_that_cannot_serve_is_treated_as_no_master() -> None:
+    verdict = judge(group(damaged_master(), replica(1)), NOW)
+    assert (verdict.state, verdict.candidates) == (GroupState.NO_MASTER, (1,))
+    assert verdict.sentences == (
+        "In broker-a the master, replica 0, takes no messages: the log is damaged at 400. Sends fail.",
+        "Reads go on from replicas 0 and 1.",
+        "Replica 1 can be promoted: replica 1 holds everything that was acknowledged.",
+    )
+
+
+@pytest.mark.parametrize(("lease_s", "clean"), [(5.0, True), (-1.0, False)])
+def test_what_a_master_that_cannot_serve_may_have_shown_alone_counts_until_the_fence(
+    lease_s: float, clean: bool
+) -> None:
+    slave = replica(1, shows_below=True, in_sync_epoch=3, in_sync_until=NOW + timedelta(seconds=lease_s))
+    view = GroupView(
+        name="broker-a", in_sync_replicas=2, replicas=(damaged_master(), slave), leader_id=0, led_epoch=3, led_at=NOW
+    )
+    assert cleanness_of(view, 1).clean is clean
+
+
+def test_a_single_broker_that_cannot_serve_says_so_and_offers_nothing() -> None:
+    verdict = judge(group(damaged_master(), in_sync_replicas=1), NOW)
+    assert (verdict.state, verdict.candidates) == (GroupState.NO_MASTER, ())
+
+
 def test_a_master_that_missed_one_sample_is_not_dead_yet() -> None:
     verdict = judge(group(away(master(), seconds=1), replica(1)), NOW)
     assert (verdict.state, verdict.cleanness) == (GroupState.DEGRADED, None)

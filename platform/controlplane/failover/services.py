@@ -213,7 +213,7 @@ def _start(
     assert candidate is not None
     is_switchover = preflight.kind == FailoverKind.SWITCHOVER
     with transaction.atomic():
-        if not is_switchover and (old_master is None or not old_master.leads):
+        if not is_switchover and (old_master is None or not old_master.leads or old_master.cannot_serve):
             who = "Highwater itself" if isinstance(actor, SystemActor) else actor_label(actor)
             cause = f"{group.name} had no master, and {who} asked for one."
             operation_interrupt(cluster, f"Interrupted: {cause}")

@@ -73,6 +73,13 @@ class ReplicaView:
         return self.answers and self.role == "master"
 
     @property
+    def cannot_serve(self) -> bool:
+        """Whether it leads in name only: its log is damaged or its disk failed, and it takes no message before a restart or a
+        repair. Too few followers in sync, a full disk or a switchover end by themselves.
+        """
+        return self.leads and self.accepts_sends is False and self.promotable is False
+
+    @property
     def position(self) -> tuple[int, int] | None:
         """What candidates are compared by: (last epoch, held offset)."""
         if self.log_epoch is None or self.held_offset is None:
@@ -144,9 +151,9 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     master = group.master
     refusal = decree_refusal(group)
     candidates = () if refusal else tuple(replica.replica_id for replica in candidates_ranked(group))
-    if master is not None:
+    if master is not None and not master.cannot_serve:
         return _with_master(group, master, candidates)
-    former = group.replica(group.leader_id)
+    former = master or group.replica(group.leader_id)
     since = None if former is None else former.process_ended_at or former.unreachable_since
     who = "a master" if former is None else f"the master, replica {former.replica_id},"
     if former is not None and not former.answers and since is not None and not is_dead(former, now):
@@ -158,6 +165,9 @@ def judge(group: GroupView, now: datetime) -> Verdict:
             return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
         first = f"In {group.name} {who} was restarted and does not lead: sends fail. {claim_words(group)}"
         since = group.led_at
+    elif former is not None and former.cannot_serve:
+        why = former.not_promotable_because or former.refusal or "it does not say why"
+        first = f"In {group.name} {who} takes no messages: {why}. Sends fail."
     elif former is None or former.answers:
         first = f"No replica of {group.name} leads: sends fail."
     else:
@@ -227,7 +237,8 @@ def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) ->
     if former is not None:
         own = former.replica_id == group.leader_id
         ended_at = None if former.answers else former.process_ended_at
-        if not former.answers and ended_at is None:  # a fence stops it first: now, as far as a forecast can tell
+        # A fence ends its leadership first: now, as far as a forecast can tell. After the fence it does not lead when asked.
+        if ended_at is None:
             ended_at = max((one.sampled_at for one in group.replicas if one.sampled_at is not None), default=None)
         told = FormerLeader(
             replica_id=former.replica_id,

@@ -566,6 +566,7 @@ def open_store(
             disk_max_used_space_ratio=config.disk_max_used_space_ratio / 100,
             disk_space_clean_forcibly_ratio=config.disk_space_clean_forcibly_ratio / 100,
             disk_space_warning_level_ratio=config.disk_space_warning_level_ratio / 100,
+            clean_file_forcibly=config.clean_file_forcibly_enable,
             message_index_enable=config.message_index_enable,
             max_hash_slot_num=config.max_hash_slot_num,
             max_index_num=config.max_index_num,

@@ -1,9 +1,9 @@
 """broker.conf: RocketMQ's own file and keys as one checked object.
 
-Every field below is one key: its RocketMQ name, RocketMQ's default, and what is allowed. Attribute names are the keys
-in snake case, with the unit behind numbers that have one. Keys of RocketMQ that mean nothing here stand in
-config_keys.py; they are told in one warning. Sources: BrokerConfig, BrokerIdentity, MessageStoreConfig,
-NettyServerConfig, AuthConfig, BrokerStartup.
+Every field below is one key: its RocketMQ name, its default (RocketMQ's, unless a comment says why not), and what is
+allowed. Attribute names are the keys in snake case, with the unit after numbers that have one. Keys of RocketMQ that mean
+nothing here, or belong to what this version does not serve, stand in config_keys.py and are warned about. Sources:
+BrokerConfig, BrokerIdentity, MessageStoreConfig, NettyServerConfig, AuthConfig, BrokerStartup.
 """
 
 # ruff: noqa: RUF009 - the calls below make dataclass fields, each with its key
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerd import config_dleger, config_file
-from brokerd.config_keys import KEYS_WITHOUT_MEANING
+from brokerd.config_keys import KEYS_NOT_SERVED, KEYS_WITHOUT_MEANING
 from brokerd.config_values import (
     BrokerRole,
     ConfigKey,
@@ -73,8 +73,8 @@ class BrokerConfig:
     server_channel_max_idle_time_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, at_least=1)
     server_socket_backlog: int = integer("serverSocketBacklog", 1024, at_least=1, at_most=65535)
     register_name_server_period_ms: int = integer("registerNameServerPeriod", 30_000, at_least=10, at_most=60_000)
-    register_broker_timeout_ms: int = integer("registerBrokerTimeoutMills", 24_000, at_least=10)
-    force_register: bool = boolean("forceRegister", True)
+    # RocketMQ's default is 24 s; a name server that is dead must not delay a stop that long.
+    register_broker_timeout_ms: int = integer("registerBrokerTimeoutMills", 6_000, at_least=10)
     channel_expired_timeout_ms: int = integer("channelExpiredTimeout", 120_000, at_least=100)
     inner_client_authentication_credentials: InnerClientCredentials | None = credentials(
         "innerClientAuthenticationCredentials"
@@ -109,23 +109,18 @@ class BrokerConfig:
     trace_topic_enable: bool = boolean("traceTopicEnable", False)
     msg_trace_topic_name: str = text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", pattern=_NAME, allowed=_NAME_ALLOWED)
     trace_on: bool = boolean("traceOn", True)
-    clear_retry_topic_when_delete_topic: bool = boolean("clearRetryTopicWhenDeleteTopic", True)
     notify_consumer_ids_changed_enable: bool = boolean("notifyConsumerIdsChangedEnable", True, hot=True)
     reject_pull_consumer_enable: bool = boolean("rejectPullConsumerEnable", False, hot=True)
-    use_server_side_reset_offset: bool = boolean("useServerSideResetOffset", True)
 
     # Messages.
     max_message_size_bytes: int = integer("maxMessageSize", 4 * 1024 * 1024, at_least=1024, at_most=2**29)
     message_delay_level: DelayLevels = delay_levels("messageDelayLevel", DEFAULT_DELAY_LEVELS)
     flush_delay_offset_interval_ms: int = integer("flushDelayOffsetInterval", 10_000, at_least=10)
     flush_consumer_offset_interval_ms: int = integer("flushConsumerOffsetInterval", 5_000, at_least=10)
-    reject_transaction_message: bool = boolean("rejectTransactionMessage", False)
     long_polling_enable: bool = boolean("longPollingEnable", True, hot=True)
     short_polling_time_ms: int = integer("shortPollingTimeMills", 1_000, hot=True)
     max_transfer_bytes_on_message_in_memory: int = integer("maxTransferBytesOnMessageInMemory", 256 * 1024, hot=True)
     max_transfer_count_on_message_in_memory: int = integer("maxTransferCountOnMessageInMemory", 32, hot=True)
-    max_transfer_bytes_on_message_in_disk: int = integer("maxTransferBytesOnMessageInDisk", 64 * 1024, hot=True)
-    max_transfer_count_on_message_in_disk: int = integer("maxTransferCountOnMessageInDisk", 8, hot=True)
     access_message_in_memory_max_ratio: int = integer("accessMessageInMemoryMaxRatio", 40, at_most=100, hot=True)
     metering_interval_ms: int = integer("meteringIntervalMs", 60_000, at_most=3_600_000)  # ours; 0: off
 
@@ -148,7 +143,8 @@ class BrokerConfig:
     disk_max_used_space_ratio: int = integer("diskMaxUsedSpaceRatio", 75, at_least=1, at_most=100)
     disk_space_warning_level_ratio: int = integer("diskSpaceWarningLevelRatio", 90, at_least=1, at_most=100)
     disk_space_clean_forcibly_ratio: int = integer("diskSpaceCleanForciblyRatio", 85, at_least=1, at_most=100)
-    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", True)
+    # RocketMQ's default is true; here a full disk refuses sends rather than delete what is younger than fileReservedTime.
+    clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", False)
     clean_resource_interval_ms: int = integer("cleanResourceInterval", 10_000, at_least=10)
     enabled_append_prop_crc: bool = boolean("enabledAppendPropCRC", True)
 
@@ -174,14 +170,6 @@ class BrokerConfig:
     # RocketMQ 5's own access control: refused when on, for ours is aclEnable and silence would leave the broker open.
     authentication_enabled: bool = boolean("authenticationEnabled", False)
     authorization_enabled: bool = boolean("authorizationEnabled", False)
-
-    # Later services: transactions, timer messages.
-    transaction_time_out_ms: int = integer("transactionTimeOut", 6_000)
-    transaction_check_max: int = integer("transactionCheckMax", 15)
-    transaction_check_interval_ms: int = integer("transactionCheckInterval", 30_000, at_least=10)
-    timer_wheel_enable: bool = boolean("timerWheelEnable", True)
-    timer_max_delay_sec: int = integer("timerMaxDelaySec", 3 * 24 * 3600)
-    timer_precision_ms: int = integer("timerPrecisionMs", 1_000, at_least=1)
 
     # The index of keys.
     message_index_enable: bool = boolean("messageIndexEnable", True)
@@ -268,7 +256,8 @@ def load_config(
 ) -> BrokerConfig:
     """The configuration from `file_path` (None: defaults), changed by `overrides` (key -> text, the command line's).
 
-    `warn` is called once with all keys that have no meaning here, and once per unknown or doubtful key.
+    `warn` is called once with all keys that have no meaning here, and once per key that is unknown, doubtful or of a
+    service that this version does not offer.
     Raises ConfigError.
     """
     config = BrokerConfig(file_path=None if file_path is None else os.path.abspath(file_path))
@@ -280,6 +269,8 @@ def load_config(
         if field is None:
             if name in KEYS_WITHOUT_MEANING:
                 without_meaning.append(name)
+            elif name in KEYS_NOT_SERVED:
+                warn(f"{place}: has no effect: {KEYS_NOT_SERVED[name]}")
             else:
                 warn(f"{file_path}, line {line}: {name!a} is not a key of broker.conf{_did_you_mean(name)}")
             continue
@@ -315,7 +306,7 @@ def _entries(file_path: str | None) -> list[Property]:
 
 
 def _did_you_mean(name: str) -> str:
-    known = {key.lower(): key for key in (*KEYS_WITHOUT_MEANING, *_FIELDS_BY_KEY)}
+    known = {key.lower(): key for key in (*KEYS_WITHOUT_MEANING, *KEYS_NOT_SERVED, *_FIELDS_BY_KEY)}
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
     return f"; did you mean {known[close[0]]}?" if close else " and is ignored"
 

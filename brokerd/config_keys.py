@@ -17,43 +17,42 @@ _NAMES = """
     broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority brokerFastFailureEnable
     brokerHeartbeatInterval brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval
     checkCRCOnRecover checkSyncStateSetPeriod checkTransactionMessageEnable cleanOfflineBrokerInterval
-    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums clientOnewaySemaphoreValue
-    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
-    clusterName coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
-    combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
-    commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages commitCommitLogThoroughInterval
-    commitIntervalCommitLog commitLogForceSwapMapInterval commitLogSwapMapInterval
-    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister configBlackList
-    configManagerVersion configName connectTimeoutMillis consumerFallbehindThreshold
-    consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep
-    controllerAddr controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
-    correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable defaultMessageRequestMode
-    defaultPopShareQueueNum delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
+    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
+    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads clusterName coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
+    combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
+    combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType commercialBaseCount commercialSizePerMsg
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+    compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+    compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion configName
+    connectTimeoutMillis consumerFallbehindThreshold consumerManagerThreadPoolQueueCapacity
+    consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
+    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
+    defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
     deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly disableCallbackExecutor
     disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery
-    enableAsyncReput enableBatchPush enableBroadcastOffsetStore
-    enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction
-    enableConnectionMetrics enableConsumeQueueExt enableCreateSysGroup enableDetailStat
-    enableFastChannelEventProcess enableLagAndDlqMetrics enableLmq enableLmqStats
-    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType
-    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePopMetrics enablePropertyFilter enableReconnectForGoAway
-    enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics enableRetryTopicV2
-    enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
-    enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
-    enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
-    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter
-    fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNamesrvAddrByAddressServer
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan filterServerNums
-    filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
-    flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
-    flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC forwardTimeout globalColdReadThreshold
-    haFlowControlEnable haHousekeepingInterval haTransferBatchSize
+    enableAsyncReput enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
+    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
+    enableConsumeQueueExt enableCreateSysGroup enableDetailStat enableFastChannelEventProcess
+    enableLagAndDlqMetrics enableLmq enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover
+    enableMessageStoreMetrics enableMixedMessageType enableMultiDispatch enableNetWorkFlowControl
+    enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+    enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics enablePropertyFilter
+    enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics
+    enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush
+    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
+    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata enableSplitRegistration
+    enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+    estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
+    fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan
+    filterServerNums filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval
+    flushCommitLogTimed flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval
+    flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC
+    forwardTimeout globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haTransferBatchSize
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer
     initAuthenticationUser initPopOffsetByCheckMsgInMem isolateLogEnable litePullMessageEnable
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
@@ -64,22 +63,22 @@ _NAMES = """
     maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
     maxLmqConsumeQueueNum maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
-    memTableFlushIntervalMs messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
-    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled offsetCheckInSlave
-    osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
-    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-    popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
-    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
-    popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead printChannelGroups
-    printChannelGroupsMinNum processReplyMessageThreadPoolNums pullBatchMaxMessageCount
-    pullMessageThreadPoolNums pullMessageThreadPoolQueueCapacity pullThreadPoolQueueCapacity
-    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
-    putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
-    recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
-    redeleteHangedFileInterval replicasPerDiskPartition replyThreadPoolQueueCapacity
+    maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageIndexSafe
+    messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget
+    metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+    migrateAuthFromV1Enabled offsetCheckInSlave osPageCacheBusyTimeOutMills popCkMaxBufferSize
+    popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
+    popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
+    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds
+    popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes
+    popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums
+    pullBatchMaxMessageCount pullMessageThreadPoolNums pullMessageThreadPoolQueueCapacity
+    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums
+    putMessageTimeout putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
+    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange
+    realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recoverConcurrently
+    recoverThreadPoolNums redeleteHangedFileInterval replicasPerDiskPartition replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum
     reviveScanTime rocketmqHome rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
     rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv
@@ -101,11 +100,25 @@ _NAMES = """
     transactionOpBatchInterval transactionOpMsgMaxSize transferMsgByHeap transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
     useEpollNativeSelector usePIDColdCtrStrategy userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
-    useReentrantLockWhenPutMessage useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic
-    waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
-    waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
+    useReentrantLockWhenPutMessage useServerSideResetOffset useStaticSubscription useTLS
+    validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
     waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
     writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
 KEYS_WITHOUT_MEANING = frozenset(_NAMES.split())
+
+_TRANSACTIONS = "this version refuses transaction messages"
+_TIMERS = "this version refuses timer messages; delay levels (property DELAY) are served"
+
+# Keys of services that are not offered: each is warned about by itself, as somebody who sets one counts on the service.
+KEYS_NOT_SERVED = {
+    "rejectTransactionMessage": _TRANSACTIONS,
+    "transactionTimeOut": _TRANSACTIONS,
+    "transactionCheckMax": _TRANSACTIONS,
+    "transactionCheckInterval": _TRANSACTIONS,
+    "timerWheelEnable": _TIMERS,
+    "timerMaxDelaySec": _TIMERS,
+    "timerPrecisionMs": _TIMERS,
+}

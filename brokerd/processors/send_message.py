@@ -54,7 +54,7 @@ class SendMessageProcessor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._headers = SendHeaderReader()
-        self._replies = SendReplyEncoder(broker.store_host, broker.config.region_id)
+        self._replies = SendReplyEncoder(broker.store_host, broker.config.region_id, trace_on=broker.config.trace_on)
         self._special = SpecialSends(broker)
         self._properties = PropertyReader(broker.config.broker_cluster_name, broker.config.broker_ip1)
         self._max_body_bytes = broker.config.max_message_size_bytes

@@ -42,18 +42,22 @@ def _binary_head(opaque: int, fields_bytes: int) -> bytes:
 class SendReplyEncoder:
     """Encodes SUCCESS answers for one broker, whose packed store host is in every message id."""
 
-    def __init__(self, store_host: bytes, region_id: str = DEFAULT_TRACE_REGION_ID) -> None:
+    def __init__(self, store_host: bytes, region_id: str = DEFAULT_TRACE_REGION_ID, *, trace_on: bool = True) -> None:
         self._host_hex = store_host.hex().upper().encode()
         self._region_id = region_id
-        self._tail = _field(PROPERTY_MSG_REGION, region_id.encode()) + _field(PROPERTY_TRACE_SWITCH, b"true")
+        self._trace_on = "true" if trace_on else "false"
+        self._tail = _field(PROPERTY_MSG_REGION, region_id.encode()) + _field(
+            PROPERTY_TRACE_SWITCH, self._trace_on.encode()
+        )
         self._json = (
             b'{"code":0,"extFields":{"msgId":"%%b","queueId":"%%d","queueOffset":"%%d","transactionId":"%%b",'
-            b'"%b":"%b","%b":"true"},"flag":%d,"language":"PYTHON","opaque":%%d,'
+            b'"%b":"%b","%b":"%b"},"flag":%d,"language":"PYTHON","opaque":%%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":%d}'
             % (
                 PROPERTY_MSG_REGION.encode(),
                 _json_text(region_id)[1:-1].replace(b"%", b"%%"),
                 PROPERTY_TRACE_SWITCH.encode(),
+                self._trace_on.encode(),
                 FLAG_RESPONSE,
                 PROTOCOL_VERSION,
             )
@@ -117,7 +121,7 @@ class SendReplyEncoder:
                 "queueOffset": str(queue_offset),
                 "transactionId": unique_key.decode("utf-8", "replace"),
                 PROPERTY_MSG_REGION: self._region_id,
-                PROPERTY_TRACE_SWITCH: "true",
+                PROPERTY_TRACE_SWITCH: self._trace_on,
             }
         )
         return reply.encode()

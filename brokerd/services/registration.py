@@ -26,7 +26,6 @@ _FIRST_RETRY_S: Final = 0.5
 _MAX_RETRY_S: Final = 10.0
 _ROLE_LOOK_PERIOD_S: Final = 0.5
 _LEADER_PORT_PATIENCE_S: Final = 1.0
-_REQUEST_TIMEOUT_S: Final = 6.0  # registerBrokerTimeoutMills is 24 s in RocketMQ; a dead one must not hold a stop up
 _UNREGISTER_TIMEOUT_S: Final = 2.0
 
 
@@ -120,7 +119,7 @@ class RegistrationService:
             epoch=broker.replica.epoch,
         )
         request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
-        reply = await client.request(request, timeout_s=_REQUEST_TIMEOUT_S)
+        reply = await client.request(request, timeout_s=config.register_broker_timeout_ms / 1000)
         if reply.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and header.epoch == broker.replica.epoch:
             # Somebody leads in a higher epoch, of which at least the next one is sure: acknowledge nothing more.
             broker.saw_epoch(broker.replica.epoch + 1, None)

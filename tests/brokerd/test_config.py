@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from brokerd.config import BrokerConfig, ConfigError, load_config
-from brokerd.config_keys import KEYS_WITHOUT_MEANING
+from brokerd.config_keys import KEYS_NOT_SERVED, KEYS_WITHOUT_MEANING
 from brokerd.config_values import BrokerRole, FlushDiskType
+
+BROKERD = Path(__file__).parents[2] / "brokerd"
+SOURCE = "".join(file.read_text() for file in BROKERD.rglob("*.py"))
 
 
 class Load:
@@ -126,6 +129,13 @@ def test_keys_without_meaning_are_listed_in_one_warning(load: Load) -> None:
     assert len(load.warnings) == 1
     for key in ("transientStorePoolEnable", "sendMessageThreadPoolNums", "waitTimeMillsInSendQueue"):
         assert key in load.warnings[0]
+
+
+def test_a_key_of_a_service_that_is_not_offered_is_told_with_what_is_refused(load: Load) -> None:
+    load("brokerName=a", "timerWheelEnable=true")
+    assert len(load.warnings) == 1
+    assert "line 2" in load.warnings[0]
+    assert "refuses timer messages" in load.warnings[0]
 
 
 def test_an_unknown_key_is_told_with_its_line_and_the_likely_name(load: Load) -> None:
@@ -282,3 +292,10 @@ def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
 def test_no_key_is_both_used_and_without_meaning() -> None:
     used = {field.metadata["key"].name for field in dataclasses.fields(BrokerConfig) if "key" in field.metadata}
     assert not used & KEYS_WITHOUT_MEANING
+    assert not used & KEYS_NOT_SERVED.keys()
+    assert not KEYS_NOT_SERVED.keys() & KEYS_WITHOUT_MEANING
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(BrokerConfig) if "key" in f.metadata])
+def test_an_accepted_key_is_read_by_the_broker(field: str) -> None:
+    assert f".{field}" in SOURCE, "nothing reads it: give it its effect, or move it to config_keys.py"

@@ -56,6 +56,15 @@ def test_a_batch_is_answered_with_the_ids_of_all_its_messages(
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("unique_key", [UNIQUE_KEY, b"short"])
+def test_with_trace_on_false_clients_are_told_not_to_trace(serialize_type: int, unique_key: bytes) -> None:
+    encoder = SendReplyEncoder(IPV4, trace_on=False)
+    request = RemotingCommand(310, opaque=1, serialize_type=serialize_type)
+    reply = decoded(encoder.encode(request, 3, AppendResult(4096, 100, 5, 1), unique_key))
+    assert reply.ext_fields["TRACE_ON"] == "false"
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
 def test_negative_opaques_come_back(serialize_type: int) -> None:
     request = RemotingCommand(310, opaque=-5, serialize_type=serialize_type)
     assert decoded(SendReplyEncoder(IPV4).encode(request, 0, AppendResult(0, 1, 0, 1), UNIQUE_KEY)).opaque == -5

@@ -16,7 +16,7 @@ from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
+from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC, is_system_group
 from mqwire.properties import PropertiesError, format_properties, parse_properties
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         "timerDequeueTps": "0.0",
         "producerGroups": str(len(broker.producers.groups())),
         "consumerGroups": str(len(broker.consumers.groups)),
+        "consumerLagMessages": str(consumer_lag_messages(broker)),
     }
     if store.refusal is not None:
         info["storeRefusal"] = str(store.refusal)
@@ -91,6 +92,17 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         end = store.max_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
         info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
     return info
+
+
+def consumer_lag_messages(broker: Broker) -> int:
+    """Messages that consumer groups have not consumed yet, over all queues: what retention has deleted is not counted."""
+    store = broker.store
+    lag = 0
+    for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
+        if not is_system_group(group):
+            oldest = max(offset, store.min_offset(topic, queue_id))
+            lag += max(store.max_offset(topic, queue_id) - oldest, 0)
+    return lag
 
 
 def _rates(rates: tuple[float | None, ...]) -> str:

@@ -77,6 +77,19 @@ def test_the_progress_of_delay_levels_is_told(broker: BrokerUnderTest, clock: Ma
     assert runtime_info(broker)["scheduleMessageOffset_1"] == "1,1"
 
 
+def test_the_backlog_of_all_groups_is_told_without_what_retention_deleted_or_rocketmqs_own_groups(
+    broker: BrokerUnderTest,
+) -> None:
+    broker.create_topic("orders")
+    for _ in range(3):
+        broker.store_message("orders", queue_id=0)
+    offsets = broker.broker.consumer_offsets
+    offsets.commit("orders", "billing", 0, 1)
+    offsets.commit("orders", "shipping", 0, 3)
+    offsets.commit("orders", "CID_RMQ_SYS_x", 0, 0)
+    assert runtime_info(broker)["consumerLagMessages"] == "2"
+
+
 # --- configuration ---
 
 

@@ -124,6 +124,9 @@ def _find_it(page: Page, body: str) -> None:
 def _see_how_to_connect(page: Page) -> None:
     page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="orders").click()
     expect(page.locator("#health [data-health]")).to_have_attribute("data-health", "good")
+    expect(page.locator("#figures [data-state]")).to_have_attribute("data-state", "live")
+    expect(page.locator("#figures [data-figure=backlog]")).to_contain_text("Backlog0")
+    page.get_by_role("navigation", name="Cluster").get_by_role("link", name="Connect").click()
     address = page.locator("#namesrv-addr")
     expect(address).to_have_text(re.compile(r"^127\.0\.0\.1:\d+$"))
     page.get_by_role("button", name="Copy name-server address").click()
@@ -138,7 +141,7 @@ def _see_how_to_connect(page: Page) -> None:
         for value in (address, page.locator("#access-key"), secret):
             expect(program).to_contain_text(value.text_content() or "")
         expect(program).to_contain_text("payments")
-    look_at(page, "end to end cluster")
+    look_at(page, "end to end connect")
 
 
 def _make_and_delete_a_key_pair(page: Page) -> None:

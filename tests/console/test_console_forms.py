@@ -149,9 +149,9 @@ def test_a_secret_is_shown_only_on_demand_and_each_look_is_recorded(world: World
 
     client = world.client(world.bob)
     secret = secret_decrypt(world.cluster.credentials.get(is_control=False).secret_encrypted)
-    assert secret not in client.get(world.cluster_path()).content.decode()
+    assert secret not in client.get(world.cluster_path("connect/")).content.decode()
     assert not AuditEvent.objects.filter(action="credential.reveal").exists()
-    response = client.post(world.cluster_path("reveal/"))
+    response = client.post(world.cluster_path("connect/reveal/"))
     # In the field, and in the programs of four languages.
     assert response.content.decode().count(secret) == 5
     assert response.headers["Cache-Control"] == "no-store, private"

@@ -31,6 +31,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("clusters", "/t/acme/"),
         ("cluster new", "/t/acme/new-cluster/"),
         ("cluster", "/t/acme/clusters/orders/"),
+        ("cluster connect", "/t/acme/clusters/orders/connect/"),
         ("cluster settings", "/t/acme/clusters/orders/settings/"),
         ("credentials", "/t/acme/clusters/orders/credentials/"),
         ("credential delete", "/t/acme/clusters/orders/credentials/{access_key}/delete/"),

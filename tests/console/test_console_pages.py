@@ -23,6 +23,9 @@ def test_every_page_of_a_tenant_answers(world: World) -> None:
         "members/",
         "tokens/",
         "clusters/orders/",
+        "clusters/orders/connect/",
+        "clusters/orders/figures/",
+        "clusters/orders/curves/?span=24h",
         "clusters/orders/health/",
         "clusters/orders/settings/",
         "clusters/orders/credentials/",
@@ -154,7 +157,7 @@ def test_only_an_operation_in_progress_asks_for_its_progress(world: World) -> No
 def test_no_page_carries_an_inline_script_or_style(world: World) -> None:
     make_topic(world.cluster, "payments")
     client = world.client(world.alice)
-    for path in ("", "clusters/orders/", "clusters/orders/topics/payments/", "tokens/"):
+    for path in ("", "clusters/orders/", "clusters/orders/connect/", "clusters/orders/topics/payments/", "tokens/"):
         response = client.get(world.path(path))
         page = response.content.decode()
         assert "<style" not in page

@@ -12,8 +12,10 @@ from rest_framework.response import Response
 
 from controlplane.accounts.operator_api import OperatorApi
 from controlplane.clusters.api_base import ClusterApi
+from controlplane.common.errors import InvalidInput
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.insight.figures import figures_history, figures_latest
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job
 from controlplane.insight.outlook import group_outlook, group_outlooks
@@ -21,6 +23,8 @@ from controlplane.insight.progress import cluster_by_id, cluster_end_agree, prog
 from controlplane.insight.selectors import counted, job_run_get, job_run_list, lag_history
 from controlplane.insight.serializers import (
     AgreedEndSetSerializer,
+    FiguresQuerySerializer,
+    FiguresSerializer,
     GroupLagDetailSerializer,
     GroupLagPageSerializer,
     GroupLagSerializer,
@@ -38,6 +42,34 @@ _PAGE = [
     OpenApiParameter("limit", int, description="1 to 200 groups."),
     OpenApiParameter("cursor", str, description="From `next`."),
 ]
+
+
+class FiguresApi(ClusterApi):
+    """What flows through a cluster."""
+
+    permissions: ClassVar = {"GET": "cluster.view"}
+
+    @extend_schema(
+        operation_id="cluster_figures",
+        parameters=[FiguresQuerySerializer],
+        responses=FiguresSerializer,
+        tags=["clusters"],
+    )
+    def get(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Return messages in and out a second, backlog and disk: now, and every 15 seconds of the last day at most."""
+        query = FiguresQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        until = query.validated_data.get("until") or timezone.now()
+        since = query.validated_data.get("since") or until - timedelta(hours=1)
+        if since > until:
+            raise InvalidInput.for_field("since", "This is after the end.", "invalid")
+        data = {
+            "now": figures_latest([self.cluster]).get(self.cluster.pk),
+            "since": since,
+            "until": until,
+            "samples": figures_history(self.cluster, since, until),
+        }
+        return Response(FiguresSerializer(data).data)
 
 
 class GroupLagListApi(ClusterApi):

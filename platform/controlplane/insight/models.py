@@ -149,6 +149,26 @@ class LogSample(models.Model):
         return f"{self.broker} at {self.hour:%Y-%m-%d %H:00}"
 
 
+class ClusterFigures(models.Model):
+    """What flowed through a cluster at one moment, as its leaders told it: null where one of them did not."""
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="figures")
+    sampled_at = models.DateTimeField(db_index=True)
+    in_per_second = models.FloatField(null=True, help_text="messages, over the last minute")
+    out_per_second = models.FloatField(null=True, help_text="messages, over the last minute")
+    backlog_messages = models.BigIntegerField(null=True, help_text="not consumed yet, over all groups")
+    stored_bytes = models.BigIntegerField(null=True, help_text="of the leaders' CommitLogs")
+    disk_used = models.FloatField(null=True, help_text="share of the fullest disk, 0 to 1")
+
+    class Meta:
+        db_table = "insight_cluster_figures"
+        indexes: ClassVar = [models.Index(fields=["cluster", "sampled_at"], name="cluster_figures_latest")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} at {self.sampled_at:%Y-%m-%d %H:%M:%S}"
+
+
 class DrainState(models.TextChoices):
     """DRAINED: nothing is behind. NEVER: the lag does not shrink at the present rate."""
 

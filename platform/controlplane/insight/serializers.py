@@ -8,6 +8,33 @@ from controlplane.insight.models import DrainState, Job, JobRunState
 from controlplane.topics.selectors import LiveState
 
 
+class ClusterFiguresSerializer(Shape):
+    """What flows through a cluster at a moment. Null: not known."""
+
+    sampled_at = serializers.DateTimeField()
+    in_per_second = serializers.FloatField(allow_null=True, help_text="messages sent to it, over the last minute")
+    out_per_second = serializers.FloatField(allow_null=True, help_text="messages taken from it, over the last minute")
+    backlog_messages = Offset(help_text="not consumed yet, over all groups")
+    stored_bytes = Offset(help_text="of the leaders' logs")
+    disk_used = serializers.FloatField(allow_null=True, help_text="share of the fullest leader's disk, 0 to 1")
+
+
+class FiguresQuerySerializer(Shape):
+    """The time that is asked for: the last hour when left out. Samples are kept for a day."""
+
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+
+
+class FiguresSerializer(Shape):
+    """The newest figures, null when they are older than a minute, and those of a span of time, oldest first."""
+
+    now = ClusterFiguresSerializer(allow_null=True)
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    samples = ClusterFiguresSerializer(many=True)
+
+
 class LagWarningSerializer(Shape):
     """A warning in words."""
 

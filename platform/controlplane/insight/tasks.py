@@ -5,7 +5,8 @@ import uuid
 from celery import shared_task
 from django.conf import settings
 
-from controlplane.insight import bounds, services
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.insight import bounds, figures, services
 
 BACKFILL_TIMEOUT_S = services.BACKFILL_DAYS_MAX * settings.HIGHWATER_JOB_TIMEOUT_PER_DAY_S
 
@@ -55,3 +56,22 @@ def log_samples_take_task() -> int:
 def log_samples_expire_task() -> int:
     """Delete old samples of logs."""
     return bounds.log_samples_expire()
+
+
+@shared_task(name="insight.figures_sample")
+def figures_sample_task() -> None:
+    """Enqueue one sample for each running cluster; one that still waits is dropped."""
+    for cluster_id in Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True):
+        cluster_figures_sample_task.apply_async(args=(str(cluster_id),), expires=figures.SAMPLE_EVERY_S)
+
+
+@shared_task(name="insight.cluster_figures_sample", ignore_result=True)
+def cluster_figures_sample_task(cluster_id: str) -> bool:
+    """Sample what flows through one cluster."""
+    return figures.cluster_figures_sample(uuid.UUID(cluster_id))
+
+
+@shared_task(name="insight.figures_expire")
+def figures_expire_task() -> int:
+    """Delete old samples."""
+    return figures.figures_expire()

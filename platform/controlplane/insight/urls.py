@@ -19,10 +19,12 @@ class GroupNameConverter:
 
 register_converter(GroupNameConverter, "consumer_group")
 
-_LAG = "tenants/<slug:tenant>/clusters/<slug:cluster>/lag/"
+_CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
+_LAG = f"{_CLUSTER}lag/"
 _RUN = "operator/job-runs/<uuid:run_id>/"
 
 urlpatterns = [
+    path(f"{_CLUSTER}figures/", apis.FiguresApi.as_view(), name="figures"),
     path(_LAG, apis.GroupLagListApi.as_view(), name="lag-list"),
     path(f"{_LAG}<consumer_group:group>/", apis.GroupLagDetailApi.as_view(), name="lag-detail"),
     path(f"{_LAG}<consumer_group:group>/history/", apis.LagHistoryApi.as_view(), name="lag-history"),

@@ -303,6 +303,8 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     "insight-jobs-dispatch": {"task": "insight.jobs_dispatch", "schedule": 15.0, "options": {"expires": 15}},
     "insight-log-samples-take": {"task": "insight.log_samples_take", "schedule": 60.0, "options": {"expires": 60}},
     "insight-log-samples-expire": {"task": "insight.log_samples_expire", "schedule": 3600.0},
+    "insight-figures-sample": {"task": "insight.figures_sample", "schedule": 15.0, "options": {"expires": 15}},
+    "insight-figures-expire": {"task": "insight.figures_expire", "schedule": 600.0, "options": {"expires": 600}},
     "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
     "insight-job-runs-expire": {"task": "insight.job_runs_expire", "schedule": 3600.0},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},

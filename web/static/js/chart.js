@@ -5,6 +5,7 @@
 
 const COLOURS = ["--accent", "--warn", "--busy", "--bad"];
 const HEIGHT_PX = 220;
+const REFRESH_EVERY_MS = 15_000;
 const drawn = new Map();
 
 function colour(name) {
@@ -132,7 +133,7 @@ function redraw() {
   }
 }
 
-for (const element of document.querySelectorAll("[data-chart]")) {
+function start(element) {
   draw(element);
   element.addEventListener("keydown", press);
   element.addEventListener("mousemove", () => {
@@ -142,6 +143,41 @@ for (const element of document.querySelectorAll("[data-chart]")) {
     }
   });
   resized.observe(element);
+}
+
+document.querySelectorAll("[data-chart]").forEach(start);
+
+// Charts within [data-refresh] are drawn again from that address. Only values are replaced: an open table stays open, and the
+// focus where it is. A chart that had nothing to show is replaced as a whole.
+function take(figure, fresh) {
+  const [chart, news] = [figure, fresh].map((part) => part.querySelector("[data-chart]"));
+  if (!chart || !news) {
+    figure.replaceWith(fresh);
+    fresh.querySelectorAll("[data-chart]").forEach(start);
+    return;
+  }
+  chart.dataset.chart = news.dataset.chart;
+  draw(chart);
+  figure.querySelector("tbody").replaceWith(fresh.querySelector("tbody"));
+}
+
+async function refresh(container) {
+  if (document.hidden) {
+    return;
+  }
+  try {
+    const answer = await fetch(container.dataset.refresh, { headers: { "HX-Request": "true" } });
+    if (answer.ok && !answer.redirected) {
+      const fresh = [...new DOMParser().parseFromString(await answer.text(), "text/html").querySelectorAll("figure")];
+      [...container.querySelectorAll("figure")].forEach((figure, place) => fresh[place] && take(figure, fresh[place]));
+    }
+  } catch {
+    // The next try may find the network again; what is drawn says until when it is.
+  }
+}
+
+for (const container of document.querySelectorAll("[data-refresh]")) {
+  setInterval(() => refresh(container), REFRESH_EVERY_MS);
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -47,6 +47,20 @@ def number(value: int | Literal[""] | None) -> str | SafeString:
 
 
 @register.filter
+def per_second(value: float | Literal[""] | None) -> str | SafeString:
+    """Return a rate as a person reads it, `3.9/s` or `1 234/s`, or the mark of the unknown."""
+    if value is None or value == "":
+        return unknown()
+    return f"{value:.1f}/s" if value < 9.95 else f"{number(round(value))}/s"
+
+
+@register.filter
+def percent(value: float | Literal[""] | None) -> str | SafeString:
+    """Return a share from 0 to 1 as `37 %`, or the mark of the unknown."""
+    return unknown() if value is None or value == "" else f"{100 * value:.0f} %"
+
+
+@register.filter
 def byte_size(value: int | Literal[""] | None) -> str | SafeString:
     """Return a size in bytes as a person reads it: `512 B`, `1.5 KiB`, `4.0 MiB`."""
     if value is None or value == "":

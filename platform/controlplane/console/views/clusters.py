@@ -6,15 +6,11 @@ from datetime import datetime
 from django.db.models import Count
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.clusters.credential_services import credential_reveal
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
-    Credential,
-    CredentialState,
     Health,
     OperationState,
     OperationType,
@@ -22,7 +18,6 @@ from controlplane.clusters.models import (
 from controlplane.clusters.selectors import (
     cluster_get,
     cluster_list,
-    credential_list,
     operation_latest,
 )
 from controlplane.clusters.services import cluster_create
@@ -31,19 +26,14 @@ from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.forms import ClusterForm
 from controlplane.console.health import HealthWords, health_words
-from controlplane.console.pages import form_take_error, never_store, status_of, tenant_render
-from controlplane.console.snippets import (
-    ACCESS_PLACEHOLDER,
-    SECRET_PLACEHOLDER,
-    TOPIC_PLACEHOLDER,
-    Values,
-    snippets_render,
-)
+from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.failover import roles_context
+from controlplane.console.views.figures import curves_context, live_of
 from controlplane.failover.selectors import GroupRow
+from controlplane.insight.figures import figures_latest
+from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
-from controlplane.topics.models import TopicState
 
 # What changes a running cluster as a whole, and is told on its page while it goes on or has failed.
 _SHOWN_WHILE_RUNNING = (OperationType.CLUSTER_GROW, OperationType.CLUSTER_MODE)
@@ -56,6 +46,12 @@ class ClusterRow:
     cluster: Cluster
     health: HealthWords
     topic_count: int
+    figures: ClusterFigures | None
+
+    @property
+    def mode(self) -> str:
+        """The mode with how often each message is kept, where that is more than once."""
+        return mode_words(self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +70,13 @@ class DaemonRow:
 @tenant_page("cluster.view")
 def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the tenant's clusters: the tenant's home page."""
-    clusters = cluster_list(tenant).annotate(topic_count=Count("topics")).order_by("name")
+    clusters = list(cluster_list(tenant).annotate(topic_count=Count("topics")).order_by("name"))
+    figures = figures_latest(clusters)
     context = {
-        "clusters": [ClusterRow(cluster, health_words(cluster), cluster.topic_count) for cluster in clusters],
+        "clusters": [
+            ClusterRow(cluster, health_words(cluster), cluster.topic_count, figures.get(cluster.pk))
+            for cluster in clusters
+        ],
         "can_create": actor_can(request.user, "cluster.create", tenant),
     }
     return tenant_render(request, tenant, "console/clusters.html", context, section="clusters", page="list")
@@ -104,30 +104,15 @@ def cluster_new(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 @require_safe
 @tenant_page("cluster.view")
 def cluster_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
-    """Show a cluster: health, how to connect, first programs, daemons."""
+    """Show a cluster: health, what flows through it, who leads, daemons."""
     found = cluster_get(tenant, cluster)
     return tenant_render(
         request,
         tenant,
         "console/cluster.html",
-        _overview(request, found, secret_key=""),
+        _overview(request, found),
         section="clusters",
         page="overview",
-    )
-
-
-@require_POST
-@tenant_page("credential.reveal")
-def cluster_reveal(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
-    """Show the overview with the secret filled in. A POST, because each look is written into the audit trail."""
-    found = cluster_get(tenant, cluster)
-    credential = _first_credential(found)
-    secret_key = "" if credential is None else credential_reveal(actor=request.user, credential=credential)
-    context = _overview(request, found, secret_key=secret_key)
-    if request.htmx:
-        return never_store(render(request, "console/parts/connect.html", {"tenant": tenant, **context}))
-    return never_store(
-        tenant_render(request, tenant, "console/cluster.html", context, section="clusters", page="overview")
     )
 
 
@@ -148,43 +133,31 @@ def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obje
     }
 
 
-def _overview(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> dict[str, object]:
-    credential = _first_credential(cluster)
-    topic = cluster.topics.filter(state=TopicState.ACTIVE).order_by("created_at").first()
+def mode_words(cluster: Cluster) -> str:
+    """Return the mode in words, with the replicas of each group where there are several."""
+    replicas = max((len(group.replicas.all()) for group in cluster.broker_groups.all()), default=1)
+    name = str(cluster.get_mode_display())
+    return name if replicas < 2 else f"{name}, {replicas} replicas"
+
+
+def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
     operation = operation_latest(cluster)
     settled = operation is None or (
         operation.state == OperationState.COMPLETED
         or (cluster.state == ClusterState.RUNNING and operation.type not in _SHOWN_WHILE_RUNNING)
     )
-    values = Values(
-        namesrv_addr=cluster.namesrv_addr,
-        access_key=credential.access_key if credential else ACCESS_PLACEHOLDER,
-        secret_key=secret_key or SECRET_PLACEHOLDER,
-        topic=topic.name if topic else TOPIC_PLACEHOLDER,
-    )
     roles = roles_context(request, cluster)
     return {
         **cluster_context(request, cluster),
-        "seen_again_at": reverse("console:cluster", args=[cluster.tenant.slug, cluster.slug]),
         "health": health_words(cluster),
+        "live": live_of(cluster),
+        **curves_context(request, cluster),
         "operation": None if settled else operation,
-        "credential": credential,
-        "secret_key": secret_key,
-        "can_reveal": actor_can(request.user, "credential.reveal", cluster.tenant),
-        "can_create_credential": actor_can(request.user, "credential.create", cluster.tenant),
-        "snippet_topic": topic,
-        "snippets": snippets_render(values),
         "topic_count": cluster.topics.count(),
         "daemons": _daemons(cluster, roles["groups"]),
         **roles,
-        "curl": curl("GET", cluster.path),
+        "curl": curl("GET", f"{cluster.path}figures/"),
     }
-
-
-def _first_credential(cluster: Cluster) -> Credential | None:
-    """Return the key pair that the overview shows: the oldest that programs can use."""
-    usable = credential_list(cluster).exclude(state=CredentialState.DELETING)
-    return usable.filter(role="app").order_by("created_at").first() or usable.order_by("created_at").first()
 
 
 def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:

@@ -1,0 +1,112 @@
+"""What flows through a cluster, on its page: the newest figures and the curves of the last hours."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.selectors import cluster_get
+from controlplane.common.zones import zone_of
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.charts import Chart, Curve
+from controlplane.console.templatetags.console import number, per_second, zone_mark
+from controlplane.insight.figures import POINTS_MAX, SAMPLE_EVERY_S, figures_history, figures_last_seen, figures_latest
+from controlplane.insight.models import ClusterFigures
+from controlplane.tenants.models import Tenant
+
+SPANS = {"1h": ("hour", timedelta(hours=1)), "24h": ("24 hours", timedelta(days=1))}
+_DEFAULT_SPAN = "1h"
+# A curve breaks where more than two samples are missing.
+_GAP = timedelta(seconds=3 * SAMPLE_EVERY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The newest figures, None when there are no fresh ones, and then why: `last_seen` is when there were some."""
+
+    figures: ClusterFigures | None
+    last_seen: datetime | None
+
+
+@require_safe
+@tenant_page("cluster.view")
+def cluster_figures(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Return the newest figures alone; the overview asks for them every ten seconds."""
+    found = cluster_get(tenant, cluster)
+    context = {"tenant": tenant, "cluster": found, "live": live_of(found)}
+    return render(request, "console/parts/figures.html", context)
+
+
+@require_safe
+@tenant_page("cluster.view")
+def cluster_curves(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Return the curves alone; chart.js asks for them while the overview is open."""
+    found = cluster_get(tenant, cluster)
+    context = {"tenant": tenant, "cluster": found, **curves_context(request, found)}
+    return render(request, "console/parts/curves.html", context)
+
+
+def live_of(cluster: Cluster) -> Live:
+    """Return the newest figures of a cluster."""
+    figures = figures_latest([cluster]).get(cluster.pk)
+    return Live(figures, None if figures is not None else figures_last_seen(cluster))
+
+
+def curves_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
+    """Return what the curves need; the query names the span."""
+    span = request.GET.get("span", _DEFAULT_SPAN)
+    span = span if span in SPANS else _DEFAULT_SPAN
+    until = timezone.now()
+    since = until - SPANS[span][1]
+    return {
+        "charts": figures_charts(figures_history(cluster, since, until), cluster.tenant, (since, until)),
+        "span": span,
+        "spans": [(name, words) for name, (words, _) in SPANS.items()],
+    }
+
+
+def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[datetime, datetime]) -> list[Chart]:
+    """Return the curves of these samples, broken where some are missing."""
+    zone = zone_of(tenant.time_zone)
+    step = max(_GAP, 3 * (span[1] - span[0]) / POINTS_MAX)
+    rows: list[tuple[datetime, ClusterFigures | None]] = []
+    for sample in samples:
+        if rows and sample.sampled_at - rows[-1][0] > step:
+            rows.append((rows[-1][0] + step / 2, None))
+        rows.append((sample.sampled_at, sample))
+    moments = [moment for moment, _ in rows]
+    local = [moment.astimezone(zone) for moment in moments]
+    labels = [f"{moment.day} {moment:%b %Y, %H:%M:%S} {zone_mark(moment)}" for moment in local]
+    ticks = [f"{moment:%H:%M}" for moment in local]
+
+    def curve(name: str, field: str) -> Curve:
+        values = [None if row is None else getattr(row, field) for _, row in rows]
+        return Curve.of(name, values, _WORDS[field])
+
+    def chart(chart_id: str, title: str, *curves: Curve) -> Chart:
+        return Chart(chart_id, title, "lines", "Time", labels, ticks, moments, zone, list(curves), span)
+
+    return [
+        chart(
+            "figures-rates",
+            "Messages a second",
+            curve("In", "in_per_second"),
+            curve("Out", "out_per_second"),
+        ),
+        chart("figures-backlog", "Backlog in messages", curve("Backlog", "backlog_messages")),
+    ]
+
+
+def _rate(value: object) -> str:
+    return str(per_second(float(str(value))))
+
+
+def _messages(value: object) -> str:
+    return str(number(int(str(value))))
+
+
+_WORDS = {"in_per_second": _rate, "out_per_second": _rate, "backlog_messages": _messages}

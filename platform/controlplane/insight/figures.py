@@ -1,0 +1,140 @@
+"""What flows through a cluster: messages in and out, backlog, stored bytes, disk; sampled, and kept for a day.
+
+Pages and the API read the rows, so that no reader waits for a broker. What is not known is None, never 0.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import add
+from typing import TypeVar
+
+from django.db.models import Max
+from django.utils import timezone
+
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.remoting import cluster_admin
+from controlplane.common.errors import ApplicationError
+from controlplane.common.logging import get_logger
+from controlplane.insight.models import ClusterFigures
+
+_log = get_logger("controlplane.insight")
+
+SAMPLE_EVERY_S = 15
+# Four samples were missed: the workers or the brokers are away, and the figures are of another time.
+STALE_AFTER = timedelta(seconds=4 * SAMPLE_EVERY_S)
+KEPT_FOR = timedelta(days=1)
+# A chart has no more points than pixels.
+POINTS_MAX = 360
+_Number = TypeVar("_Number", int, float)
+_LAST_MINUTE = 1  # of the three rates that a broker tells: the last 10 s, minute, 10 minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One sample. Rates are messages a second over the last minute; `disk_used` is a share from 0 to 1, of the fullest disk."""
+
+    in_per_second: float | None = None
+    out_per_second: float | None = None
+    backlog_messages: int | None = None
+    stored_bytes: int | None = None
+    disk_used: float | None = None
+
+
+def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
+    """Return the figures of a cluster of `groups` broker groups from what their leaders' runtime information says. Pure.
+
+    With a leader that does not answer, or a value that one has not sampled yet, the sum is not known.
+    """
+    if not leaders or len(leaders) < groups:
+        return Figures()
+    ends, begins = _sum(_whole(leaders, "commitLogMaxOffset")), _sum(_whole(leaders, "commitLogMinOffset"))
+    ratios = [_float(one.get("commitLogDiskRatio")) for one in leaders]
+    return Figures(
+        in_per_second=_sum(_rates(leaders, "putTps")),
+        out_per_second=_sum(_rates(leaders, "getTransferredTps")),
+        backlog_messages=_sum(_whole(leaders, "consumerLagMessages")),
+        stored_bytes=None if ends is None or begins is None else ends - begins,
+        disk_used=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
+    )
+
+
+def cluster_figures_sample(cluster_id: uuid.UUID) -> bool:
+    """Write one sample of a running cluster; returns whether there is one. A cluster that does not answer has none."""
+    cluster = Cluster.objects.select_related("tenant").filter(pk=cluster_id, state=ClusterState.RUNNING).first()
+    if cluster is None:
+        return False
+    try:
+        with cluster_admin(cluster) as admin:
+            addresses = admin.cluster_info().master_addresses(cluster.slug)
+            leaders = [admin.broker_runtime_info(address) for address in addresses]
+    except ApplicationError as error:
+        _log.info("no figures", cluster=str(cluster), error=error.message)
+        return False
+    found = figures_of(leaders, cluster.broker_groups.count())
+    if found == Figures():
+        return False
+    ClusterFigures.objects.create(
+        cluster=cluster,
+        sampled_at=timezone.now(),
+        **{field.name: getattr(found, field.name) for field in fields(found)},
+    )
+    return True
+
+
+def figures_latest(clusters: Iterable[Cluster]) -> dict[uuid.UUID, ClusterFigures]:
+    """Return the newest sample of each cluster that has a fresh one, by the cluster's id."""
+    since = timezone.now() - STALE_AFTER
+    rows = ClusterFigures.objects.filter(cluster__in=list(clusters), sampled_at__gt=since).order_by("sampled_at")
+    return {row.cluster_id: row for row in rows}
+
+
+def figures_last_seen(cluster: Cluster) -> datetime | None:
+    """Return when the cluster last told its figures; None when it never did, or longer ago than samples are kept."""
+    found: datetime | None = ClusterFigures.objects.filter(cluster=cluster).aggregate(at=Max("sampled_at"))["at"]
+    return found
+
+
+def figures_history(cluster: Cluster, since: datetime, until: datetime) -> list[ClusterFigures]:
+    """Return the samples in [since, until), oldest first; of many every nth, so that there are at most POINTS_MAX."""
+    rows = list(
+        ClusterFigures.objects.filter(cluster=cluster, sampled_at__gte=since, sampled_at__lt=until).order_by(
+            "sampled_at"
+        )
+    )
+    step = -(-len(rows) // POINTS_MAX) or 1
+    # From the end, so that the newest is always among them.
+    return rows[::-step][::-1]
+
+
+def figures_expire() -> int:
+    """Delete samples older than a day; returns how many."""
+    return ClusterFigures.objects.filter(sampled_at__lt=timezone.now() - KEPT_FOR).delete()[0]
+
+
+def _rates(leaders: Sequence[Mapping[str, str]], name: str) -> list[float | None]:
+    """The rate of the last minute of each; a place that is empty is not sampled yet."""
+    found = []
+    for one in leaders:
+        places = one.get(name, "").split(" ")
+        found.append(_float(places[_LAST_MINUTE]) if len(places) > _LAST_MINUTE else None)
+    return found
+
+
+def _whole(leaders: Sequence[Mapping[str, str]], name: str) -> list[int | None]:
+    texts = [one.get(name, "") for one in leaders]
+    return [int(text) if text.removeprefix("-").isdecimal() else None for text in texts]
+
+
+def _sum(values: Sequence[_Number | None]) -> _Number | None:
+    known = [value for value in values if value is not None]
+    return None if len(known) < len(values) else reduce(add, known)
+
+
+def _float(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None

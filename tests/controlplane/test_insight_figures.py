@@ -1,0 +1,119 @@
+"""What flows through a cluster: summed over its leaders, kept for a day, and unknown where a leader does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from controlplane.insight.figures import (
+    POINTS_MAX,
+    Figures,
+    figures_expire,
+    figures_history,
+    figures_latest,
+    figures_of,
+)
+from controlplane.insight.models import ClusterFigures
+from tests.controlplane.world import Json, World
+
+FIGURES = "/api/v1/tenants/acme/clusters/orders/figures/"
+
+
+def leader(**changes: str) -> dict[str, str]:
+    """The runtime information of one leader."""
+    return {
+        "putTps": "9.00 4.50 1.00",
+        "getTransferredTps": "8.00 4.00 1.00",
+        "consumerLagMessages": "7",
+        "commitLogMinOffset": "100",
+        "commitLogMaxOffset": "1100",
+        "commitLogDiskRatio": "0.25",
+        **changes,
+    }
+
+
+def make_figures(world: World, *, age: timedelta = timedelta(), **values: Any) -> ClusterFigures:
+    return ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now() - age, **values)
+
+
+def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> None:
+    found = figures_of([leader(), leader(commitLogDiskRatio="0.5")], groups=2)
+    assert found == Figures(
+        in_per_second=9.0, out_per_second=8.0, backlog_messages=14, stored_bytes=2000, disk_used=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "unknown"),
+    [
+        ({"putTps": "  "}, "in_per_second"),
+        ({"putTps": ""}, "in_per_second"),
+        ({"getTransferredTps": "1.00  "}, "out_per_second"),
+        ({"consumerLagMessages": ""}, "backlog_messages"),
+        ({"commitLogMaxOffset": "x"}, "stored_bytes"),
+        ({"commitLogDiskRatio": ""}, "disk_used"),
+    ],
+)
+def test_a_value_that_one_leader_does_not_tell_is_not_known(changes: dict[str, str], unknown: str) -> None:
+    found = figures_of([leader(), leader(**changes)], groups=2)
+    assert getattr(found, unknown) is None
+    assert sum(getattr(found, name) is None for name in Figures.__slots__) == 1
+
+
+@pytest.mark.parametrize("leaders", [[], [leader()]])
+def test_without_the_leader_of_a_group_nothing_is_known(leaders: list[dict[str, str]]) -> None:
+    assert figures_of(leaders, groups=2) == Figures()
+
+
+def test_old_figures_are_not_called_the_newest(world: World) -> None:
+    make_figures(world, age=timedelta(seconds=61), backlog_messages=1)
+    assert figures_latest([world.cluster]) == {}
+    newest = make_figures(world, age=timedelta(seconds=30), backlog_messages=2)
+    assert figures_latest([world.cluster]) == {world.cluster.pk: newest}
+
+
+def test_a_long_history_is_thinned_out_and_keeps_the_newest(world: World) -> None:
+    now = timezone.now()
+    moments = [now - timedelta(seconds=15 * place) for place in range(3 * POINTS_MAX)]
+    ClusterFigures.objects.bulk_create(ClusterFigures(cluster=world.cluster, sampled_at=moment) for moment in moments)
+    found = figures_history(world.cluster, now - timedelta(days=1), now + timedelta(seconds=1))
+    assert len(found) == POINTS_MAX
+    assert found[-1].sampled_at == now
+    assert found == sorted(found, key=lambda row: row.sampled_at)
+
+
+def test_figures_are_kept_for_a_day(world: World) -> None:
+    make_figures(world, age=timedelta(hours=25))
+    kept = make_figures(world, age=timedelta(hours=23))
+    assert figures_expire() == 1
+    assert list(ClusterFigures.objects.all()) == [kept]
+
+
+def test_the_api_tells_figures_now_and_of_the_last_hour(world: World, api: Callable[..., Json]) -> None:
+    make_figures(world, age=timedelta(minutes=90), backlog_messages=1)
+    make_figures(world, age=timedelta(minutes=30), backlog_messages=2)
+    make_figures(world, in_per_second=0.0, backlog_messages=2**60)
+    answer = api(world.bob).call("GET", FIGURES).json()
+    assert answer["now"]["backlog_messages"] == str(2**60)
+    assert answer["now"]["in_per_second"] == 0.0
+    assert answer["now"]["out_per_second"] is None
+    assert [sample["backlog_messages"] for sample in answer["samples"]] == ["2", str(2**60)]
+
+
+def test_the_api_says_null_when_the_figures_are_old(world: World, api: Callable[..., Json]) -> None:
+    make_figures(world, age=timedelta(minutes=2), backlog_messages=1)
+    assert api(world.bob).call("GET", FIGURES).json()["now"] is None
+
+
+def test_a_span_that_ends_before_it_begins_is_refused(world: World, api: Callable[..., Json]) -> None:
+    answer = api(world.bob).call("GET", f"{FIGURES}?since=2026-02-01T00:00:00Z&until=2026-01-01T00:00:00Z")
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "since"
+
+
+def test_an_outsider_sees_no_figures(world: World, api: Callable[..., Json]) -> None:
+    assert api(world.charlie).call("GET", FIGURES).status_code == 404

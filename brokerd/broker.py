@@ -428,8 +428,8 @@ class Broker:
         self.metering.stored_bytes.forget_topic(topic)
 
     def messages_behind(self, offset: int) -> int | None:
-        """How many records lie between `offset` and the log's end; None when that is too far to count."""
-        if self.store.end_offset - offset > _COUNT_MAX_BYTES:
+        """How many records lie between `offset` and the log's end; None when those are too many to count, or were deleted."""
+        if self.store.end_offset - offset > _COUNT_MAX_BYTES or offset < self.store.min_physical_offset:
             return None
         return count_records(self.store, offset)
 

@@ -166,8 +166,9 @@ class Server:
                     logger.error("the accounts stay as they were: %s", error)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        if len(self._peers) >= self._places:
-            self._make_room()
+        if len(self._peers) >= self._places and not self._make_room():
+            await trio.aclose_forcefully(stream)
+            return
         try:
             peer = Peer(stream)
         except OSError:  # it has gone already
@@ -192,14 +193,19 @@ class Server:
             self._routes.on_channel_closed(peer)
             await trio.aclose_forcefully(stream)
 
-    def _make_room(self) -> None:
-        """Close the connection that was there longest and is no broker's: clients open another when they need it."""
+    def _make_room(self) -> bool:
+        """Close the connection that was there longest and is no broker's: clients open another when they need it.
+
+        Tells whether there was one.
+        """
         for peer in self._peers:
             if not peer.trusted:
                 logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
                 del self._peers[peer]
                 peer.scope.cancel()
-                return
+                return True
+        logger.warning("a connection is refused: all %d are those of brokers", len(self._peers))
+        return False
 
     async def _secure(self, peer: Peer, stream: trio.SocketStream, tls: ReloadedContext) -> None:
         """Find out by the first byte whether the peer speaks TLS, and come to terms with it."""

@@ -125,8 +125,8 @@ class InSyncSet:
 
     @property
     def refuses_sends(self) -> bool:
-        """Whether a send must be refused before it is appended: fewer than minInSyncReplicas are in sync."""
-        return self._mode is AckMode.SYNC and self.size < self._min_in_sync_replicas
+        """Whether a send must be refused before it is appended: fewer than minInSyncReplicas are available."""
+        return self._mode is AckMode.SYNC and self._available < self._min_in_sync_replicas
 
     def await_in_sync(self, replica_ids: Collection[int], now_s: float) -> None:
         """Inherit the in-sync set: show nothing more before these have reported, or have not for as long as any may be silent."""
@@ -239,9 +239,14 @@ class InSyncSet:
         """What may be answered to the sender of a record that ends there."""
         if self._mode is AckMode.LOCAL:
             return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
-        if self._mode is AckMode.SYNC and self.size < self._needed:
+        if self._mode is AckMode.SYNC and self._available < self._needed:
             return SendVerdict.SLAVE_NOT_AVAILABLE
         return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
+
+    @property
+    def _available(self) -> int:
+        """How many replicas a send may wait for: one whose lease keeps it in sync may be too far behind for that."""
+        return 1 + sum(follower.in_sync and self._is_near(follower) for follower in self._followers.values())
 
     @property
     def _needed(self) -> int:
@@ -254,8 +259,11 @@ class InSyncSet:
         return (
             now_s - follower.last_level_s <= self._max_time_not_level_s
             and now_s - follower.last_pull_s <= self._follower_timeout_s
-            and (now_s < follower.leased_until_s or self._own_held - self.held_by(follower) <= self._max_gap_bytes)
+            and (now_s < follower.leased_until_s or self._is_near(follower))
         )
+
+    def _is_near(self, follower: FollowerState) -> bool:
+        return self._own_held - self.held_by(follower) <= self._max_gap_bytes
 
     def _advance(self, now_s: float) -> bool:
         confirmed = self._own_held

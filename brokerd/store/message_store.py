@@ -431,11 +431,15 @@ class MessageStore:
         try:
             return self._reader.get_messages(queue, offset, max_count, max_bytes, accept)
         except RecordDamagedError as error:
-            if error.physical_offset >= 0:
-                self.damage_seen = error.physical_offset
+            self._note_damage(error.physical_offset)
             raise
         except OSError as error:
             raise StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}") from error
+
+    def _note_damage(self, physical_offset: int) -> None:
+        """For whoever looks closer; what retention has deleted isn't damaged."""
+        if physical_offset >= self._log.min_offset:
+            self.damage_seen = physical_offset
 
     def scan(self, offset: int, *, window_bytes: int) -> LogScanner:
         """The records from `offset` on, where one begins, read in windows; up to what is appended by then."""
@@ -492,7 +496,7 @@ class MessageStore:
         try:
             return self._raw_appender.read(offset, max_bytes, self._log.end_offset, check=check)
         except LogDamagedError as error:
-            self.damage_seen = error.physical_offset
+            self._note_damage(error.physical_offset)
             raise
 
     def truncate(self, end_offset: int) -> RecoveryReport:
@@ -548,11 +552,13 @@ class MessageStore:
         return self._damaged_from
 
     def locate_damage(self, offset: int) -> int | None:
-        """Where the damage begins that a reader met at `offset`; None when the log is sound there.
+        """Where the damage begins that a reader met at `offset`; None when the log is sound there, or retention deleted it.
 
         Reads up to a whole CommitLog file. Blocks: for a worker thread. Raises OSError.
         """
-        return LogRepair(self._config, self._disk, self._reader.record_crc_from).locate(offset, self._log.end_offset)
+        repair = LogRepair(self._config, self._disk, self._reader.record_crc_from)
+        found = repair.locate(offset, self._log.end_offset)
+        return None if found is None or found < self._log.min_offset else found
 
     def declare_damaged(self, begin_offset: int) -> None:
         """Take nothing more, for the log is damaged from there on and another replica can put that right."""

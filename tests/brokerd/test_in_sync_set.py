@@ -4,6 +4,8 @@ import pytest
 
 from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
 
+MAX_GAP_BYTES = 10_000
+
 
 def in_sync_set(
     mode: AckMode = AckMode.SYNC, *, durable: bool = True, needed: int = 2, at_least: int = 1, auto: bool = False
@@ -16,6 +18,7 @@ def in_sync_set(
         auto_in_sync_replicas=auto,
         max_time_not_level_s=15,
         follower_timeout_s=15,
+        max_gap_bytes=MAX_GAP_BYTES,
         confirm_offset=0,
     )
 
@@ -185,3 +188,16 @@ def test_asynchronous_replication_promises_no_follower_anything() -> None:
     group = in_sync_set(AckMode.LOCAL)
     group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
     assert group.lease_s(1) == 0
+
+
+def test_a_follower_too_far_behind_is_not_waited_for_though_nothing_is_shown_that_it_does_not_hold() -> None:
+    group = in_sync_set(at_least=2)
+    group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
+    assert group.lease_s(1) > 0
+    group.own_held(MAX_GAP_BYTES, now_s=1)
+    assert (group.verdict(MAX_GAP_BYTES), group.refuses_sends) == (SendVerdict.WAIT, False)
+    group.own_held(MAX_GAP_BYTES + 1, now_s=1)
+    assert (group.verdict(MAX_GAP_BYTES + 1), group.refuses_sends) == (SendVerdict.SLAVE_NOT_AVAILABLE, True)
+    assert (group.size, group.confirm_offset) == (2, 0), "what it was told is kept"
+    group.report(1, end_offset=1, durable_offset=1, leader_end_offset=MAX_GAP_BYTES + 1, now_s=2)
+    assert (group.verdict(MAX_GAP_BYTES + 1), group.refuses_sends) == (SendVerdict.WAIT, False)

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from brokerd.store import AppendResult, GetMessageStatus, MessageStore
+from brokerd.store import AppendResult, GetMessageStatus, LogDamagedError, MessageStore
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import (
     COMMIT_LOG,
@@ -47,6 +47,16 @@ def test_files_older_than_file_reserved_time_go_at_the_hour_of_delete_when() -> 
     kept = [each for each in results if each.physical_offset >= store.min_physical_offset]
     assert bodies(store) == [b"%06d" % number + b"." * 194 for number in range(60 - len(kept), 60)]
     assert store.earliest_store_time_ms == FOUR_IN_THE_MORNING - 73 * HOUR_MS
+
+
+def test_what_retention_deleted_is_not_taken_for_damage() -> None:
+    disk = MemoryDisk()
+    store, clock, results = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store.delete_expired(clock.time_ms)
+    with pytest.raises(LogDamagedError):
+        store.read_raw(results[0].physical_offset, 1000)
+    assert store.damage_seen is None
+    assert store.locate_damage(results[0].physical_offset) is None, "a reader met it before it was deleted"
 
 
 @pytest.mark.parametrize(

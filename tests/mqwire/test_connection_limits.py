@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from mqwire.codes import SerializeType
-from mqwire.command import RemotingCommand
+from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.connection import NEED_DATA, Connection
 from mqwire.errors import RemoteProtocolError
 
@@ -101,10 +101,34 @@ def test_a_large_frame_in_tiny_pieces_is_not_copied_each_time() -> None:
     assert len(found) == 1
 
 
-def test_as_many_fields_as_a_header_can_hold_are_read_in_one_pass() -> None:
+def read_fields(connection: Connection) -> list[dict[str, str]]:
+    """Those of a binary header are decoded when they are first asked for."""
+    return [command.ext_fields for command in connection.commands()]
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+def test_a_header_has_no_more_extension_fields_than_its_limit(serialize_type: SerializeType) -> None:
+    fields = {f"k{number}": "" for number in range(MAX_EXT_FIELDS)}
+    connection = Connection()
+    connection.receive_data(RemotingCommand.request(34, ext_fields=fields, serialize_type=serialize_type).encode())
+    assert read_fields(connection) == [fields]
+    one_more = {**fields, "one more": ""}
+    connection.receive_data(RemotingCommand.request(34, ext_fields=one_more, serialize_type=serialize_type).encode())
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_EXT_FIELDS} extension fields"):
+        read_fields(connection)
+
+
+def test_a_header_full_of_fields_is_refused_at_the_first_beyond_the_limit() -> None:
     fields = b"".join(struct.pack(">h", 7) + b"k%06d" % number + struct.pack(">i", 0) for number in range(70_000))
     header = struct.pack(">hBhii", 1, 0, 0, 1, 0) + struct.pack(">ii", 0, len(fields)) + fields
     connection = Connection()
     connection.receive_data(struct.pack(">II", 4 + len(header), 1 << 24 | len(header)) + header)
-    (found,) = connection.commands()
-    assert len(found.ext_fields) == 70_000
+    (command,) = connection.commands()
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="extension fields"):
+            _ = command.ext_fields
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 64 * KIBIBYTE, "what follows is not decoded"

@@ -328,14 +328,26 @@ def test_a_silent_client_is_closed_after_its_idle_time(start: Start) -> None:
         assert closed_by_peer(silent)
 
 
-def test_no_more_connections_than_allowed(start: Start) -> None:
+def test_the_connection_of_a_stranger_that_was_there_longest_makes_room_for_another(start: Start) -> None:
+    daemon = start({"maxConnections": "2"})
+    with connect(daemon.address) as broker, connect(daemon.address) as first:
+        assert exchange(broker, registration()).code == ResponseCode.SUCCESS
+        exchange(first, route_request())
+        with connect(daemon.address) as second:
+            assert closed_by_peer(first)
+            for stream in (broker, second):
+                assert exchange(stream, route_request()).code == ResponseCode.SUCCESS
+
+
+def test_no_more_connections_than_allowed_when_all_are_brokers(start: Start) -> None:
     daemon = start({"maxConnections": "2"})
     with connect(daemon.address) as first, connect(daemon.address) as second:
-        for stream in (first, second):
-            exchange(stream, route_request())
+        for number, stream in enumerate((first, second)):
+            assert exchange(stream, registration(name=f"broker-{number}")).code == ResponseCode.SUCCESS
         with connect(daemon.address) as third:
             assert closed_by_peer(third)
-        assert exchange(first, route_request()).code == ResponseCode.TOPIC_NOT_EXIST
+        for stream in (first, second):
+            exchange(stream, route_request())
 
 
 def test_a_large_brokers_first_registration_is_taken(start: Start) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from deploy.local import etl
+from deploy.local.terminal import DevError
 from spark_etl.errors import ConfigError, EtlError
 from spark_etl.jobs.config import JobResult, parse_config
 from spark_etl.jobs.jars import POSTGRES, VARIABLE, jar_paths
@@ -156,13 +158,19 @@ def started_by_the_platform(tmp_path: Path, **environment: str) -> tuple[int, di
     return done.returncode, json.loads(result.read_text())
 
 
-def test_the_platform_says_in_one_line_that_java_is_missing(tmp_path: Path) -> None:
-    status, told = started_by_the_platform(tmp_path, PATH=str(tmp_path))
-    assert (status, told["state"]) == (1, "failed")
-    assert told["error"].startswith(
-        "Spark jobs need Java >= 17, which isn't on this machine. Way out: sudo apt-get install"
-    )
-    assert "\n" not in told["error"]
+def test_the_platform_says_in_one_line_why_spark_cannot_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(installer: etl.Installer) -> None:
+        raise DevError("The package index does not answer.", "check the network.")
+
+    monkeypatch.setattr(etl.Installer, "install", fail)
+    result = tmp_path / "result.json"
+    assert etl.main(["ingest", "--config", str(tmp_path / "none"), "--result", str(result)]) == 1
+    assert json.loads(result.read_text()) == {
+        "state": "failed",
+        "error": "The package index does not answer. Way out: check the network.",
+    }
 
 
 def test_the_platform_starts_the_job_itself(tmp_path: Path, java_home: Path) -> None:

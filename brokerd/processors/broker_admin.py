@@ -198,7 +198,12 @@ def get_all_delay_offset(broker: Broker, peer: Peer, request: RemotingCommand) -
 
 def clean_unused_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Forgets the messages of topics that have no configuration any more."""
-    unused = [topic for topic in broker.store.topics() if broker.topic_configs.select(topic) is None]
+    # The broker's own records have no topic configuration, and are what its tables are made of.
+    unused = [
+        topic
+        for topic in broker.store.topics()
+        if broker.topic_configs.select(topic) is None and not broker.topic_configs.is_system_topic(topic)
+    ]
     for topic in unused:
         broker.forget_messages(topic)
     if unused:

@@ -12,6 +12,7 @@ from mqwire.bodies import BrokerStatsData, KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import ViewBrokerStatsDataRequestHeader
+from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from mqwire.properties import parse_properties
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
 
@@ -238,3 +239,13 @@ def test_garbage_is_answered_with_a_reason_whatever_the_code(broker: BrokerUnder
         if "its log" in (reply.remark or ""):  # what the dispatcher says of a failure that nobody foresaw
             unforeseen.append(code)
     assert unforeseen == []
+
+
+def test_cleaning_unused_topics_forgets_those_without_configuration_and_none_of_the_brokers_own(
+    broker: BrokerUnderTest,
+) -> None:
+    broker.create_topic("orders")
+    for topic in ("orders", "left-over", RMQ_SYS_METADATA, RMQ_SYS_EPOCH):
+        broker.store_message(topic)
+    assert broker.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
+    assert broker.store.topics().keys() == {"orders", RMQ_SYS_METADATA, RMQ_SYS_EPOCH}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class RunningClusters:
         self._tmp_path_factory = tmp_path_factory
         self._exits = exits
         self._running: dict[tuple[Brand, bool], Cluster] = {}
+        exits.callback(self._running.clear)
 
     def get(self, brand: Brand, *, secured: bool) -> Cluster:
         # One Apache cluster serves both kinds of tests, with access control: its clients then sign everything.
@@ -54,9 +55,23 @@ def _secured(brand: Brand, folder: Path) -> dict[str, str]:
     return {**access_controlled(brand, folder), **(timers if brand == "apache" else {})}
 
 
+_RUNNING = pytest.StashKey[ExitStack]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """No other room uses these clusters, which cost processor time as long as they run."""
+    yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        item.session.stash.get(_RUNNING, ExitStack()).close()
+
+
 @pytest.fixture(scope="session")
-def running_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClusters]:
+def running_clusters(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningClusters]:
     with ExitStack() as exits:
+        request.session.stash[_RUNNING] = exits
         yield RunningClusters(tmp_path_factory, exits)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.local import etl
+from deploy.local.spark_install import Installer
 from deploy.local.terminal import DevError
 from spark_etl.errors import ConfigError, EtlError
 from spark_etl.jobs.config import JobResult, parse_config
@@ -161,10 +162,10 @@ def started_by_the_platform(tmp_path: Path, **environment: str) -> tuple[int, di
 def test_the_platform_says_in_one_line_why_spark_cannot_be_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(installer: etl.Installer) -> None:
+    def fail(installer: Installer) -> None:
         raise DevError("The package index does not answer.", "check the network.")
 
-    monkeypatch.setattr(etl.Installer, "install", fail)
+    monkeypatch.setattr(Installer, "install", fail)
     result = tmp_path / "result.json"
     assert etl.main(["ingest", "--config", str(tmp_path / "none"), "--result", str(result)]) == 1
     assert json.loads(result.read_text()) == {

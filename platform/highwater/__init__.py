@@ -34,8 +34,9 @@ from highwater._models import (
 )
 from highwater._producer import AsyncProducer
 from highwater._routes import TopicRoute
-from highwater._sync import Producer, PushConsumer
 from highwater._sync_admin import Admin
+from highwater._sync_consumer import PushConsumer
+from highwater._sync_producer import Producer
 from highwater.errors import (
     BrokerError,
     BusyError,

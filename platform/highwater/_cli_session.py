@@ -16,8 +16,8 @@ import typer
 
 from highwater._models import Credentials
 from highwater._settings import Settings, settings_from_env
-from highwater._sync import Producer
 from highwater._sync_admin import Admin
+from highwater._sync_producer import Producer
 from highwater.errors import (
     BrokerError,
     ConfigurationError,

@@ -1,4 +1,7 @@
-"""Admin: the synchronous twin of AsyncAdmin, with the same names and arguments (a test compares them)."""
+"""Admin: the synchronous twin of AsyncAdmin. Generated; change that one instead.
+
+Made by platform/generate_sync_clients.py.
+"""
 
 from __future__ import annotations
 
@@ -53,59 +56,6 @@ class Admin(SyncClient[AsyncAdmin]):
     def cluster_info(self) -> ClusterInfo:
         """Every cluster and broker group that the name server knows."""
         return self._run(self._twin.cluster_info)
-
-    def topic_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
-        """The names of all topics that the name server knows, system topics included, sorted."""
-        return self._run(self._twin.topic_list, cluster=cluster)
-
-    def topic_route(self, topic: str) -> TopicRoute:
-        """Where the topic's queues are, asked now; raises NoRouteError."""
-        return self._run(self._twin.topic_route, topic)
-
-    def topic_config(self, topic: str, address: str) -> TopicConfig:
-        """The topic as one broker keeps it; raises TopicNotFoundError."""
-        return self._run(self._twin.topic_config, topic, address)
-
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        cluster: str | None = None,
-        address: str | None = None,
-        read_queue_nums: int = 8,
-        write_queue_nums: int = 8,
-        perm: int = 6,
-        order: bool = False,
-        attributes: Mapping[str, str] | None = None,
-    ) -> tuple[str, ...]:
-        """Create the topic, or change it, on every master of `cluster` or on the broker at `address`.
-
-        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}. Doing it again is harmless;
-        after a failure some brokers may have it and others not.
-        """
-        return self._run(
-            self._twin.create_topic,
-            topic,
-            cluster=cluster,
-            address=address,
-            read_queue_nums=read_queue_nums,
-            write_queue_nums=write_queue_nums,
-            perm=perm,
-            order=order,
-            attributes=attributes,
-        )
-
-    def delete_topic(self, topic: str, *, cluster: str) -> None:
-        """Delete the topic and its messages from every master of `cluster`, and its route. No topic: no error."""
-        self._run(self._twin.delete_topic, topic, cluster=cluster)
-
-    def topic_stats(self, topic: str) -> TopicStats:
-        """Each queue's first and next offset, and when it was last written to, from the masters."""
-        return self._run(self._twin.topic_stats, topic)
-
-    def topic_groups(self, topic: str) -> tuple[str, ...]:
-        """The groups that have consumed the topic, sorted."""
-        return self._run(self._twin.topic_groups, topic)
 
     def group_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
         """The names of the consumer groups on the masters of `cluster`, or of all clusters, sorted."""
@@ -186,6 +136,59 @@ class Admin(SyncClient[AsyncAdmin]):
     def set_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store the group's offset in one queue; members that are connected will overwrite it."""
         self._run(self._twin.set_consumer_offset, group, queue, offset)
+
+    def topic_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
+        """The names of all topics that the name server knows, system topics included, sorted."""
+        return self._run(self._twin.topic_list, cluster=cluster)
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        """Where the topic's queues are, asked now; raises NoRouteError."""
+        return self._run(self._twin.topic_route, topic)
+
+    def topic_config(self, topic: str, address: str) -> TopicConfig:
+        """The topic as one broker keeps it; raises TopicNotFoundError."""
+        return self._run(self._twin.topic_config, topic, address)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        cluster: str | None = None,
+        address: str | None = None,
+        read_queue_nums: int = 8,
+        write_queue_nums: int = 8,
+        perm: int = 6,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """Create the topic, or change it, on every master of `cluster` or on the broker at `address`.
+
+        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}. Doing it again is harmless;
+        after a failure some brokers may have it and others not.
+        """
+        return self._run(
+            self._twin.create_topic,
+            topic,
+            cluster=cluster,
+            address=address,
+            read_queue_nums=read_queue_nums,
+            write_queue_nums=write_queue_nums,
+            perm=perm,
+            order=order,
+            attributes=attributes,
+        )
+
+    def delete_topic(self, topic: str, *, cluster: str) -> None:
+        """Delete the topic and its messages from every master of `cluster`, and its route. No topic: no error."""
+        self._run(self._twin.delete_topic, topic, cluster=cluster)
+
+    def topic_stats(self, topic: str) -> TopicStats:
+        """Each queue's first and next offset, and when it was last written to, from the masters."""
+        return self._run(self._twin.topic_stats, topic)
+
+    def topic_groups(self, topic: str) -> tuple[str, ...]:
+        """The groups that have consumed the topic, sorted."""
+        return self._run(self._twin.topic_groups, topic)
 
     def broker_runtime_info(self, address: str) -> dict[str, str]:
         """What a broker tells of itself (brokerVersionDesc, putTps, bootTimestamp …), as it tells it."""

@@ -124,6 +124,8 @@ def query_message(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply
     answer = QueryMessageResponseHeader(
         index_last_update_timestamp=result.index_last_update_timestamp_ms,
         index_last_update_phyoffset=result.index_last_update_physical_offset,
+        index_lag_bytes=result.lag_bytes,
+        index_enabled=config.message_index_enable,
     )
     if not result.records:
         return request.reply(ResponseCode.QUERY_NOT_FOUND, _why_not_found(broker, result), header=answer)

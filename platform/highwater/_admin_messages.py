@@ -7,14 +7,14 @@ from functools import partial
 
 from highwater._admin_base import AdminBase, gather
 from highwater._admin_models import QueryResult
-from highwater._edge import read_records
+from highwater._edge import read_header, read_records
 from highwater._models import MessageQueue, ReceivedMessage
 from highwater._offsets import earliest_store_time_ms, max_offset, min_offset, search_offset
 from highwater._pull import PullStatus, Subscription, pull, pull_request, received
 from highwater.errors import ConfigurationError, NotFoundError
-from mqwire.codes import RequestCode
+from mqwire.codes import RequestCode, ResponseCode
 from mqwire.errors import RemoteProtocolError
-from mqwire.headers_pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+from mqwire.headers_pull import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
 from mqwire.message import parse_offset_message_id
 from mqwire.names import TOOLS_CONSUMER_GROUP, UNIQUE_MSG_QUERY_FLAG
 
@@ -143,6 +143,8 @@ class MessageAdmin(AdminBase):
         )
         found: dict[str, ReceivedMessage] = {}
         remarks: dict[str, str] = {}
+        unindexed: list[str] = []
+        lag_bytes = 0
         for broker_name in route.brokers:
             address = route.read_address(broker_name)
             if address is None:
@@ -150,10 +152,13 @@ class MessageAdmin(AdminBase):
             request = self._client.request(
                 RequestCode.QUERY_MESSAGE, header, ext_fields={UNIQUE_MSG_QUERY_FLAG: "true"} if unique else None
             )
-            try:
-                response = await self._client.invoke(address, request)
-            except NotFoundError as error:
-                remarks[broker_name] = error.remark or ""
+            response = await self._client.invoke(address, request, accept=(ResponseCode.QUERY_NOT_FOUND,))
+            if response.code == ResponseCode.QUERY_NOT_FOUND:
+                index = read_header(response, QueryMessageResponseHeader)
+                remarks[broker_name] = response.remark or ""
+                lag_bytes = max(lag_bytes, index.index_lag_bytes or 0)
+                if index.index_enabled is False:
+                    unindexed.append(broker_name)
                 continue
             for record in read_records(response):
                 message = received(record, broker_name=broker_name)
@@ -161,4 +166,4 @@ class MessageAdmin(AdminBase):
                 if message.topic == topic and (message.message_id == key or (not unique and key in message.keys)):
                     found[message.offset_message_id] = message
         newest_first = sorted(found.values(), key=lambda message: message.store_timestamp_ms, reverse=True)
-        return QueryResult(tuple(newest_first[:limit]), remarks)
+        return QueryResult(tuple(newest_first[:limit]), remarks, lag_bytes, tuple(unindexed))

@@ -44,10 +44,16 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Messages of a key, newest first. `remarks` says, by broker name, why a broker found none."""
+    """Messages of a key, newest first. `remarks` says, by broker name, why a broker found none.
+
+    Of those brokers: `index_lag_bytes` is how much of its log the slowest index has yet to read, `unindexed` names those
+    that keep no index. Apache's brokers say neither.
+    """
 
     messages: tuple[ReceivedMessage, ...]
     remarks: Mapping[str, str] = field(default_factory=dict)
+    index_lag_bytes: int = 0
+    unindexed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,10 +52,12 @@ class QueryMessageRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
 
 
 class QueryMessageResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """Up to when and where the index reaches."""
+    """Up to when and where the index reaches. The last two are ours: Apache's brokers do not say them."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
+    index_lag_bytes: Int64 | None = None  # of the log, which the index has yet to read
+    index_enabled: bool | None = None
 
 
 class ViewMessageRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):

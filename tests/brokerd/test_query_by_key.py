@@ -110,7 +110,9 @@ def test_what_is_not_found_is_told_with_what_may_be_the_reason(filled: BrokerUnd
         "messages stored before 2023-11-14T22:13:20+00:00 have been deleted, if there were any"
     )
     filled.store_message("orders", b"new", properties={"KEYS": "new"})
-    assert "the index has yet to read the last" in (query(filled, "new").remark or "")
+    reply = query(filled, "new")
+    assert "the index has yet to read the last" in (reply.remark or "")
+    assert (reply.header(QueryMessageResponseHeader).index_lag_bytes or 0) > 0
     index_all(filled)
     assert bodies(query(filled, "new")) == [b"new"]
 

@@ -17,8 +17,6 @@ from mqwire.message import parse_offset_message_id
 SEARCH_LIMIT_MAX = 64  # a broker answers with no more (maxMsgsNumBatch)
 KEY_MAX_LENGTH = 255
 _END_OF_TIME_MS = 2**63 - 1
-_INDEX_LAGS = "yet to read"  # the broker's words for it
-_INDEX_IS_OFF = "messageIndexEnable=false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +97,9 @@ def _by_offset_id(admin: Admin, topic: str, text: str) -> list[ReceivedMessage]:
 def why_nothing(sought: Sought, result: QueryResult, stats: TopicStats) -> list[str]:
     """Return what may explain it, most likely first."""
     reasons = []
-    remarks = " ".join(result.remarks.values())
-    if _INDEX_IS_OFF in remarks:
+    if result.unindexed:
         reasons.append("A broker of this cluster indexes no messages (messageIndexEnable=false).")
-    if _INDEX_LAGS in remarks:
+    if result.index_lag_bytes:
         reasons.append("The index has yet to read the newest messages: try again in a moment.")
     if stats.message_count == 0:
         reasons.append("The topic holds no messages.")

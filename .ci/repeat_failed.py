@@ -1,7 +1,7 @@
 """Run the few tests that failed once more, alone on the machine; exit 0 when all of them pass then.
 
 Daemons, a browser and Java programs share two cores in the whole run, so a wait can end too early there. What passes
-only now is listed as unsteady, to be mended. Never repeated: more than three failures, and tests that count
+only now is listed as unsteady, to be fixed. Never repeated: more than three failures, and tests that count
 acknowledged messages, which may not fail even once.
 """
 
@@ -32,7 +32,7 @@ def main() -> int:
         [ROOT / "dev", "test", *failed], cwd=ROOT, stdin=subprocess.DEVNULL, check=False
     ).returncode
     if outcome == 0:
-        print("UNSTEADY (failed in the whole run, passed alone; to be mended):", *failed, sep="\n  ")
+        print("UNSTEADY (failed in the whole run, passed alone; to be fixed):", *failed, sep="\n  ")
     return outcome
 
 

@@ -1,81 +1,116 @@
-"""All tests at once, in two lanes: those of the daemons and clients, and those of the platform above them.
+"""All tests at once, in two lanes: each takes the next group of rooms when it is done with one, the longest first.
 
-Both mostly wait (for processes, a browser, a JVM), so that two of them side by side need little more than the longer one.
-The first lane is shown as it runs, the second when it has ended, and what failed in either once more at the end.
+Tests mostly wait (for processes, a browser, a JVM), so that two of them side by side use two cores well. A group is a pytest run of
+its own: what its rooms share is started once, and ends with it instead of running on beside the others. Its report is shown
+when it has ended, and what failed in any of them once more at the end.
 """
 
 from __future__ import annotations
 
+import resource
 import subprocess
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from deploy.local.terminal import Terminal
 
-# Everything that is not named here runs in the first lane.
-PLATFORM_TESTS = ("controlplane", "console", "failover", "insight_end_to_end", "spark_etl", "deploy")
+LANES = 2
+
+# Rooms that share what is slow to start, the longest groups first. Those that are not named here are the last group.
+GROUPS: Mapping[str, Sequence[str]] = {
+    "platform": ("failover", "console"),
+    "clients": ("interop", "security"),
+    "replicas": ("replication", "dledger"),
+    "sim": ("sim",),
+    "spark": ("spark_etl",),
+    "insight": ("insight_end_to_end",),
+    "sdk": ("highwater", "bench"),
+    "controlplane": ("controlplane",),
+    "nemesis": ("nemesis",),
+    "deploy": ("deploy",),
+}
+OTHERS = "others"
 NO_TESTS_COLLECTED = 5
+_POLL_S = 0.1
 _TOLD_AT_THE_END = ("FAILED ", "ERROR ", "XFAIL ", "=")
 
 
+@dataclass
+class _Run:
+    """The pytest run of a group that is under way."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    started_s: float
+
+
 def run_lanes(python: Path, repository: Path, folder: Path, terminal: Terminal) -> int:
-    """Runs both lanes in `repository`, their logs in `folder`; returns 0 when all tests passed."""
+    """Runs all groups in `repository`, their logs in `folder`; returns 0 when all tests passed."""
     folder.mkdir(parents=True, exist_ok=True)
-    tests = repository / "tests"
-    platform = [f"tests/{name}" for name in PLATFORM_TESTS if (tests / name).is_dir()]
-    first = _start(python, repository, "daemons", [f"--ignore={path}" for path in platform], subprocess.PIPE)
-    second_log = folder / "platform.log"
-    with first, second_log.open("wb") as log, _start(python, repository, "platform", platform, log) as second:
-        shown = _show(first)
-        statuses = [_wait(first), _wait(second)]
-    hidden = second_log.read_text("utf-8", "replace")
-    terminal.say("== the platform's tests")
-    terminal.say(hidden)
-    terminal.say("== all tests")
-    for line in [*_summary(shown), *_summary(hidden.splitlines())]:
-        terminal.say(line)
-    return max(statuses)
-
-
-def cache_of(repository: Path, lane: str) -> Path:
-    """Where a lane keeps what failed last."""
-    return repository / ".pytest_cache" / lane
-
-
-def _start(
-    python: Path, repository: Path, lane: str, arguments: Sequence[str], output: int | IO[bytes]
-) -> subprocess.Popen[bytes]:
-    command = [str(python), "-m", "pytest", "-o", f"cache_dir={cache_of(repository, lane)}", *arguments]
-    # A lane without a terminal: what it prints may be shown much later.
-    return subprocess.Popen(command, cwd=repository, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-
-
-def _show(process: subprocess.Popen[bytes]) -> list[str]:
-    assert process.stdout is not None, "it was started with a pipe"
-    lines: list[str] = []
-    while True:
+    waiting = _groups(repository)
+    running: list[_Run] = []
+    statuses: list[int] = []
+    summaries: list[str] = []
+    while waiting or running:
         try:
-            chunk = process.stdout.readline()
+            while waiting and len(running) < LANES:
+                name, paths = waiting.pop(0)
+                terminal.say(f"== {name}: {' '.join(paths)}")
+                running.append(_start(python, repository, folder, name, paths))
+            time.sleep(_POLL_S)
+            before_s = _processor_s()
+            ended = next((run for run in running if run.process.poll() is not None), None)
         except KeyboardInterrupt:
-            continue  # both lanes got the same signal and write their summaries
-        if not chunk:
-            return lines
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
-        lines.append(chunk.decode("utf-8", "replace").rstrip("\n"))
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    while True:
-        try:
-            status = process.wait()
-        except KeyboardInterrupt:
+            waiting.clear()  # those that run got the same signal and write their summaries
+            statuses.append(128 + 2)
             continue
-        if status == NO_TESTS_COLLECTED:
-            return 0
-        return status if status >= 0 else 128 - status  # as a shell counts an end by a signal
+        if ended is not None:
+            running.remove(ended)
+            report = ended.log.read_text("utf-8", "replace")
+            terminal.say(report)
+            took = f"took {time.monotonic() - ended.started_s:.0f} s, {_processor_s() - before_s:.0f} s of a processor"
+            terminal.say(f"== {ended.name} {took}")
+            statuses.append(_status(ended.process.returncode))
+            summaries += [f"{ended.name}, which {took}:", *_summary(report.splitlines())]
+    terminal.say("== all tests")
+    for line in summaries:
+        terminal.say(line)
+    return max(statuses, default=0)
+
+
+def _groups(repository: Path) -> list[tuple[str, list[str]]]:
+    """Names and folders of all groups that are there."""
+    rooms = sorted(path.name for path in (repository / "tests").iterdir() if any(path.glob("**/test_*.py")))
+    named = {room for members in GROUPS.values() for room in members}
+    groups = {**GROUPS, OTHERS: [room for room in rooms if room not in named]}
+    found = [(name, [f"tests/{room}" for room in members if room in rooms]) for name, members in groups.items()]
+    return [(name, paths) for name, paths in found if paths]
+
+
+def _start(python: Path, repository: Path, folder: Path, name: str, paths: Sequence[str]) -> _Run:
+    # Each keeps by itself what failed last.
+    command = [str(python), "-m", "pytest", "-o", f"cache_dir={repository / '.pytest_cache' / name}", *paths]
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=repository, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    return _Run(name, process, log, time.monotonic())
+
+
+def _processor_s() -> float:
+    """What all children that have ended, and theirs, have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _status(returncode: int) -> int:
+    if returncode == NO_TESTS_COLLECTED:
+        return 0
+    return returncode if returncode >= 0 else 128 - returncode  # as a shell counts an end by a signal
 
 
 def _summary(lines: Sequence[str]) -> list[str]:

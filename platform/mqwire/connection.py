@@ -48,7 +48,8 @@ class Connection:
         self._buffer = bytearray()
         self._next_frame_end = 4  # nothing is worth looking at before this many bytes are here
         self._next_commands: list[RemotingCommand] = []
-        self._broken: RemoteProtocolError | None = None
+        # Only what is wrong: an exception would hold all frames and their data, in a circle with this, after the end.
+        self._broken: str | None = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -74,7 +75,7 @@ class Connection:
             ready, self._next_commands = self._next_commands, []
             return ready
         if self._broken is not None:
-            raise self._broken
+            raise RemoteProtocolError(self._broken)
         buffer = self._buffer
         available = len(buffer)
         if available < self._next_frame_end:
@@ -83,7 +84,7 @@ class Connection:
         try:
             position = self._decode_frames(bytes(buffer), available, found)
         except RemoteProtocolError as error:
-            self._broken = error
+            self._broken = str(error)
             self._buffer = bytearray()
             if not found:
                 raise

@@ -1,6 +1,6 @@
-"""Ten thousand damaged requests into the sockets of a live broker, while another client is served all along.
+"""Thousands of damaged requests into the sockets of a live broker, while another client is served all along.
 
-Half of them are damaged as bytes; the other half are well-formed frames of every request code the broker knows, with
+Some of them are damaged as bytes; most are well-formed frames of every request code the broker knows, with
 fields and bodies that no client sends. Nothing may crash, leak, reach a handler's unexpected exception, or touch what
 the other client stores.
 """
@@ -30,12 +30,12 @@ from tests.processes import resident_bytes
 from tests.remoting import connect, create_topic, exchange
 
 SEED = 413
-DAMAGED_FRAMES = 5_000
-HOSTILE_REQUESTS = 5_000
+DAMAGED_FRAMES = 1_000  # many more: tests/security
+HOSTILE_REQUESTS = 4_000
 REQUESTS_PER_CONNECTION = 20
 CHECK_EVERY = 250
 MEBIBYTE = 1024 * 1024
-GROWTH_BYTES_MAX = 64 * MEBIBYTE
+GROWTH_BYTES_MAX = 16 * MEBIBYTE
 ATTACKED, STEADY = "attacked", "steady"
 
 # These do what they are asked: with the right fields they rightly end the service that this test needs.
@@ -274,7 +274,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerDaemon]:
 
 
 @pytest.mark.timeout(280)
-def test_ten_thousand_damaged_requests_leave_broker_and_other_clients_unharmed(broker: BrokerDaemon) -> None:
+def test_thousands_of_damaged_requests_leave_broker_and_other_clients_unharmed(broker: BrokerDaemon) -> None:
     for topic in (ATTACKED, STEADY):
         create_topic(broker.address, topic, queues=4)
     source = random.Random(SEED)

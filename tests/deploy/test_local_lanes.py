@@ -1,4 +1,4 @@
-"""`./dev test` without arguments: two pytest runs side by side, one outcome."""
+"""`./dev test` without arguments: pytest runs of groups of rooms, two at a time, one outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.lanes import run_lanes
+from deploy.local.lanes import GROUPS, run_lanes
+from deploy.local.layout import REPOSITORY
 from deploy.local.terminal import Terminal
 
 
@@ -35,13 +36,13 @@ PASSES = "def test_passes():\n    pass\n"
 FAILS = "def test_fails():\n    assert 1 == 2\n"
 
 
-def test_all_is_well_when_both_lanes_pass(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_is_well_when_all_groups_pass(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     status, output = _run(_repository(tmp_path, brokerd=PASSES, console=PASSES), capfd)
-    assert (status, output.count("1 passed")) == (0, 4), "each lane's own report, and once more at the end"
+    assert (status, output.count("1 passed")) == (0, 4), "each group's own report, and once more at the end"
 
 
 @pytest.mark.parametrize("failing", ["brokerd", "console"])
-def test_a_failure_in_either_lane_is_the_outcome_and_stands_at_the_end(
+def test_a_failure_in_any_group_is_the_outcome_and_stands_at_the_end(
     failing: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rooms = {"brokerd": PASSES, "console": PASSES} | {failing: FAILS}
@@ -50,8 +51,20 @@ def test_a_failure_in_either_lane_is_the_outcome_and_stands_at_the_end(
     assert f"FAILED tests/{failing}/test_{failing}.py::test_fails" in output.split("== all tests")[1]
 
 
-def test_each_lane_remembers_what_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_group_remembers_what_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     _run(_repository(tmp_path, brokerd=FAILS, console=FAILS), capfd)
     records = (tmp_path / ".pytest_cache").glob("*/v/cache/lastfailed")
     failed = sorted(name for record in records for name in json.loads(record.read_text()))
     assert failed == ["tests/brokerd/test_brokerd.py::test_fails", "tests/console/test_console.py::test_fails"]
+
+
+def test_a_room_that_belongs_to_no_group_runs_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, output = _run(_repository(tmp_path, console=PASSES, new=FAILS, newer=PASSES), capfd)
+    assert status == 1
+    assert "others: tests/new tests/newer" in output
+
+
+def test_groups_name_rooms_that_exist_and_each_of_them_once() -> None:
+    rooms = [room for members in GROUPS.values() for room in members]
+    assert len(rooms) == len(set(rooms))
+    assert [room for room in rooms if not (REPOSITORY / "tests" / room).is_dir()] == []

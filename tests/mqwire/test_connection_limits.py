@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import tracemalloc
 
@@ -89,6 +90,25 @@ def test_a_broken_connection_takes_nothing_more() -> None:
     connection.receive_data(RemotingCommand.request(34).encode())
     with pytest.raises(RemoteProtocolError):
         connection.commands()
+
+
+def test_what_a_broken_connection_held_goes_with_it_before_any_garbage_collection() -> None:
+    data = RemotingCommand.request(10, body=b"x" * (1024 * KIBIBYTE)).encode()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(8):
+            connection = Connection()
+            connection.receive_data(data + b"\xff" * 8)
+            assert len(connection.commands()) == 1
+            with pytest.raises(RemoteProtocolError):
+                connection.commands()
+        del connection
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held_bytes < 1024 * KIBIBYTE
 
 
 def test_a_large_frame_in_tiny_pieces_is_not_copied_each_time() -> None:

@@ -391,12 +391,12 @@ def test_a_client_that_does_not_read_is_cut_off(start: Start) -> None:
         assert exchange(broker, route_request()).code == ResponseCode.SUCCESS
 
 
-FRAMES = 10_000
+FRAMES = 1_000  # many more: tests/security
 SEED = 904
 
 
 @pytest.mark.timeout(280)
-def test_ten_thousand_mutated_frames_do_not_disturb_another_connection(start: Start) -> None:
+def test_a_thousand_mutated_frames_do_not_disturb_another_connection(start: Start) -> None:
     daemon = start()
     assert daemon.process is not None
     random_source = random.Random(SEED)

@@ -144,10 +144,17 @@ class BrokerProcess:
             grant_claim(last_epoch=last_epoch, end_offset=end_offset, **others)
             self.history.granted(self.name, own, (last_epoch, end_offset))
 
+        stop_leading = replica.stop_leading
+
+        def watched_end() -> None:
+            self._stepped()  # a leader may end in the step in which it began, with all that it has confirmed meanwhile
+            stop_leading()
+
         broker.append = watched_append  # type: ignore[method-assign,assignment] # the observer stands in between
         broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
         replica.promote = watched_promote  # type: ignore[method-assign] # as above
         replica.grant_claim = watched_claim  # type: ignore[method-assign] # as above
+        replica.stop_leading = watched_end  # type: ignore[method-assign] # as above
 
     def _appended(self, body: bytes, queue_id: int, physical_offset: int, size_bytes: int) -> None:
         attempt = self.history.by_body.get(body)

@@ -27,7 +27,7 @@ from tests.sim.wire import GROUP
 from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, MachineSupervisor, Outcome, judged, observe_network
 
 FOUND_S = 15.0
-FAULTS_S = 25.0
+FAULTS_S = 18.0
 HEAL_S = 60.0  # a failed operation is asked for again, and again
 CHANGE_S = 20.0
 _ACK_MODES = {DLEDGER: AckMode.QUORUM, "sync": AckMode.SYNC}

@@ -6,12 +6,13 @@ Each is a patch of one function that a person might have written so. `mode` and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from brokerd.broker import Broker
 from brokerd.replica import epoch_file, pull_protocol
 from brokerd.replica import replica as replicas
 from brokerd.replica.epoch_map import Divergence, EpochMap
@@ -225,10 +226,23 @@ def _old_answers_appended() -> AbstractContextManager[Any]:
 
 
 def _refused_sends_are_stored() -> AbstractContextManager[Any]:
+    """Nor does the broker's append look at its role."""
+
     def refuses_sends(self: Replica, now_s: float) -> str | None:
         return None
 
-    return patch.object(Replica, "refuses_sends", refuses_sends)
+    def append(self: Broker, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> Any:
+        if self.replica.leads:
+            return append_as_leader(self, messages, counted_for=counted_for)
+        results = self.store.append(messages)
+        self.log_grew()
+        return results
+
+    append_as_leader = Broker.append
+    both = ExitStack()
+    both.enter_context(patch.object(Replica, "refuses_sends", refuses_sends))
+    both.enter_context(patch.object(Broker, "append", append))
+    return both
 
 
 BUGS = (

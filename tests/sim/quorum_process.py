@@ -129,11 +129,16 @@ class QuorumProcess(ElectingProcess):
     def watch(self) -> None:
         super().watch()
         self._matched = 0  # up to where its confirmed records were compared with the committed ones
+        self._looked_at: tuple[object, ...] = ()
 
     def observe(self) -> None:
-        replica, history, machine = self.replica, self.history, self.machine
+        replica, history, machine, store = self.replica, self.history, self.machine, self.store
         if replica.elections is None:
             return  # it has not found its role yet
+        now = (replica.saved, replica.in_sync, replica.confirm_offset, store.end_offset, len(store.doubts))
+        if now == self._looked_at:
+            return
+        self._looked_at = now
         history.told(self.name, replica.epoch)
         machine.members = replica.members
         machine.joined = replica.saved.joined

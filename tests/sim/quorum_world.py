@@ -23,7 +23,7 @@ from tests.sim.world import Outcome, judged, observe_network
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
-FAULTS_S = 20.0
+FAULTS_S = 14.0
 SETTLED_S = 6.0  # by then whoever is cut off has said all that it had to say from before
 STEADY_S = 4.0
 LAST_SENDS_S = 2.1  # until the last answer is there

@@ -114,6 +114,7 @@ def config_of(settings: ReplicaSettings, name_servers: list[str]) -> BrokerConfi
         "defaultTopicQueueNums": str(QUEUES),
         "meteringIntervalMs": "0",
         "messageIndexEnable": "false",
+        "messageDelayLevel": "1s 3s",  # each is looked at ten times a second
     }
     if settings.mode is AckMode.QUORUM:
         keys |= {

@@ -37,8 +37,12 @@ class SimThreads:
                 process.wake(task, result)
 
         process.resume_after(Strand.of(process, work), self._hand_over_s())
-        # As trio's: a thread cannot be stopped.
-        return await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.FAILED)  # type: ignore[no-any-return] # what the call returned
+
+        def abort(_raise: object) -> trio.lowlevel.Abort:
+            # As trio's, a thread cannot be stopped; but with its process it is gone.
+            return trio.lowlevel.Abort.SUCCEEDED if process.dead else trio.lowlevel.Abort.FAILED
+
+        return await trio.lowlevel.wait_task_rescheduled(abort)  # type: ignore[no-any-return] # what the call returned
 
     def one_call_thread(self) -> _OneCallThread:
         return _OneCallThread(self)

@@ -367,8 +367,9 @@ class TrioProcess:
             except StopIteration:
                 return
             except BaseException:
-                return  # trio's own run may not survive what a killed task raises: it is gone in any case
-            _GRAVEYARD.append(self)  # a task that shields itself: it stays where it was killed
+                pass  # trio's own run may not survive what a killed task raises: it is gone in any case
+            # A task that did not end stays where it was killed: were it collected, its nurseries would complain.
+            _GRAVEYARD.append(self)
 
         _enter(Strand.of(self, end))
 

@@ -141,6 +141,46 @@ def test_a_topic_deleted_and_made_again_keeps_its_new_messages_on_a_follower(
     assert offset_of(follower) == -1
 
 
+def test_a_laggard_that_is_promoted_and_its_former_leader_agree_on_a_topic_that_was_deleted_meanwhile(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    """Neither a tail without its topic, nor a topic that hides on one of them what is in both logs."""
+    former, laggard = brokers
+    seen = [message.body for message in laggard.messages("orders")]
+    former.store_message("orders", b"the laggard never had it")
+    delete(former)
+    create(former)
+    former.store_message("orders", b"of the topic that was made again")
+    promote(laggard, former)
+    laggard.store_message("orders", b"next")
+    replicate(laggard, former)
+    laggard.store_message("orders", b"after that")  # which tells the follower what is confirmed
+    replicate(laggard, former)
+    for broker in (laggard, former):
+        found = [(message.queue_offset, message.body) for message in broker.messages("orders")]
+        assert found[: len(seen) + 1] == list(enumerate([*seen, b"next"]))
+        broker.restart()
+        assert knows(broker)
+        assert [message.body for message in broker.messages("orders")][: len(seen)] == seen
+
+
+def test_a_laggard_that_is_promoted_before_the_deletion_reached_it_may_delete_the_topic_itself(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    former, laggard = brokers
+    delete(former)
+    promote(laggard, former)
+    delete(laggard)
+    replicate(laggard, former)
+    create(laggard)
+    laggard.store_message("orders", b"new")
+    replicate(laggard, former)
+    assert [message.body for message in former.messages("orders")] == [b"new"]
+    assert [one.queue_offset for one in former.messages("orders")] == [
+        one.queue_offset for one in laggard.messages("orders")
+    ]
+
+
 def test_what_a_leader_did_not_write_down_is_gone_when_it_follows(
     brokers: tuple[BrokerUnderTest, BrokerUnderTest],
 ) -> None:

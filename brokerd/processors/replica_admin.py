@@ -128,17 +128,20 @@ def promote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     _check_target(broker, header.group, header.replica_id)
     led = broker.replica.leads
     epoch = broker.replica.epoch
+    now = (broker.clock.monotonic(), broker.clock.time_ms())
+    lost, elections = _ids_in(header.lost), broker.replica.elections
     try:
-        broker.replica.promote(
-            header.expected_epoch,
-            header.new_epoch,
-            broker.clock.monotonic(),
-            broker.clock.time_ms(),
-            {int(part) for part in header.in_sync.split(";") if part.isascii() and part.isdigit()},
-        )
+        if lost and elections is not None:
+            broker.quorum.take(elections.recover(lost, header.expected_epoch, header.new_epoch, *now))
+        elif lost:
+            raise RoleRefused("this group is led by decree: promote a replica, without naming any that are lost")
+        else:
+            broker.replica.promote(header.expected_epoch, header.new_epoch, *now, _ids_in(header.in_sync))
     except RoleRefused as refused:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
-    if not led or broker.replica.epoch != epoch:
+    if lost:
+        broker.log_grew()
+    elif not led or broker.replica.epoch != epoch:
         broker.role_changed()
     broker.finish_promotion(peer, request)
     return None
@@ -225,6 +228,10 @@ def diverged_read(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply
     except FileNotFoundError as error:
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, str(error)) from error
     return request.reply(header=DivergedReadResponseHeader(next_position=next_position, size=size), body=data)
+
+
+def _ids_in(text: str) -> set[int]:
+    return {int(part) for part in text.split(";") if part.isascii() and part.isdigit()}
 
 
 def _check_target(broker: Broker, group: str, replica_id: int) -> None:

@@ -6,7 +6,7 @@ The order is the point: stop acknowledging, make the vote durable, append the ep
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -195,6 +195,33 @@ class Elections:
         if refusal is not None:
             raise RoleRefused(refusal)
 
+    def recover(self, lost: Collection[int], expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> Outcome:
+        """Lead in `new_epoch`, with the voters that are not `lost` as the only ones.
+
+        The way out when a majority of the voters' disks is gone for good: no election can be won any more. What only the lost
+        ones held is lost; should one of them come back with its disk, it may lead a group of its own.
+        """
+        replica, quorum = self._replica, self._quorum
+        if replica.leads and replica.epoch == new_epoch:
+            return Outcome()  # the same request, repeated
+        survivors = tuple(voter for voter in replica.members.voters if voter not in lost)
+        if new_epoch <= expected_epoch or replica.epoch != expected_epoch:
+            raise RoleRefused(f"this replica is in epoch {replica.epoch}, not {expected_epoch}: read haStatus again")
+        if replica.settings.replica_id not in survivors:
+            raise RoleRefused(f"replica {replica.settings.replica_id} is no voter, or is called lost itself")
+        if len(survivors) >= replica.members.majority:
+            raise RoleRefused(f"replicas {survivors} are a majority of the voters: they elect a leader by themselves")
+        if (refusal := quorum.why_not_recover(now_s)) is not None:
+            raise RoleRefused(refusal)
+        self._now_s = now_s
+        known = replica.members
+        for voter in lost:
+            known = known.without(voter)
+        logger.error(
+            "group %s: an operator says that voters %s are lost for good", replica.settings.group, sorted(lost)
+        )
+        return self._do(quorum.recover(new_epoch, survivors, now_s), now_ms, known)
+
     def add_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
         """Make an observer count, one that keeps up: a group that waits for it confirms nothing meanwhile."""
         in_sync = self._replica.in_sync
@@ -270,7 +297,8 @@ class Elections:
         else:
             outcome.log_grew = True
 
-    def _do(self, ready: Ready, now_ms: int) -> Outcome:
+    def _do(self, ready: Ready, now_ms: int, members: Members | None = None) -> Outcome:
+        """`members`: who counts from the epoch's record on, where that is not who voted."""
         replica = self._replica
         outcome = Outcome(why=ready.stopped)
         if ready.stopped is not None:
@@ -290,7 +318,7 @@ class Elections:
                 return self._halt(outcome, error)
         if ready.lead:
             try:
-                replica.lead_elected(self._quorum.granted, self._now_s, now_ms)
+                replica.lead_elected(self._quorum.granted, self._now_s, now_ms, members)
             except OSError as error:
                 return self._halt(outcome, error)
             except StoreError as error:

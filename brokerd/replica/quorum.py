@@ -218,6 +218,28 @@ class Quorum:
         self._led_from_s = now_s
         self._pullers = {key: Puller(*pull) for key, pull in pulls.items()}
 
+    def why_not_recover(self, now_s: float) -> str | None:
+        """Why this replica must not lead by an operator's word alone; None when it may."""
+        if self.state is State.LEADER and self.recent_majority(now_s):
+            return f"this replica leads in epoch {self.epoch}, and a majority follows it: there is nothing to recover"
+        if self.state is State.FOLLOWER and now_s - self._heard_s < self.times.pull_timeout[0]:
+            return f"the leader of epoch {self.epoch} answers here: there is nothing to recover"
+        if not self._log.joined:
+            return "its disk is new: it has not held what the group confirmed"
+        return self.why_not_electable()
+
+    def recover(self, epoch: int, survivors: Iterable[int], now_s: float) -> Ready:
+        """Lead in `epoch` with `survivors` as the only voters: an operator says that all others are lost for good."""
+        ready = Ready()
+        if self.state is State.LEADER:
+            self._stop_leading("an operator began an epoch of the voters that are left", now_s, ready)
+        self.epoch, self.voted_for, self.leader, self.leader_address = epoch, self._id, None, None
+        ready.vote = self._vote()
+        self._tally = Tally()
+        self._begin_to_lead(now_s, ready)
+        self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in survivors}
+        return ready
+
     def resign(self, why: str, now_s: float) -> Ready:
         """Stop leading: it is told to stop, or cannot lead any more. Names who should be next."""
         ready = Ready()

@@ -399,13 +399,16 @@ class Replica:
         """Of an election: durable on return; raises OSError. `joined` says that it has a voice from now on."""
         self._save(role=Role.FOLLOWER, joined=joined or self._state.joined, **asdict(vote))
 
-    def lead_elected(self, granted: Mapping[int, str], now_s: float, now_ms: int) -> None:
+    def lead_elected(
+        self, granted: Mapping[int, str], now_s: float, now_ms: int, members: Members | None = None
+    ) -> None:
         """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written.
 
-        `granted`: who voted, and by which disk. Where the group knows none of a voter's yet, that one is it.
+        `granted`: who voted, and by which disk. Where the group knows none of a voter's yet, that one is it. With `members`
+        an operator has said who is left.
         """
         disks = {voter: one for voter, one in granted.items() if self.members.counts(voter)}
-        self._lead(self.epoch, now_s, now_ms, self.members.having(disks))
+        self._lead(self.epoch, now_s, now_ms, members or self.members.having(disks))
 
     def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
         """As the leader, write who counts, in force at once; returns where the record ends. Raises StoreError."""

@@ -105,11 +105,13 @@ class ReplicaAdmin(AdminBase):
         expected_epoch: int,
         new_epoch: int,
         in_sync: Sequence[int] = (),
+        lost: Sequence[int] = (),
     ) -> ReplicaStatus:
         """Make the replica the group's master in `new_epoch`, if it is in `expected_epoch` now; safe to repeat.
 
         It does not look at the other replicas: fence the old master first. `in_sync` are those that follow in a moment: readers
-        are shown nothing new before they do. Raises BrokerError when it is refused.
+        are shown nothing new before they do. A group that elects its leader takes it only with `lost`, those of its voters that are
+        gone for good, a majority: see judge_recovery() in highwater/promotion.py. Raises BrokerError when it is refused.
         """
         header = ReplicaPromoteRequestHeader(
             group=group,
@@ -117,6 +119,7 @@ class ReplicaAdmin(AdminBase):
             expected_epoch=expected_epoch,
             new_epoch=new_epoch,
             in_sync=";".join(map(str, in_sync)),
+            lost=";".join(map(str, lost)),
         )
         return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_PROMOTE, header), ReplicaStatus)
 

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from highwater._admin_replica import GroupMember
-from highwater._cli_session import Session, verb
+from highwater._cli_session import EXIT_REFUSED, Session, verb
 from highwater._sync_admin import Admin
 from highwater.errors import NoRouteError
+from highwater.promotion import Standing, ballot_above, judge_recovery
 from mqwire.bodies import ReplicaStatus
 
 app = typer.Typer()
@@ -81,6 +82,48 @@ def transfer_leadership(session: Session, group: GroupName, broker_id: BrokerId)
     session.done(
         f"replica {broker_id} at {done.address} leads {group} in term {done.epoch}, after {took_ms} ms",
         group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, took_ms=took_ms,
+    )  # fmt: skip
+
+
+@verb(app, "recoverQuorum")
+def recover_quorum(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    confirm: Annotated[
+        str, typer.Option("--confirm", help="The group's name, typed: what the lost replicas alone held is lost.")
+    ] = "",
+) -> None:
+    """Let a group that has lost a majority of its disks for good go on with the replicas that are left.
+
+    Everyone who does not answer with a disk that counted is given up. The replica must hold most of those that are left.
+    """
+    with session.admin() as admin:
+        members = admin.group_status(group)
+        statuses = {one.status.replica_id: one.status for one in members if one.status is not None}
+        wanted = statuses.get(broker_id)
+        if wanted is None or wanted.quorum is None:
+            raise NoRouteError(f"replica {broker_id} of {group} does not answer, or does not elect its leader")
+        answers = {key: Standing.of(status) for key, status in statuses.items() if status.quorum is not None}
+        recovery = judge_recovery(wanted.quorum.voters, answers, broker_id)
+        if recovery.problem is not None:
+            raise NoRouteError(recovery.problem)
+        if confirm != group:
+            print(f"highwater: {recovery.loss} To go on: --confirm {group}", flush=True)
+            raise typer.Exit(EXIT_REFUSED)
+        done = admin.promote(
+            wanted.address,
+            group,
+            broker_id,
+            expected_epoch=wanted.epoch,
+            new_epoch=ballot_above(status.epoch for status in statuses.values()).epoch,
+            lost=recovery.lost,
+        )
+    session.done(
+        f"replica {broker_id} at {done.address} leads {group} in term {done.epoch}; voters: {list(recovery.survivors)}."
+        " Start replicas with empty disks, and let them count with addObserver and addVoter",
+        group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, voters=list(recovery.survivors),
+        lost=list(recovery.lost),
     )  # fmt: skip
 
 

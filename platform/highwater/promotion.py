@@ -152,6 +152,52 @@ class Decision:
     gives_back: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Whether a group that elects its leader may go on without the voters that are `lost`; if so, what that may cost.
+
+    `problem` forbids it. `loss` is what an operator must agree to. `survivors` are the only voters afterwards.
+    """
+
+    lost: tuple[int, ...]
+    survivors: tuple[int, ...]
+    problem: str | None
+    loss: str
+
+
+def judge_recovery(voters: Collection[int], answers: Mapping[int, Standing], wanted_id: int) -> Recovery:
+    """Return what it means that `wanted_id` leads by an operator's word: every voter that does not answer with a disk that
+    counted is lost for good.
+
+    An acknowledged record is on a majority of the voters. Where a majority is lost, it may have been on lost ones alone: no
+    promise can rule that out, so there is no clean recovery. The replica that holds most is the only one that may lead.
+    """
+    counted = {key: one for key, one in answers.items() if key in voters and not one.disk_is_new}
+    lost = tuple(sorted(set(voters) - counted.keys()))
+    survivors = tuple(sorted(counted))
+    best = max(counted.values(), key=lambda one: one.position, default=None)
+    wanted = counted.get(wanted_id)
+    problem = None
+    if len(counted) > len(voters) // 2:
+        problem = (
+            f"{_names(survivors)} answer{'s' if len(survivors) == 1 else ''} with the disks that counted, a majority of"
+            f" {len(voters)} voters: they elect a leader by themselves."
+        )
+    elif wanted is None or best is None:
+        problem = f"replica {wanted_id} does not answer, or is no voter whose disk counted."
+    elif best.position > wanted.position:
+        problem = f"replica {best.replica_id} holds more than replica {wanted_id} does: recover with that one."
+    elif not wanted.promotable:
+        problem = f"replica {wanted_id} says that it must not lead."
+    place = "" if wanted is None else f", which ends at {_place(wanted)}"
+    loss = (
+        f"{_names(lost)} of {len(voters)} voters {'is' if len(lost) == 1 else 'are'} given up for good. Whatever was acknowledged"
+        f" and is not in the log of replica {wanted_id}{place}, is lost, and no one can tell how much that is. A replica that was"
+        " given up must never run again with its old disk: it could lead a group of its own."
+    )
+    return Recovery(lost, survivors, problem, loss)
+
+
 def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
     """Return those of the answers to the fence that are promises, by replica id."""
     return {one.replica_id: one for one in answers if one.epoch == ballot.fence and not one.leads and not one.elects}

@@ -47,13 +47,17 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """REPLICA_PROMOTE (20003): lead `group` in `new_epoch`, if the group is in `expected_epoch` here."""
+    """REPLICA_PROMOTE (20003): lead `group` in `new_epoch`, if the group is in `expected_epoch` here.
+
+    A group that elects its leader takes it only with `lost`, its voters that are gone for good, a majority of all.
+    """
 
     group: str
     replica_id: Int64
     expected_epoch: Int64
     new_epoch: Int64
     in_sync: str = ""  # ids with ; between them of those that promised: readers wait for them as for replicas in sync
+    lost: str = ""  # ids with ; between them
 
 
 class ReplicaDemoteRequestHeader(CustomHeader, frozen=True, kw_only=True):

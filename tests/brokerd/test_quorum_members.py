@@ -16,7 +16,7 @@ from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import MemberHistory, Members, majority_offset
 from brokerd.store import AppendFailedError
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
-from tests.sim.store_harness import message
+from tests.sim.store_harness import message, read_queue
 
 
 def change(group: QuorumGroup, verb: str, replica_id: int | None) -> None:
@@ -373,3 +373,61 @@ def test_a_replica_that_cannot_write_neither_votes_nor_campaigns_nor_leads() -> 
     reply = group[0].step(request).reply
     assert isinstance(reply, VoteAnswer)
     assert not reply.granted
+
+
+def test_a_group_that_lost_a_majority_of_its_disks_goes_on_with_who_is_left() -> None:
+    group = QuorumGroup.led(5)
+    group[0].append(b"acknowledged")
+    group[0].flush()
+    group.level()
+    for lost in (0, 1, 2):
+        group[lost].up = False
+    group.live(8.0)
+    assert group.leaders == []
+    left = group[4]
+    epoch = max(group[3].replica.epoch, left.replica.epoch)
+    group.sent(left, left.elections.recover({0, 1, 2}, left.replica.epoch, epoch + 1, left.now_s, FIRST_MS))
+    group.live(3.0)
+    assert group.leaders == [4]
+    assert (left.replica.members.voters, group[3].replica.members.voters) == ((3, 4), (3, 4))
+    end = left.append(b"of those that are left")
+    group.live(1.0)
+    assert left.replica.verdict(end) is SendVerdict.SEND_OK
+    assert [one.body for one in read_queue(group[3].store, "orders", 0)] == [b"acknowledged", b"of those that are left"]
+    group[0].replace_disk()
+    group[0].up = True
+    left.replica.add_known_replica(0, "r0")
+    group.live(4.0)
+    left.elections.add_voter(0, left.now_s, FIRST_MS)
+    group.live(2.0)
+    assert left.replica.members.voters == (0, 3, 4)
+    assert (group.leaders, group[0].log) == ([4], left.log)
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected", "why"),
+    [
+        ({0}, 1, "a majority of the voters"),
+        ({0, 2}, 1, "or is called lost itself"),
+        ({0, 1}, 7, "in epoch 1, not 7"),
+        ({0, 1}, 1, "the leader of epoch 1 answers here"),
+    ],
+)
+def test_no_operator_takes_the_lead_from_a_group_that_can_elect(lost: set[int], expected: int, why: str) -> None:
+    group = QuorumGroup.led()
+    group.live(0.5)
+    follower = group[2]
+    with pytest.raises(RoleRefused, match=why):
+        follower.elections.recover(lost, expected, expected + 1, follower.now_s, FIRST_MS)
+    assert group.leaders == [0]
+
+
+def test_an_empty_disk_is_never_what_a_group_is_recovered_with() -> None:
+    group = QuorumGroup.led()
+    for replica_id in (0, 1):
+        group[replica_id].up = False
+    group[2].replace_disk()
+    group.live(4.0)
+    node = group[2]
+    with pytest.raises(RoleRefused, match="it has not held what the group confirmed"):
+        node.elections.recover({0, 1}, node.replica.epoch, node.replica.epoch + 1, node.now_s, FIRST_MS)

@@ -198,3 +198,26 @@ def test_elections_and_changes_need_the_replicas_account(guarded: BrokerDaemon, 
     with pytest.raises(Refused) as refused:
         call(guarded.address, RemotingCommand.request(code), TENANT)
     assert refused.value.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_group_that_lost_a_majority_of_its_disks_is_recovered_by_a_typed_loss(group: ReplicaGroup) -> None:
+    """The last test here: afterwards the group has one voter."""
+    wait_all_level(group)
+    left = (wait_leader(group) + 1) % 3
+    before = [bytes(message.body) for message in read_all(group[left], TOPIC)]
+    lost = [number for number in range(3) if number != left]
+    code, text = run("recoverQuorum", *common(group), "--broker-id", str(left), "--confirm", group.name)
+    assert (code != 0, "they elect a leader by themselves" in text) == (True, True)
+    for number in lost:
+        group[number].kill()
+    wait_until(lambda: status(group[left]).role == "slave", timeout_s=WAIT_S, what="it has no majority")
+
+    def asked_without_the_loss() -> bool:
+        return "given up for good" in run("recoverQuorum", *common(group), "--broker-id", str(left))[1]
+
+    wait_until(asked_without_the_loss, timeout_s=WAIT_S, what="the loss is stated")
+    assert status(group[left]).role == "slave"
+    done("recoverQuorum", *common(group), "--broker-id", str(left), "--confirm", group.name)
+    with Producer(group.namesrv, "recovered") as producer:
+        send_until_ok(producer, TOPIC, b"after the loss")
+    assert [bytes(message.body) for message in read_all(group[left], TOPIC)] == [*before, b"after the loss"]

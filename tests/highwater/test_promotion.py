@@ -19,6 +19,7 @@ from highwater.promotion import (
     cleanness_of,
     decide,
     disk_that_counts,
+    judge_recovery,
     promises_in,
 )
 
@@ -225,3 +226,34 @@ def test_a_leader_that_shows_only_what_enough_hold_needs_no_proof_of_its_end() -
 def test_a_leader_that_promises_tells_by_its_log_what_it_has_shown() -> None:
     former = FormerLeader(replica_id=0, epoch=3)
     assert cleanness_of(group(former=former), by_id(level(0, None), level(1, None)), 1).clean
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted", "problem"),
+    [
+        ([said(2)], 2, None),
+        ([said(1), said(2)], 2, "a majority of 3 voters"),
+        ([said(1, disk_is_new=True), said(2)], 2, None),
+        ([said(2)], 1, "replica 1 does not answer"),
+        ([said(1, disk_is_new=True), said(2)], 1, "no voter whose disk counted"),
+        ([said(2, promotable=False)], 2, "must not lead"),
+        ([said(2), said(7, held=9000)], 7, "is no voter"),
+    ],
+)
+def test_a_group_goes_on_without_a_lost_majority_only(
+    answers: list[Standing], wanted: int, problem: str | None
+) -> None:
+    recovery = judge_recovery([0, 1, 2], by_id(*answers), wanted)
+    assert (recovery.problem is None) if problem is None else (problem in (recovery.problem or ""))
+
+
+def test_the_one_that_holds_most_of_what_is_left_is_recovered_with_and_the_loss_is_stated() -> None:
+    answers = by_id(said(3, held=900), said(4, held=1000))
+    assert (
+        judge_recovery(range(5), answers, 3).problem
+        == "replica 4 holds more than replica 3 does: recover with that one."
+    )
+    recovery = judge_recovery(range(5), answers, 4)
+    assert (recovery.problem, recovery.lost, recovery.survivors) == (None, (0, 1, 2), (3, 4))
+    assert recovery.loss.startswith("replicas 0 and 1 and 2 of 5 voters are given up for good.")
+    assert "not in the log of replica 4, which ends at offset 1000 of epoch 3, is lost" in recovery.loss

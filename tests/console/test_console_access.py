@@ -70,6 +70,7 @@ def _addresses(world: World) -> list[str]:
             "clusters/orders/groups/broker-a/transfer/",
             "clusters/orders/groups/broker-a/prefer/",
             "clusters/orders/groups/broker-a/replace/",
+            "clusters/orders/groups/broker-a/recover/",
             "clusters/orders/groups/broker-a/resize/",
             "clusters/orders/failovers/",
             f"clusters/orders/failovers/{failover.pk}/",

@@ -21,7 +21,7 @@ from tests.console.browser import LogIn, look_at
 from tests.console.world import World
 from tests.controlplane.driver_twin import DriverTwin
 from tests.failover.replicated import make_replicated
-from tests.failover.scripted_quorum import ScriptedQuorum
+from tests.failover.scripted_quorum import ScriptedQuorum, lose_majority
 
 PATH = "/t/acme/clusters/trio/"
 GROUP = f"{PATH}groups/broker-a/"
@@ -104,7 +104,7 @@ def test_a_minority_partition_is_said_in_words(
 
 def test_whoever_may_only_look_sees_no_buttons_and_is_refused(world: World, group: ScriptedQuorum) -> None:
     for client, status in ((world.client(world.bob), 403), (world.client(world.charlie), 404)):
-        for verb in ("transfer", "prefer", "replace", "resize"):
+        for verb in ("transfer", "prefer", "replace", "resize", "recover"):
             assert client.get(f"{GROUP}{verb}/?replica=1").status_code == status
             assert client.post(f"{GROUP}{verb}/?replica=1").status_code == status
     assert "Transfer leadership" not in world.client(world.bob).get(PATH).content.decode()
@@ -153,6 +153,26 @@ def test_other_changes_go_on_to_their_progress(
     assert response.headers["Location"] == f"/t/acme/operations/{operation.pk}/"
     assert client.get(response.headers["Location"]).status_code == 200
     assert "Its replicas are being changed: watch it" in client.get(PATH).content.decode()
+
+
+def test_lost_disks_are_given_up_with_the_loss_stated_and_the_name_typed(
+    world: World, cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    client = world.client(world.alice)
+    assert "Recover from lost disks" not in client.get(PATH).content.decode()
+    assert "takes sends: there is nothing to recover" in client.get(f"{GROUP}recover/?replica=1").content.decode()
+    lose_majority(group)
+    cluster_sample(cluster, driver)
+    assert "Recover from lost disks" in client.get(PATH).content.decode()
+    preview = client.get(f"{GROUP}recover/?replica=1").content.decode()
+    assert "Replicas 0 and 2 of 3 voters are given up for good." in preview
+    assert client.post(f"{GROUP}recover/?replica=1").status_code == 422
+    assert client.post(f"{GROUP}recover/?replica=1", {"typed": "broker-b"}).status_code == 422
+    assert not Operation.objects.filter(type="group.recover").exists()
+    response = client.post(f"{GROUP}recover/?replica=1", {"typed": "broker-a"})
+    operation = Operation.objects.get(type="group.recover")
+    assert response.headers["Location"] == f"/t/acme/operations/{operation.pk}/"
+    assert client.get(response.headers["Location"]).status_code == 200
 
 
 def test_a_second_change_at_the_same_time_is_refused_on_the_page(world: World, group: ScriptedQuorum) -> None:

@@ -86,6 +86,7 @@ ROWS = [
     Row(f"{ONE}groups/<slug:group>/transfer/", "POST", 422, 403, body={}),  # it does not elect its leader
     Row(f"{ONE}groups/<slug:group>/prefer/", "POST", 422, 403, body={"replica": 0}),
     Row(f"{ONE}groups/<slug:group>/replace/", "POST", 422, 403, body={"replica": 0}),
+    Row(f"{ONE}groups/<slug:group>/recover/", "POST", 422, 403, body={"replica": 0}),
     Row(f"{ONE}groups/<slug:group>/resize/", "POST", 422, 403, body={"replicas": 5}),
     Row(f"{ONE}mode/", "POST", 422, 403, body={"mode": "dledger"}),  # it has one master
     Row(f"{ONE}failovers/", "GET", 200, 200),

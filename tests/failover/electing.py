@@ -13,9 +13,11 @@ from tests.controlplane.world import SYSTEM
 _LOOKS = 6
 
 
-def begin(cluster: Cluster, driver: DriverTwin, change: QuorumChange) -> Operation:
+def begin(cluster: Cluster, driver: DriverTwin, change: QuorumChange, confirm: str = "") -> Operation:
     group = BrokerGroup.objects.get(cluster=cluster, name="broker-a")
-    return quorum_change_start(actor=SYSTEM, cluster=cluster, group=group, change=change, driver=driver)
+    return quorum_change_start(
+        actor=SYSTEM, cluster=cluster, group=group, change=change, driver=driver, confirm=confirm
+    )
 
 
 def run_step(operation: Operation, driver: DriverTwin, name: str) -> str:

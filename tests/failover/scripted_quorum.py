@@ -68,6 +68,7 @@ class ScriptedQuorum:
             patch.object(replica_remoting, "replica_statuses", self._statuses),
             patch.object(replica_remoting, "replica_transfer", self._transfer),
             patch.object(replica_remoting, "replica_members", self._members),
+            patch.object(replica_remoting, "replica_promote", self._recover),
             patch.object(replica_remoting, "group_masters", self._masters),
             patch.object(replica_remoting, "probe_send", self._probe),
             patch.object(replica_remoting, "record_at", self._record_at),
@@ -198,6 +199,26 @@ class ScriptedQuorum:
             self.elect(target)
         return self._answer(self._at(address))
 
+    def _recover(
+        self,
+        cluster: Cluster,
+        address: str,
+        *,
+        group: str,
+        replica_id: int,
+        expected_epoch: int,
+        new_epoch: int,
+        lost: Sequence[int],
+    ) -> Answer:
+        self._called(f"recover {replica_id} without {list(lost)}")
+        replica = self._at(address)
+        if replica.epoch != expected_epoch or self.majority_is_there:
+            return Answer(error="there is nothing to recover", refused=True)
+        self.voters = [voter for voter in self.voters if voter not in lost]
+        self.leader, replica.epoch = replica_id, new_epoch
+        self.epochs.append((new_epoch, replica.end_offset))
+        return self._answer(replica)
+
     def _members(
         self,
         cluster: Cluster,
@@ -259,3 +280,9 @@ class ScriptedQuorum:
         self.calls.append(call)
         if self.before_call is not None:
             self.before_call(call)
+
+
+def lose_majority(group: ScriptedQuorum) -> None:
+    """Of three, replica 1 is left."""
+    group[0].answers = group[2].answers = False
+    group.leader = None

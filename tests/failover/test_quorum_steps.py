@@ -11,11 +11,11 @@ import pytest
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.operations import operation_retry
-from controlplane.common.errors import Conflict
+from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.failover import quorum_steps
-from controlplane.failover.errors import NotPossible
+from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.quorum_services import Prefer, Replace, Resize, Transfer
+from controlplane.failover.quorum_services import Prefer, Recover, Replace, Resize, Transfer
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning import probe
 from controlplane.provisioning.models import PortLease
@@ -23,7 +23,7 @@ from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, World
 from tests.failover.electing import all_running, begin, completed, run_all, run_step
 from tests.failover.replicated import make_replicated
-from tests.failover.scripted_quorum import ScriptedQuorum
+from tests.failover.scripted_quorum import ScriptedQuorum, lose_majority
 
 
 class Killed(BaseException):
@@ -240,3 +240,44 @@ def test_without_a_majority_nothing_is_begun(cluster: Cluster, group: ScriptedQu
         with pytest.raises(NotPossible, match="nothing can be confirmed"):
             begin(cluster, driver, change)
     assert (group.calls, ids(cluster)) == ([], [0, 1, 2])
+
+
+def test_a_group_goes_on_without_a_lost_majority_and_grows_again(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    lose_majority(group)
+    group[1].epoch = 4
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    with patch.object(quorum_steps, "leadership_raise", side_effect=Killed), pytest.raises(Killed):
+        run_all(operation, driver)
+    operation.steps.filter(name="quorum_recover").update(state="pending", claim=None)
+    stopped = [call for call in driver.calls if call.startswith("remove ")]
+    assert (len(stopped), group.calls) == (2, [])  # nobody leads before the lost ones have surely ended
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert (group.calls, group.voters, ids(cluster)) == (["recover 1 without [0, 2]"], [1], [1])
+    assert group[1].epoch > 4
+    grown = until_caught_up(begin(cluster, driver, Resize(3)), driver, group)
+    assert (grown.state, group.voters) == (OperationState.COMPLETED, [1, 3, 4])
+
+
+def test_a_replica_that_fell_silent_after_the_confirmation_is_not_given_up_with_the_others(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    lose_majority(group)
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    group[2].answers = True
+    assert run_all(operation, driver).state == OperationState.FAILED
+    assert (group.calls, group.voters, ids(cluster)) == ([], [0, 1, 2], [0, 1, 2])
+
+
+def test_nothing_is_given_up_without_the_name_or_while_a_majority_answers(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    with pytest.raises(NotPossible, match="nothing to recover"):
+        begin(cluster, driver, Recover(1), confirm="broker-a")
+    lose_majority(group)
+    with pytest.raises(ConfirmationNeeded, match="given up for good"):
+        begin(cluster, driver, Recover(1))
+    with pytest.raises(InvalidInput):
+        begin(cluster, driver, Recover(1), confirm="broker-b")
+    assert group.calls == []

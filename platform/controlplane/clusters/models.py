@@ -279,6 +279,7 @@ class OperationType(models.TextChoices):
     GROUP_REPLACE = "group.replace"
     GROUP_GROW = "group.grow"
     GROUP_SHRINK = "group.shrink"
+    GROUP_RECOVER = "group.recover"
 
 
 # They change who leads a group, and nothing else.

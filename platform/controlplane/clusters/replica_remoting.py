@@ -96,14 +96,18 @@ def replica_promote(
     expected_epoch: int,
     new_epoch: int,
     in_sync: Sequence[int] = (),
+    lost: Sequence[int] = (),
 ) -> Answer:
-    """Have the replica lead in `new_epoch` if it is in `expected_epoch` now. `in_sync`: who promised, and follows in a moment."""
+    """Have the replica lead in `new_epoch` if it is in `expected_epoch` now. `in_sync`: who promised, and follows in a moment.
+    `lost`: of a group that elects, the voters that are gone for good.
+    """
     header = ReplicaPromoteRequestHeader(
         group=group,
         replica_id=replica_id,
         expected_epoch=expected_epoch,
         new_epoch=new_epoch,
         in_sync=";".join(map(str, in_sync)),
+        lost=";".join(map(str, lost)),
     )
     code = HighwaterRequestCode.REPLICA_PROMOTE
     return _change(address, control_credentials(cluster), code, header, _CHANGE_TIMEOUT_S)

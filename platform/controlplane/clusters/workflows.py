@@ -81,6 +81,12 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("quorum_prefer", "Write the preferred leader into the log", 60),
         StepDefinition("render_configuration", "Write the configuration"),
     ),
+    OperationType.GROUP_RECOVER: (
+        StepDefinition("quorum_stop_lost", "Stop the lost replicas for good", 60),
+        StepDefinition("quorum_recover", "Lead with the replicas that are left", 60),
+        StepDefinition("quorum_forget", "Forget the lost replicas and free their room", 60),
+        StepDefinition("render_configuration", "Write the configuration"),
+    ),
     OperationType.GROUP_REPLACE: (
         StepDefinition("quorum_look", "Look at every replica", 30),
         StepDefinition("allocate_ports", "Reserve ports"),

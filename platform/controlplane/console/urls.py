@@ -46,6 +46,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("groups/<str:group>/switchover/", failover.group_switchover, name="group-switchover"),
     path("groups/<str:group>/transfer/", quorum.group_transfer, name="group-transfer"),
     path("groups/<str:group>/prefer/", quorum.group_prefer, name="group-prefer"),
+    path("groups/<str:group>/recover/", quorum.group_recover, name="group-recover"),
     path("groups/<str:group>/replace/", quorum.group_replace, name="group-replace"),
     path("groups/<str:group>/resize/", quorum.group_resize, name="group-resize"),
     path("failovers/", failover.failover_list_page, name="failover-list"),

@@ -21,6 +21,7 @@ from controlplane.failover.quorum_serializers import (
     ModeSerializer,
     PreferSerializer,
     QuorumPlanSerializer,
+    RecoverSerializer,
     ReplaceSerializer,
     ResizeSerializer,
     TransferSerializer,
@@ -28,6 +29,7 @@ from controlplane.failover.quorum_serializers import (
 from controlplane.failover.quorum_services import (
     Prefer,
     QuorumChange,
+    Recover,
     Replace,
     Resize,
     Transfer,
@@ -41,14 +43,14 @@ _RESPONSES = {200: QuorumPlanSerializer, 202: OperationSerializer}
 
 
 class _QuorumChangeApi(ClusterApi):
-    def change(self, group: str, change: QuorumChange, *, dry_run: bool) -> Response:
+    def change(self, group: str, change: QuorumChange, *, dry_run: bool, confirm: str = "") -> Response:
         """Answer a dry run with the preview, anything else with the operation."""
         found, driver = group_get(self.cluster, group), get_driver()
         if dry_run:
             plan = quorum_preview(cluster=self.cluster, group=found, change=change, driver=driver)
             return Response(QuorumPlanSerializer(plan).data)
         operation = quorum_change_start(
-            actor=self.actor, cluster=self.cluster, group=found, change=change, driver=driver
+            actor=self.actor, cluster=self.cluster, group=found, change=change, driver=driver, confirm=confirm
         )
         return accepted(dict(OperationSerializer(operation_get(self.actor, operation.pk)).data))
 
@@ -95,6 +97,28 @@ class GroupPreferApi(_QuorumChangeApi):
         values = dict(form.validated_data)
         dry_run = is_dry_run(request, values)
         return self.change(group, Prefer(values["replica"]), dry_run=dry_run)
+
+
+class GroupRecoverApi(_QuorumChangeApi):
+    """The way out of a lost majority."""
+
+    permissions: ClassVar = {"POST": "group.promote"}
+
+    @extend_schema(
+        operation_id="group_recover",
+        parameters=[DRY_RUN],
+        request=RecoverSerializer,
+        responses=_RESPONSES,
+        tags=["failover"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Go on with the replicas that are left, when a majority of the disks is gone for good. What those alone held is lost."""
+        form = RecoverSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        values = dict(form.validated_data)
+        dry_run = is_dry_run(request, values)
+        return self.change(group, Recover(values["replica"]), dry_run=dry_run, confirm=values.get("confirm", ""))
 
 
 class GroupReplaceApi(_QuorumChangeApi):

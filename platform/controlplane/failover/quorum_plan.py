@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from controlplane.clusters.services import VOTERS
 from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
-from controlplane.failover.verdict import GroupView, ReplicaView
+from controlplane.failover.verdict import GroupView, ReplicaView, standing_of
+from highwater.promotion import Recovery, judge_recovery
 
 NOTHING = "Nothing."
 
@@ -24,6 +25,7 @@ class ChangeKind(StrEnum):
     REPLACE = "replace"
     GROW = "grow"
     SHRINK = "shrink"
+    RECOVER = "recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class PlannedStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumPlan:
     """What would happen. `problems` forbid it. `target` is who is to lead, or, with PREFER, whom the group shall want;
-    `adding` and `removing` are replica ids.
+    `adding` and `removing` are replica ids. `loss` is what is lost; it must be confirmed by typing the group's name.
     """
 
     group: str
@@ -52,6 +54,7 @@ class QuorumPlan:
     voters_before: tuple[int, ...] = ()
     voters_after: tuple[int, ...] = ()
     steps: tuple[PlannedStep, ...] = ()
+    loss: str = ""
 
     @property
     def possible(self) -> bool:
@@ -145,6 +148,46 @@ def plan_replace(view: GroupView, replica_id: int, new_id: int, now: datetime) -
             *_adding_steps((new_id,), len(electorate.voters)),
             *_removing_steps((replica_id,), len(after), alive=alive),
         ),
+    )
+
+
+def recovery_of(view: GroupView, replica_id: int) -> Recovery:
+    """Return whether the group may go on without the voters that do not answer, led by this replica, and what that costs."""
+    answers = {one.replica_id: one for replica in view.replicas if (one := standing_of(replica)) is not None}
+    return judge_recovery(electorate_of(view).voters, answers, replica_id)
+
+
+def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
+    """Have the group go on with the voters that are left, led by `replica_id`: a majority of its disks is gone for good."""
+    electorate, leader = electorate_of(view), view.master
+    recovery = recovery_of(view, replica_id)
+    problems = [] if recovery.problem is None else [recovery.problem[0].upper() + recovery.problem[1:]]
+    if not view.elects:
+        problems = [f"{view.name} does not elect its leader: promote a replica instead."]
+    elif leader is not None and leader.accepts_sends is not False:
+        problems = [f"Replica {leader.replica_id} leads and takes sends: there is nothing to recover."]
+    lost, left = _names(recovery.lost), _names(recovery.survivors)
+    steps = (
+        PlannedStep("Stop the lost replicas for good", f"Stops the process of {lost}, and confirms that it has ended."),
+        PlannedStep(
+            "Lead with the replicas that are left",
+            f"Replica {replica_id} begins an epoch above all others, in which only {left} counts. Sends are taken again.",
+        ),
+        PlannedStep("Forget the lost replicas", f"Deletes what is left on the disks of {lost}, and frees the ports."),
+        PlannedStep("Write the configuration", "dLegerPeers in each broker.conf. No broker is restarted."),
+    )
+    return QuorumPlan(
+        group=view.name,
+        kind=ChangeKind.RECOVER,
+        looked_at=now,
+        problems=tuple(problems),
+        leader_id=None if leader is None else leader.replica_id,
+        target=replica_id,
+        removing=() if problems else recovery.lost,
+        voters_before=electorate.voters,
+        voters_after=electorate.voters if problems else recovery.survivors,
+        steps=() if problems else steps,
+        loss="" if problems else recovery.loss[0].upper() + recovery.loss[1:],
     )
 
 

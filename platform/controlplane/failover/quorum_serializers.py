@@ -41,6 +41,18 @@ class ReplaceSerializer(DryRunShape):
     replica = ReplicaId()
 
 
+class RecoverSerializer(DryRunShape):
+    """With which replica a group goes on that has lost a majority of its disks for good."""
+
+    replica = ReplicaId()
+    confirm = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=64,
+        help_text="the group's name: what the lost replicas held is lost",
+    )
+
+
 class ResizeSerializer(DryRunShape):
     """How many replicas the group is to have."""
 
@@ -76,6 +88,7 @@ class QuorumPlanSerializer(Shape):
     voters_before = serializers.ListField(child=serializers.IntegerField())
     voters_after = serializers.ListField(child=serializers.IntegerField())
     steps = PlannedStepSerializer(many=True)
+    loss = serializers.CharField(help_text="what is lost, to be confirmed with the group's name; empty: nothing")
     looked_at = serializers.DateTimeField()
 
 

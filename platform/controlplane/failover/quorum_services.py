@@ -15,12 +15,14 @@ from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
-from controlplane.failover.errors import NotPossible
+from controlplane.common.errors import InvalidInput
+from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.failover.quorum_plan import (
     ChangeKind,
     QuorumPlan,
     plan_prefer,
+    plan_recover,
     plan_replace,
     plan_resize,
     plan_transfer,
@@ -61,12 +63,19 @@ class Resize:
     remove: Sequence[int] | None = None
 
 
-QuorumChange = Transfer | Prefer | Replace | Resize
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Go on with the voters that are left, led by this one: a majority of the disks is gone for good."""
+
+    replica_id: int
+
+
+QuorumChange = Transfer | Prefer | Replace | Resize | Recover
 
 
 def change_permission(change: QuorumChange) -> str:
     """Return the permission that a change needs."""
-    return "group.promote" if isinstance(change, (Transfer, Prefer)) else "cluster.grow"
+    return "group.promote" if isinstance(change, (Transfer, Prefer, Recover)) else "cluster.grow"
 
 
 def quorum_preview(*, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver) -> QuorumPlan:
@@ -77,17 +86,23 @@ def quorum_preview(*, cluster: Cluster, group: BrokerGroup, change: QuorumChange
 
 
 def quorum_change_start(
-    *, actor: Actor, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver
+    *, actor: Actor, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver, confirm: str = ""
 ) -> Operation:
     """Start the operation that changes the group.
 
-    Raises NotPossible with the causes, Conflict when the cluster isn't running or another operation on it is in progress:
-    of two requests at once, one wins.
+    Raises NotPossible with the causes, ConfirmationNeeded when something is lost and `confirm` is not the group's name,
+    Conflict when the cluster isn't running or another operation on it is in progress: of two requests at once, one wins.
     """
     actor_require(actor, change_permission(change), cluster.tenant)
     plan = quorum_preview(cluster=cluster, group=group, change=change, driver=driver)
     if plan.problems:
         raise NotPossible(" ".join(plan.problems))
+    if confirm and confirm != group.name:
+        raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
+    if plan.loss and not confirm:
+        raise ConfirmationNeeded(
+            plan.loss, hint=f"Send `confirm` with the group's name, {group.name}, to go on all the same."
+        )
     with transaction.atomic():
         operation = operation_start(
             actor=actor,
@@ -117,7 +132,12 @@ def quorum_change_start(
             action=str(operation.type),
             resource=operation.resource,
             tenant_id=cluster.tenant_id,
-            details={"target": plan.target, "adding": list(plan.adding), "removing": list(plan.removing)},
+            details={
+                "target": plan.target,
+                "adding": list(plan.adding),
+                "removing": list(plan.removing),
+                **({"confirmed_loss": plan.loss} if plan.loss else {}),
+            },
         )
     return operation
 
@@ -132,6 +152,8 @@ def _plan(view: GroupView, group: BrokerGroup, change: QuorumChange) -> QuorumPl
             return plan_prefer(view, replica_id, now)
         case Replace(replica_id):
             return plan_replace(view, replica_id, next_id, now)
+        case Recover(replica_id):
+            return plan_recover(view, replica_id, now)
         case Resize(replicas, remove):
             return plan_resize(view, replicas, next_id, now, remove)
 

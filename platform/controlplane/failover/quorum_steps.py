@@ -12,17 +12,18 @@ from django.utils import timezone
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.failover.elections import epoch_record_time
-from controlplane.failover.models import Failover
-from controlplane.failover.quorum_plan import successor
+from controlplane.failover.models import Failover, GroupLeadership
+from controlplane.failover.quorum_plan import recovery_of, successor
 from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
-from controlplane.failover.removal import forgotten_by, replica_remove
-from controlplane.failover.sampling import group_sample
+from controlplane.failover.removal import forgotten_by, replica_remove, replica_stop
+from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.steps import failover_verify
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.verdict import GroupView, ReplicaView
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
+from highwater.promotion import ballot_above
 from mqwire.bodies import ReplicaStatus
 
 # A leader gives a transfer up after 1.5 s and goes on; an election of somebody else takes three at most.
@@ -162,6 +163,47 @@ def quorum_remove(context: StepContext) -> None:
         raise StepNotReady(f"A majority has not confirmed that replica {replica_id} counts no more.", delay_s=0.2)
 
 
+def quorum_stop_lost(context: StepContext) -> None:
+    """Stop those that an operator gave up: with its old disk one of them could lead a group of its own."""
+    for row in _rows(context, "removing"):
+        replica_stop(context, row)
+
+
+def quorum_recover(context: StepContext) -> None:
+    """Have the chosen replica lead, with those that are left as the only voters, and wait until it takes sends."""
+    name, metadata = _group(context), context.operation.metadata
+    target, lost = metadata["target"], metadata["removing"]
+    view = group_sample(context.cluster, name, context.driver)
+    replica = None if view is None else view.replica(target)
+    if view is None or replica is None:
+        raise StepFailed(f"Replica {target} of {name} is gone.", hint=_TRY_AGAIN)
+    if replica.leads and not set(lost) & set(electorate_of(view).voters):
+        if replica.accepts_sends is False:
+            raise StepNotReady(f"Replica {target} leads, but can confirm nothing yet: {replica.refusal}.")
+        return
+    recovery = recovery_of(view, target)
+    if recovery.problem is not None:
+        raise StepFailed(f"Nothing was changed: {recovery.problem}", hint=_TRY_AGAIN)
+    if set(recovery.lost) != set(lost):
+        raise StepNotReady(f"Voters {list(recovery.lost)} do not answer now, and the loss of {lost} was confirmed.")
+    leadership = GroupLeadership.objects.get(group__cluster=context.cluster, group__name=name)
+    ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
+    if not leadership_raise(leadership, ballot.epoch, leadership.leader):
+        raise StepNotReady("The group's epoch was raised by somebody else.", delay_s=0.2)
+    address = next(row.address for row in _replicas(context) if row.broker_id == target)
+    answer = replica_remoting.replica_promote(
+        context.cluster,
+        address,
+        group=name,
+        replica_id=target,
+        expected_epoch=replica.epoch or 0,
+        new_epoch=ballot.epoch,
+        lost=lost,
+    )
+    error = "" if answer.status is not None else f": {answer.error}"
+    raise StepNotReady(f"Replica {target} does not take sends yet{error}.", delay_s=0.2)
+
+
 def quorum_forget(context: StepContext) -> None:
     """Stop those that count no more, and free their ports, their rows and their room."""
     for row in _rows(context, "removing"):
@@ -286,6 +328,8 @@ STEPS: dict[str, Step] = {
             quorum_promote_added,
             quorum_remove,
             quorum_forget,
+            quorum_stop_lost,
+            quorum_recover,
         )
     },
     # The same work, at another place of a workflow.

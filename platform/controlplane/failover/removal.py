@@ -59,15 +59,7 @@ def replica_remove(
     StepNotReady while those that stay lack what it may hold.
     """
     cluster = context.cluster
-    with transaction.atomic():
-        # The health sampling starts processes under this lock.
-        Cluster.objects.select_for_update().get(pk=cluster.pk)
-        Replica.objects.filter(pk=row.pk).update(fenced=True, updated_at=context.now)
-    name = replica_process_name(cluster, row)
-    context.driver.process_remove(name)
-    state = context.driver.process_statuses([name])[name].state
-    if state not in _STOPPED:
-        raise StepNotReady(f"The process of replica {row.broker_id} is {state}, not stopped yet.")
+    replica_stop(context, row)
     have_forgotten(row)
     if require_level is not None:
         require_level(row)
@@ -76,6 +68,19 @@ def replica_remove(
         PortLease.objects.filter(holder=row.pk).delete()
         BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=row.broker_id).update(preferred_leader=None)
         Replica.objects.filter(pk=row.pk).delete()
+
+
+def replica_stop(context: StepContext, row: Replica) -> None:
+    """Stop one that leaves, and confirm that its process has ended; nobody starts it while the operation runs."""
+    with transaction.atomic():
+        # The health sampling starts processes under this lock.
+        Cluster.objects.select_for_update().get(pk=context.cluster.pk)
+        Replica.objects.filter(pk=row.pk).update(fenced=True, updated_at=context.now)
+    name = replica_process_name(context.cluster, row)
+    context.driver.process_remove(name)
+    state = context.driver.process_statuses([name])[name].state
+    if state not in _STOPPED:
+        raise StepNotReady(f"The process of replica {row.broker_id} is {state}, not stopped yet.")
 
 
 def forgotten_by(cluster: Cluster, gone: Replica, addresses: Sequence[str]) -> None:

@@ -30,6 +30,7 @@ _VERBS = {
     OperationType.GROUP_REPLACE: "Replacing a replica of",
     OperationType.GROUP_GROW: "Growing a group of",
     OperationType.GROUP_SHRINK: "Shrinking a group of",
+    OperationType.GROUP_RECOVER: "Recovering a group of",
 }
 _DONE = {
     OperationType.CLUSTER_DELETE: "The cluster is deleted",
@@ -42,6 +43,7 @@ _DONE = {
     OperationType.GROUP_REPLACE: "The new replica counts, the old one is gone",
     OperationType.GROUP_GROW: "The new replicas count",
     OperationType.GROUP_SHRINK: "The group is smaller",
+    OperationType.GROUP_RECOVER: "The replica leads; give the group its replicas back (Number of replicas)",
 }
 
 

@@ -16,7 +16,7 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
-from controlplane.console.forms import Choice, ConfirmForm
+from controlplane.console.forms import Choice, TypedLossForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.quorum_forms import ResizeForm, WhichReplicaForm
 from controlplane.failover.models import Failover
@@ -24,6 +24,7 @@ from controlplane.failover.quorum_plan import ChangeKind
 from controlplane.failover.quorum_services import (
     Prefer,
     QuorumChange,
+    Recover,
     Replace,
     Resize,
     Transfer,
@@ -76,6 +77,21 @@ def _replace_form(group: GroupRow, data: QueryDict | None) -> Form:
     )
 
 
+def _recover_form(group: GroupRow, data: QueryDict | None) -> Form:
+    left = [replica for replica in group.replicas if replica.is_voter is not False and replica.role != "unknown"]
+    return WhichReplicaForm(
+        data,
+        label="Replica to go on with: the one that holds most",
+        choices=[(one.replica_id, _recover_choice(one)) for one in left],
+        nobody=None,
+    )
+
+
+def _recover_choice(replica: ReplicaRow) -> Choice:
+    end = "not known how far" if replica.end_offset is None else f"to {replica.end_offset} in epoch {replica.epoch}"
+    return Choice(f"Replica {replica.replica_id}", f"{replica.address}. Its log goes {end}.")
+
+
 def _resize_form(group: GroupRow, data: QueryDict | None) -> Form:
     return ResizeForm(data)
 
@@ -116,6 +132,16 @@ _REPLACE = _Page(
     lambda form: Replace(form.replica_id()),
     lambda form: {"replica": form.replica_id()},
 )
+_RECOVER = _Page(
+    ChangeKind.RECOVER,
+    "Recover",
+    "Only when a majority of the group’s disks is gone for good. The replicas that are left go on alone; what only the lost"
+    " ones held is lost. If one of those disks can be brought back, do that instead.",
+    "Give up the lost replicas",
+    _recover_form,
+    lambda form: Recover(form.replica_id()),
+    lambda form: {"replica": form.replica_id()},
+)
 _RESIZE = _Page(
     "resize",
     "Number of replicas of",
@@ -142,6 +168,13 @@ def group_prefer(request: ConsoleRequest, tenant: Tenant, cluster: str, group: s
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("group.promote")
+def group_recover(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Go on without a lost majority, after a preview and with the group's name typed."""
+    return _page(request, tenant, cluster, group, _RECOVER)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
 @tenant_page("cluster.grow")
 def group_replace(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
     """Replace a replica by an empty one, after a preview."""
@@ -160,13 +193,20 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
     group = group_get(cluster, group_name)
     driver = get_driver()
     chosen = page.form(group_row(group), request.GET if request.GET else None)
-    preview, confirm = None, ConfirmForm(request.POST if request.method == "POST" else None)
+    posted = request.POST if request.method == "POST" else None
+    loses = page is _RECOVER
+    preview, confirm = None, TypedLossForm(posted, expected=group.name, needed=loses)
     if chosen.is_valid():
         change = page.change(chosen)
         if confirm.is_valid():
             try:
                 operation = quorum_change_start(
-                    actor=request.user, cluster=cluster, group=group, change=change, driver=driver
+                    actor=request.user,
+                    cluster=cluster,
+                    group=group,
+                    change=change,
+                    driver=driver,
+                    confirm=group.name if loses else "",
                 )
             except ApplicationError as error:
                 form_take_error(confirm, error)
@@ -177,6 +217,8 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
                 return redirect("console:operation", tenant.slug, operation.pk)
         preview = quorum_preview(cluster=cluster, group=group, change=change, driver=driver)
     body = page.body(chosen) if preview is not None else {}
+    if body and loses:
+        body["confirm"] = group.name
     context = {
         "cluster": cluster,
         "can_delete_cluster": actor_can(request.user, "cluster.delete", tenant),

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from brokerd.store import Disk, OsDisk
+from brokerd.store.durable_file import write_file
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ def store(path: str, content: bytes, disk: Disk = _OS_DISK) -> None:
     folder = os.path.dirname(path) or "."
     disk.make_directory(folder)
     temporary = path + ".tmp"
-    _write_durably(disk, temporary, content, _permissions_of(disk, path))
+    write_file(disk, temporary, content, _permissions_of(disk, path))
     with contextlib.suppress(FileNotFoundError):
         _keep_as_backup(disk, path)
     disk.rename(temporary, path)
@@ -82,7 +83,7 @@ def store_backup(path: str, content: bytes, disk: Disk = _OS_DISK) -> None:
     temporary = path + ".bak.tmp"
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)  # it may be a second name of the file itself
-    _write_durably(disk, temporary, content, _permissions_of(disk, path))
+    write_file(disk, temporary, content, _permissions_of(disk, path))
     disk.rename(temporary, path + ".bak")
     disk.sync_directory(os.path.dirname(path) or ".")
 
@@ -123,17 +124,5 @@ def _keep_as_backup(disk: Disk, path: str) -> None:
         raise
     except OSError:
         # Some network file systems have no hard links.
-        _write_durably(disk, temporary, read_file(path, disk), _permissions_of(disk, path))
+        write_file(disk, temporary, read_file(path, disk), _permissions_of(disk, path))
     disk.rename(temporary, path + ".bak")
-
-
-def _write_durably(disk: Disk, path: str, content: bytes, permissions: int) -> None:
-    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        disk.set_permissions(fd, permissions)  # before there is anything to read
-        written = 0
-        while written < len(content):
-            written += disk.pwrite(fd, memoryview(content)[written:], written)
-        disk.fsync(fd)
-    finally:
-        disk.close(fd)

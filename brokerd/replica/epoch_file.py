@@ -19,7 +19,7 @@ from brokerd.replica.epoch_record import Policy
 from brokerd.replica.voters import Members
 from brokerd.store import Disk, StoreFormatError
 from brokerd.store.commit_log import NO_ROOM
-from brokerd.store.store_checkpoint import replace_file
+from brokerd.store.durable_file import replace_file
 from mqwire.checksum import crc32
 
 

@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 
 from brokerd.store.disk import Disk
+from brokerd.store.durable_file import replace_file
 from brokerd.store.index_format import IndexHeader
-from brokerd.store.store_checkpoint import replace_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import struct
 from dataclasses import dataclass
 
 from brokerd.store.disk import Disk
+from brokerd.store.durable_file import replace_file
 from mqwire.checksum import crc32
 
 FILE_BYTES = 4096
@@ -112,18 +113,3 @@ class StoreCheckpoint:
         page[_OWN_POSITION : _OWN_POSITION + 12 + len(own)] = _MAGIC + checksum + own
         replace_file(disk, path, bytes(page))
         self.own = True
-
-
-def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """Write `data` as the whole content of `path`, so that a crash leaves the old content or the new; durable on return."""
-    temporary = path + ".tmp"
-    fd = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        position = 0
-        while position < len(data):
-            position += disk.pwrite(fd, memoryview(data)[position:], position)
-        disk.fsync(fd)
-    finally:
-        disk.close(fd)
-    disk.rename(temporary, path)
-    disk.sync_directory(os.path.dirname(path))

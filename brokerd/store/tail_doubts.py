@@ -10,7 +10,7 @@ import enum
 import os
 
 from brokerd.store.disk import Disk
-from brokerd.store.store_checkpoint import replace_file
+from brokerd.store.durable_file import replace_file
 
 
 class TailDoubt(enum.Enum):

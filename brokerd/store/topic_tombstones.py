@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from brokerd.store.disk import Disk
+from brokerd.store.durable_file import replace_file
 from brokerd.store.errors import StoreFormatError
-from brokerd.store.store_checkpoint import replace_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ and a Spark job killed on the way. A platform of its own, whose jobs run when th
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
 import logging
 import os
 import re
 import signal
+import termios
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -200,13 +203,16 @@ def _completed(api: httpx.Client, job: str) -> None:
 
 
 def _kill_while_it_runs(api: httpx.Client, platform: PlatformStack, job: str) -> None:
-    """Run the job, kill its process once Spark has started, see that it failed, and retry it."""
+    """Run the job, kill the Spark session that has got it, see that the run failed, and retry it."""
+    before = _sessions(platform)
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)  # else it could be done before it is killed
     path = _started(api, job)
-    run_id = path.rstrip("/").rsplit("/", 1)[1]
-    pid = wait_for(lambda: _job_process(run_id), bool, "the job's process")
-    log = platform.state_dir / "jobs" / run_id / "log"
-    wait_for(log.read_text, lambda text: "Setting default log level" in text, "Spark has started")
-    os.kill(pid, signal.SIGKILL)
+    try:
+        wait_for(lambda: _has_the_run(platform, before), bool, "a session has got the run")
+    finally:
+        for pid in _sessions(platform):
+            os.kill(pid, signal.SIGKILL)
     run = _ended(api, path)
     assert run["state"] == "failed"
     assert "ended with status" in run["error"]
@@ -216,16 +222,35 @@ def _kill_while_it_runs(api: httpx.Client, platform: PlatformStack, job: str) ->
     assert (retried["state"], retried["attempt"]) == ("completed", 2), retried
 
 
-def _job_process(run_id: str) -> int:
-    """The Python process of the job, which names its run's configuration, below its leash; 0 before it is there."""
+def _sessions(platform: PlatformStack) -> list[int]:
+    """The resident Spark sessions of this platform's workers, one for each that has run a job."""
+    log = _session_log(platform)
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
+            is_ours = (process / "fd" / "1").readlink() == log
         except OSError:
             continue
-        if any(run_id.encode() in word for word in words) and b"-m" in words and b"-I" not in words:
-            return int(process.name)
-    return 0
+        if is_ours and any(word in (b"resident", b"spark_etl.jobs.resident") for word in words):
+            found.append(int(process.name))
+    return found
+
+
+def _session_log(platform: PlatformStack) -> Path:
+    return platform.state_dir / "jobs" / "resident.log"
+
+
+def _has_the_run(platform: PlatformStack, stopped: list[int]) -> bool:
+    """Whether the order waits in the pipe of a session that is stopped, or another worker has started one for it."""
+    if any(pid not in stopped for pid in _sessions(platform)):
+        return "Setting default log level" in _session_log(platform).read_text(errors="replace")
+    return any(_unread_bytes(Path(f"/proc/{pid}/fd/0")) for pid in stopped)
+
+
+def _unread_bytes(pipe: Path) -> int:
+    with pipe.open("rb", buffering=0) as end:
+        return int(array.array("i", fcntl.ioctl(end, termios.FIONREAD, bytes(4)))[0])
 
 
 def _see_usage(page: Page, count: int, size: int) -> None:

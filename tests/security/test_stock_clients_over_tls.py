@@ -10,11 +10,26 @@ import pytest
 from mqwire.codes import ResponseCode
 from tests.daemons import BrokerDaemon, NameServerDaemon
 from tests.interop.stock import ProgramFailed, run_java
-from tests.interop.test_stock_programs import JAVA_PROGRAM
 from tests.processes import wait_until
 from tests.remoting import exchange
 from tests.security.certificates import Authority
 from tests.security.test_tls import keys, route_request, secured
+
+JAVA_PROGRAM = """
+import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.Message;
+
+public class Hello {
+    public static void main(String[] arguments) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("hello");
+        producer.setNamesrvAddr(arguments[0]);
+        producer.start();
+        System.out.println(producer.send(new Message(arguments[1], "Hello".getBytes(StandardCharsets.UTF_8))));
+        producer.shutdown();
+    }
+}
+"""
 
 JAVA_WITH_TLS = JAVA_PROGRAM.replace("producer.start();", "producer.setUseTLS(true);\n        producer.start();")
 

@@ -7,6 +7,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -24,6 +28,12 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 /** Receiving: push consumers that collect what they get, lite pull and plain pull. */
 final class Consuming {
     private static final Map<String, Collector> CONSUMERS = new HashMap<>();
+    // A client commits each 5 s, for the first time 10 s after its start: every test of that would wait as long.
+    private static final ScheduledExecutorService COMMITTING = Executors.newSingleThreadScheduledExecutor(task -> {
+        Thread thread = new Thread(task, "committing");
+        thread.setDaemon(true);
+        return thread;
+    });
 
     private Consuming() {}
 
@@ -41,6 +51,7 @@ final class Consuming {
         final DefaultMQPushConsumer consumer;
         final boolean failing;
         final int succeedAfterReconsumes;
+        ScheduledFuture<?> commits;
         private final List<Map<String, Object>> received = new ArrayList<>();
         private int polled;
 
@@ -122,6 +133,8 @@ final class Consuming {
                     ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
         }
         consumer.start();
+        collector.commits = COMMITTING.scheduleWithFixedDelay(
+            consumer.getDefaultMQPushConsumerImpl()::persistConsumerOffset, 1, 1, TimeUnit.SECONDS);
         String name = UUID.randomUUID().toString();
         CONSUMERS.put(name, collector);
         return name;
@@ -130,6 +143,7 @@ final class Consuming {
     private static Object stop(JSONObject order) {
         Collector collector = collector(order);
         CONSUMERS.remove(order.getString("consumer"));
+        collector.commits.cancel(false);
         collector.consumer.shutdown();
         return null;
     }

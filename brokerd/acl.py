@@ -3,7 +3,7 @@
 - White lists never stand in for a signature (reliability.md D17): an address is no identity.
 - Whoever may not touch a topic or a group gets the same answer whether it exists or not.
 - What is not allowed is refused: the broker's own topics, which hold everyone's delayed messages, are read by admin
-  accounts only and written by nobody but the infrastructure.
+  accounts only and written by no one but the infrastructure.
 - Where an account is the infrastructure's (acl_file.py), an admin account rules a tenant's things and not the machine,
   and the infrastructure's own requests are signed by version 2 (mqwire/acl.py).
 - An unknown account and a wrong signature get the same remark, and take the same time.

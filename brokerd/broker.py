@@ -296,7 +296,7 @@ class Broker:
     def advertised_id(self) -> int | None:
         """The brokerId at the name servers: 0 for the leader, else the replica id; None while the role is not known.
 
-        Replica 0 goes by the leader's replica id, which nobody else uses then.
+        Replica 0 goes by the leader's replica id, which no one else uses then.
         """
         replica = self.replica
         if replica.leads:

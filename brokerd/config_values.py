@@ -1,6 +1,6 @@
 """How the values of broker.conf are read and written: one reader per kind of value, each telling what it allows.
 
-A reader takes the text behind `key=` and returns the value, or raises ValueError whose text ends the sentence
+A reader takes the text after `key=` and returns the value, or raises ValueError whose text ends the sentence
 "allowed is ...".
 """
 

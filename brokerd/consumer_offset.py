@@ -279,7 +279,7 @@ class ConsumerOffsetManager:
                     self.commit(topic, group, queue_id, offset)
 
     def bound(self, queue_end_offset: Callable[[str, int], int | None]) -> None:
-        """Take back offsets behind the ends of their queues: this replica's log has lost those messages, or never had them.
+        """Take back offsets beyond the ends of their queues: this replica's log has lost those messages, or never had them.
 
         Left as they are, they would pass over the messages that get these offsets next.
         """
@@ -289,7 +289,7 @@ class ConsumerOffsetManager:
                 end = queue_end_offset(topic, queue_id)
                 if end is not None and offset > end:
                     logger.warning(
-                        "offset %d of group %s in %s, queue %d is behind the queue's end here: taken back to %d",
+                        "offset %d of group %s in %s, queue %d is beyond the queue's end here: taken back to %d",
                         *(offset, group, topic, queue_id, end),
                     )
                     by_queue[queue_id] = end

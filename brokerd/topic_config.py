@@ -157,7 +157,7 @@ class TopicConfigManager:
         template = self._table.get(default_topic)
         if template is None or not template.perm & PermName.INHERIT:
             return None
-        # RocketMQ would make a topic of no queue for a wish below 1, which nobody can send to.
+        # RocketMQ would make a topic of no queue for a wish below 1, which no one can send to.
         queue_nums = max(1, min(client_queue_nums, template.write_queue_nums))
         config = TopicConfig(
             topic_name=topic,

@@ -1,6 +1,6 @@
 """The name server's sockets: accept, read, decode all, process, answer in one send.
 
-Resource handling: a peer that nobody knows may send frames of 64 KiB; a broker's first registration may be larger, but
+Resource handling: a peer that no one knows may send frames of 64 KiB; a broker's first registration may be larger, but
 all such frames that are under way share one allowance. Who drips a frame, or doesn't read its answers, is cut off.
 """
 
@@ -228,7 +228,7 @@ class Server:
         connection = peer.connection
         while data := await self._receive(peer):
             connection.receive_data(data)
-            # Again until nothing comes: a malformed frame behind good ones is told by the call after theirs.
+            # Again until nothing comes: a malformed frame after good ones is told by the call after theirs.
             while commands := connection.commands():
                 await self._process(peer, commands)
                 peer.partial_since_s = None

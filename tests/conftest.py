@@ -19,7 +19,7 @@ from tests.support.servers import PostgresForTests, RedisForTests
 
 # Settings are read when Django loads, so the servers have addresses now; they start when the first test asks for one.
 # HIGHWATER_TEST_DATABASE_URL and HIGHWATER_TEST_REDIS_URL run the suite against other versions. DATABASE_URL is
-# deliberately not read: nobody's data shall be at hand for tests.
+# deliberately not read: no one's data shall be at hand for tests.
 _postgres = None if os.environ.get("HIGHWATER_TEST_DATABASE_URL") else PostgresForTests()
 _redis = None if os.environ.get("HIGHWATER_TEST_REDIS_URL") else RedisForTests()
 os.environ["DATABASE_URL"] = _postgres.url if _postgres else os.environ["HIGHWATER_TEST_DATABASE_URL"]
@@ -92,7 +92,7 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 
 @pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
-    """Call it for a TCP port of the loopback that nobody uses. Better still: let the server bind to port 0."""
+    """Call it for a TCP port of the loopback that no one uses. Better still: let the server bind to port 0."""
     return find_free_port
 
 

@@ -101,7 +101,7 @@ def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
 
 @answers_refusals
 def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """A group's progress. It is never lowered (resets do that), and never put behind the queue's end.
+    """A group's progress. It is never lowered (resets do that), and never put beyond the queue's end.
 
     An answer waits until as many replicas hold the offset as a message needs. What most clients send, a commit without an
     answer, is written to the log within half a second.

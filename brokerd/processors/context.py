@@ -83,7 +83,7 @@ class Broker(Protocol):
         """Whether this replica delivers delayed messages."""
 
     def messages_behind(self, offset: int) -> int | None:
-        """How many records lie behind `offset`; None when that is too far to count."""
+        """How many records come after `offset`; None when that is too far to count."""
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
         """Somebody named an epoch, and perhaps who leads in it."""

@@ -129,7 +129,7 @@ def _forgotten(broker: Broker, request: RemotingCommand, replica_id: int) -> Rep
     if replica.elections is not None and replica_id in replica.members.voters:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"replica {replica_id} counts in the group: take its vote first")
     replica.forget_known_replica(replica_id, broker.clock.monotonic())
-    broker.log_grew()  # nobody waits for it any more
+    broker.log_grew()  # no one waits for it any more
     return request.reply(body=replica_status(broker).to_json())
 
 

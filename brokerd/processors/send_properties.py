@@ -38,7 +38,7 @@ class PropertyReader:
     def __init__(self, cluster_name: str, ip: str = "127.0.0.1") -> None:
         self._cluster_property = f"{PROPERTY_CLUSTER}\x01{cluster_name}\x02".encode()
         self._unique_keys = UniqueKeyGenerator(ip)
-        # (in front of UNIQ_KEY's value, behind it) -> (behind it, as stored; tags code; special)
+        # (before UNIQ_KEY's value, after it) -> (after it, as stored; tags code; special)
         self._shapes: dict[tuple[bytes, bytes], tuple[bytes, int, bool]] = {}
 
     def read(self, properties: bytes) -> StoredProperties:

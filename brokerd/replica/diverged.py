@@ -34,7 +34,7 @@ class DivergedMessages:
                 try:
                     data = store.read_raw(offset, _CHUNK_BYTES)
                 except LogDamagedError:
-                    break  # what is damaged is nobody's message
+                    break  # what is damaged is no one's message
                 offset = _end_of(data, offset, store.commit_log_file_bytes)
                 view = memoryview(data)
                 while view:
@@ -134,7 +134,7 @@ def count_records(store: MessageStore, begin_offset: int) -> int:
 
 
 def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
-    """The log offset behind `data`, whole records and BLANK heads read from `offset` on."""
+    """The log offset after `data`, whole records and BLANK heads read from `offset` on."""
     position = 0
     while position < len(data):
         if data[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":

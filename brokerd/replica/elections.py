@@ -34,7 +34,7 @@ class Outcome:
 
     role_changed: bool = False  # it began or ceased to lead
     log_grew: bool = False  # a record was appended: flush it, hand it out
-    leader_changed: bool = False  # it follows another one, or nobody
+    leader_changed: bool = False  # it follows another one, or no one
     why: str | None = None  # it ceased to lead
     failure: str | None = None  # it promises nothing any more, until a restart
     trusts: bool = False  # it gave up waiting for somebody who knows what its log may lack
@@ -83,7 +83,7 @@ class Elections:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads, as far as that is known; None does not mean that nobody does."""
+        """Who leads, as far as that is known; None does not mean that no one does."""
         return self._quorum.leader
 
     @property
@@ -97,7 +97,7 @@ class Elections:
 
     @property
     def left_in_order(self) -> bool:
-        """Whether the leader before this one said that it leaves: nobody waits for its answers."""
+        """Whether the leader before this one said that it leaves: no one waits for its answers."""
         return self._quorum.left_in_order
 
     @property
@@ -247,7 +247,7 @@ class Elections:
         self._change(self._replica.members.without(replica_id), now_s, now_ms)
 
     def prefer(self, replica_id: int | None, now_s: float, now_ms: int) -> None:
-        """Whom the group wants as leader; None for nobody in particular."""
+        """Whom the group wants as leader; None for no one in particular."""
         if replica_id is not None and replica_id not in self._replica.members.voters:
             raise RoleRefused(f"replica {replica_id} is not a voter")
         self._change(self._replica.members.preferring(replica_id), now_s, now_ms)
@@ -292,7 +292,7 @@ class Elections:
             return
         try:
             self._change(members, self._now_s, now_ms)
-        except RoleRefused as refused:  # a full disk, say: it is tried again, and nobody waits for it
+        except RoleRefused as refused:  # a full disk, say: it is tried again, and no one waits for it
             logger.info("new disks cannot be adopted yet: %s", refused)
         else:
             outcome.log_grew = True

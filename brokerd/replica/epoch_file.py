@@ -40,7 +40,7 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     epoch_map: tuple[tuple[int, int], ...] = ()
     # Every other replica that ever followed this one or was followed: id -> address. Whom a claim must ask.
     replicas: dict[int, str] = {}
-    # Up to where readers could be shown the log when this was saved: what lies behind may still be cut.
+    # Up to where readers could be shown the log when this was saved: what comes after may still be truncated.
     confirm_offset: int = 0
     # Of a quorum-led group: whom this replica voted for in `epoch`, for ever (the Raft paper, section 5.2).
     voted_for: int | None = None

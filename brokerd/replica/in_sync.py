@@ -209,7 +209,7 @@ class InSyncSet:
         return self._advance(now_s)
 
     def hold_back(self, begin_offset: int, end_offset: int, members: Members | None, now_s: float) -> None:
-        """Confirm nothing behind `end_offset`, where the record of a change ends: what follows it is the new mode's.
+        """Confirm nothing after `end_offset`, where the record of a change ends: what follows it is the new mode's.
 
         With `members` nothing from `begin_offset` on either, before a majority of them hold the record.
         """
@@ -295,7 +295,7 @@ class InSyncSet:
         return self.size < sure and self._min_in_sync_replicas >= sure
 
     def _held_by_majority(self) -> int:
-        """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch behind them only."""
+        """The Raft paper, section 5.4.2: older epochs' records are committed by one of the own epoch after them only."""
         confirmed = majority_offset(self._members, self._held(self._members))
         return confirmed if confirmed >= self._epoch_record_end else self._confirm_offset
 

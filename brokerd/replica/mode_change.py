@@ -1,7 +1,7 @@
 """Another mode for a running group: asynchronous, synchronous or DLedger, without moving data or stopping anybody.
 
 The leader writes a record of type "mode". It is confirmed under the policy that is in force, and each replica adopts the new
-one when it knows that: the leader first, for it is the first to know, and before it confirms anything behind the record. Into
+one when it knows that: the leader first, for it is the first to know, and before it confirms anything after the record. Into
 DLedger a majority of the new voters must hold the record too, and enough of them must act by it before the leader does, so
 that a majority can elect.
 
@@ -88,7 +88,7 @@ class ModeChange:
         self.hold_back(now_s)
 
     def hold_back(self, now_s: float) -> None:
-        """A leader confirms nothing behind a change before it acts by it; one into DLedger only when its majority holds it."""
+        """A leader confirms nothing after a change before it acts by it; one into DLedger only when its majority holds it."""
         pending, in_sync = self.pending, self._replica.in_sync
         if in_sync is None:
             return

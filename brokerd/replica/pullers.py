@@ -41,7 +41,7 @@ def in_touch(
 
 
 def successors(pullers: Mapping[int, Puller], members: Members, own_id: int) -> tuple[int, ...]:
-    """Who should lead next: by how much they hold, and those with full disks behind the others."""
+    """Who should lead next: by how much they hold, and those with full disks after the others."""
     others = [voter for voter in members.voters if voter in pullers and voter != own_id]
     return tuple(sorted(others, key=lambda voter: (pullers[voter].full, -pullers[voter].end_offset, voter)))
 
@@ -49,7 +49,7 @@ def successors(pullers: Mapping[int, Puller], members: Members, own_id: int) -> 
 def best_with_room(
     pullers: Mapping[int, Puller], members: Members, own_id: int, now_s: float, within_s: float
 ) -> int | None:
-    """The voter with room on its disk that holds most; None when nobody has any."""
+    """The voter with room on its disk that holds most; None when no one has any."""
     for voter in successors(pullers, members, own_id):
         puller = pullers[voter]
         if puller.pulled and not puller.full and puller.there(now_s, within_s):

@@ -263,7 +263,7 @@ class Quorum:
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
             return
         self._yielded = self._log.full and not self._yielded
-        if self._yielded:  # who has room goes first; where nobody has any, one must lead all the same
+        if self._yielded:  # who has room goes first; where no one has any, one must lead all the same
             self.state = State.UNATTACHED
             self.leader = self.leader_address = None
             self._deadline_s = now_s + self.times.pull_timeout[1]

@@ -50,7 +50,7 @@ class ReadSplit:
         return None
 
     def suggest(self, topic: str, queue_id: int, result: GetResult) -> int:
-        """The brokerId for the pull behind `result`."""
+        """The brokerId for the pull after `result`."""
         in_sync = self._replica.in_sync
         if in_sync is None:
             # A slave gives what it has and sends its readers back: the master has it first. When the master is dead
@@ -64,7 +64,7 @@ class ReadSplit:
         if self._store.end_offset - next_physical_offset <= self._memory_bytes and not self._busy():
             return MASTER_ID
         for follower in in_sync.followers.values():
-            # One byte behind the record's start is not the whole record, but followers receive whole records only.
+            # One byte after the record's start is not the whole record, but followers receive whole records only.
             if follower.in_sync and follower.end_offset > next_physical_offset:
                 if follower.replica_id != MASTER_ID:
                     return follower.replica_id

@@ -51,7 +51,7 @@ from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore, TailDoubt
 
 _COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
-NOBODY = -1  # a vote that is nobody's, and spent
+NOBODY = -1  # a vote that is no one's, and spent
 
 
 class Replica:
@@ -135,7 +135,7 @@ class Replica:
         return dict(self._state.replicas)
 
     def address_of(self, replica_id: int) -> str | None:
-        """Where another replica of the group is asked; None when nobody has said so."""
+        """Where another replica of the group is asked; None when no one has said so."""
         return self._settings.peers.get(replica_id) or self._state.replicas.get(replica_id)
 
     @property
@@ -216,7 +216,7 @@ class Replica:
             self._settings = self._settings.with_policy(self._state.policy)
         if self._epochs.last_epoch > self._state.epoch:
             self._save(epoch=self._epochs.last_epoch)
-        # What lies behind may be cut yet, and readers shall not have seen it then.
+        # What comes after may be truncated yet, and readers shall not have seen it then.
         self._leader_confirm_offset = min(self._state.confirm_offset, self._store.end_offset)
         self.modes.load()
         self._note_own_disk(self._store.doubts)
@@ -239,7 +239,7 @@ class Replica:
             self._save(**changes)
 
     def trust_own_end(self) -> None:
-        """Nobody who could know better was found for long: durable on return; raises OSError."""
+        """No one who could know better was found for long: durable on return; raises OSError."""
         self._save(**_COMPLETE)
 
     def add_known_replica(self, replica_id: int, address: str) -> None:
@@ -385,7 +385,7 @@ class Replica:
             self._in_sync = None
 
     def freeze_sends(self, epoch: int, until_s: float) -> None:
-        """Refuse sends until then: the drain of a planned switchover, which thaws by itself if nobody goes on."""
+        """Refuse sends until then: the drain of a planned switchover, which thaws by itself if no one goes on."""
         self._refuse_decrees()
         if not self.leads or epoch != self.epoch:
             raise RoleRefused(f"this replica does not lead in epoch {epoch}")
@@ -454,7 +454,7 @@ class Replica:
             policy=change.policy,
             role=Role.LEADER if led and not elected else Role.FOLLOWER,
             leader_address=None if led else self.leader_address,
-            # This epoch has its leader. Whoever does not know which one votes for nobody in it.
+            # This epoch has its leader. Whoever does not know which one votes for no one in it.
             voted_for=leader_id if elected else None,
         )
         self._settings = settings
@@ -551,7 +551,7 @@ class Replica:
     def next_pull(self, *, max_bytes: int, max_wait_ms: int) -> ReplicaPull:
         """What to ask the leader next; the report in it is what is true now."""
         damaged_from = self._store.damaged_from
-        end_offset = self._store.end_offset if damaged_from is None else damaged_from  # what lies behind is not held
+        end_offset = self._store.end_offset if damaged_from is None else damaged_from  # what comes after is not held
         return ReplicaPull(
             group=self._settings.group,
             replica_id=self._settings.replica_id,
@@ -579,7 +579,7 @@ class Replica:
         if self.leads or epoch != self.epoch:
             raise RoleRefused(f"records of epoch {epoch} come too late: this replica is in epoch {self.epoch}")
         if data:
-            # A log that started over behind retention knows already in which epoch it begins.
+            # A log that started over after retention knows already in which epoch it begins.
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
             self._store.append_raw(data, at_offset)
@@ -622,7 +622,7 @@ class Replica:
         return any(follower.in_sync and follower.end_offset > damaged_from for follower in followers)
 
     def diverged(self, divergence: Divergence) -> Cut | Halt:
-        """What to do about a log that parts from the leader's; `cut` when the bytes behind it are saved."""
+        """What to do about a log that parts from the leader's; `cut` when the bytes after it are saved."""
         return decide_cut(
             divergence,
             own=self._epochs,
@@ -642,7 +642,7 @@ class Replica:
 
     @property
     def lease(self) -> tuple[int, float] | None:
-        """(epoch of the leader, until when) it has shown nothing that is not held here; None: nobody has said so."""
+        """(epoch of the leader, until when) it has shown nothing that is not held here; None: no one has said so."""
         return self._lease
 
     def start_over(

@@ -52,7 +52,7 @@ class ReplicaSettings:
             self,
             mode=mode,
             mode_name=policy.mode,
-            # Alone by the log: nobody is to be found before it leads again, whatever its file still says.
+            # Alone by the log: no one is to be found before it leads again, whatever its file still says.
             total_replicas=1 if policy.mode == "single" else self.total_replicas,
             in_sync_replicas=policy.in_sync_replicas,
             min_in_sync_replicas=policy.min_in_sync_replicas,

@@ -29,7 +29,7 @@ class Tally:
             self._incomplete.add(voter)
 
     def wins(self, members: Members, *, founding: bool) -> bool:
-        """Whether these are enough. `founding`: nobody has led this log before."""
+        """Whether these are enough. `founding`: no one has led this log before."""
         granted = {
             voter
             for voter, incarnation in self._granted.items()
@@ -40,5 +40,5 @@ class Tally:
         if len(granted) < (count if founding else members.majority):
             return False
         # A majority held what was acknowledged. Enough of those who vote must still have all that they held, that one of
-        # them is of that majority; or nobody is left to ask.
+        # them is of that majority; or no one is left to ask.
         return len(granted - self._incomplete) > count - members.majority or len(granted) == count

@@ -92,7 +92,7 @@ class MemberHistory:
         return self._entries[-1][1] if self._entries else self._configured
 
     def may_decide(self, replica_id: int, confirm_offset: int) -> bool:
-        """Whether a replica is a voter of any set that may be in force: the last confirmed one, and those behind it.
+        """Whether a replica is a voter of any set that may be in force: the last confirmed one, and those after it.
 
         A set that excludes it may have reached too few; then the group needs its log, and its candidacy, once more
         (Ongaro's dissertation, section 4.2.2).

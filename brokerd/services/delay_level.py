@@ -73,7 +73,7 @@ class DueHead:
     def __init__(self, now_ms: int, delay_ms: int) -> None:
         self._now_ms = now_ms
         self._delay_ms = delay_ms
-        self.next_due_ms: int | None = None  # when the first one behind the head is due
+        self.next_due_ms: int | None = None  # when the first one after the head is due
 
     def accept(self, deliver_at_ms: int) -> bool:
         if self.next_due_ms is not None:

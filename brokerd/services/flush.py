@@ -87,7 +87,7 @@ class FlushService:
         return True
 
     async def run_consume_queues(self) -> None:
-        """Write what the ConsumeQueues hold in memory; they are a function of the log, so nobody waits for it."""
+        """Write what the ConsumeQueues hold in memory; they are a function of the log, so no one waits for it."""
         interval_s = self._broker.config.flush_interval_consume_queue_ms / 1000
         store = self._broker.store
         while True:

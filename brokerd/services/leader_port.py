@@ -119,7 +119,7 @@ class LeaderPort:
                 while broker.replica.leads and (self._listener is listener or broker.stopping):
                     await self._changed.wait()
                     self._changed = trio.Event()
-                # This runs behind whoever ended the leadership, so that what it answered is written by now.
+                # This runs after whoever ended the leadership, so that what it answered is written by now.
                 broker.dispatcher.pulls.send_elsewhere(peers)
                 _close_all(peers)
         finally:

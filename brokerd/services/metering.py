@@ -5,7 +5,7 @@ interval the open one is sealed, with the log's end as its end; it is recorded o
 record says exactly what the log holds between its two offsets, and the next begins where it ends. Intervals are of monotonic
 time (metering_clock.py): a wall clock that steps moves none of them.
 
-Whoever begins to lead looks up the last record in its log and counts what lies behind it again, up to where it began to lead:
+Whoever begins to lead looks up the last record in its log and counts what comes after it again, up to where it began to lead:
 neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
 not in it either: that is noted in a file each second (metering_journal.py), and what may be missing after a crash is told. A
 follower tells its leader what it hands out.
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 _LOOK_PERIOD_S: Final = 0.1
 _AFTER_FAILURE_S: Final = 10.0
 _RECORDS_AT_A_TIME: Final = 200  # of a recount: less than a millisecond of the event loop
-_SEALED_MAX: Final = 120  # intervals that wait; behind these the open one goes on
+_SEALED_MAX: Final = 120  # intervals that wait; after these the open one goes on
 _STOP_TIMEOUT_S: Final = 1.5
 _RECORD_BYTES_MAX: Final = 1024 * 1024
 _JOURNAL_RECORDS_BACK: Final = 240  # that are looked through for intervals of the journal: those that wait are fewer
@@ -98,7 +98,7 @@ class MeteringService:
     def take_report(self, report: PullReport) -> bool:
         """A follower tells what it handed out; False while this replica does not lead."""
         if self.meter is None:
-            return not self._interval_ms  # switched off here: nobody shall keep it
+            return not self._interval_ms  # switched off here: no one shall keep it
         self._reporter.take(report, self.meter)
         return True
 
@@ -213,7 +213,7 @@ class MeteringService:
         if not self._broker.replica.leads:
             return
         if not self._leads:
-            self._begin()  # nobody said so; what was counted may be incomplete
+            self._begin()  # no one said so; what was counted may be incomplete
         if not self._caught_up:
             await self._catch_up()
         self._seal_if_due()

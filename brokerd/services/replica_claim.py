@@ -1,7 +1,7 @@
 """A restarted leader's claim to lead again: look who leads, find everyone, then ask each of them to agree.
 
 It looks before it asks, like the pre-vote of the Raft thesis (section 9.6): a claim that cannot succeed, because a replica
-is away or another one leads, raises nobody's epoch and disturbs no leader. What an answer means, and who may lead, is
+is away or another one leads, raises no one's epoch and disturbs no leader. What an answer means, and who may lead, is
 decided in brokerd/replica/replica.py.
 """
 
@@ -58,7 +58,7 @@ class LeaderClaim:
             await self._metadata.merge_offsets_from(address)
         epoch = replica.begin_claim(max((status.epoch for status, _ in others.values()), default=0))
         try:
-            # The longest log first: if it refuses, it claims in this one's place, and nobody else was bothered.
+            # The longest log first: if it refuses, it claims in this one's place, and no one else was bothered.
             for replica_id in sorted(others, key=lambda key: _log_of(others[key][0]), reverse=True):
                 await self._ask(replica_id, others[replica_id][1], epoch)
         finally:

@@ -54,7 +54,7 @@ _UNFORESEEN_S: Final = 5.0
 
 
 class NotLeadingError(RequestFailed):
-    """Who was asked says that it does not lead, and names nobody who does."""
+    """Who was asked says that it does not lead, and names no one who does."""
 
 
 class FollowerService:
@@ -77,7 +77,7 @@ class FollowerService:
     def halted(self) -> str | None:
         """Why this follower should not be promoted, or does not go on by itself; None while all is well."""
         if self._halted is None and self._starting_over:
-            return "it started over behind the leader's retention, and has not caught up yet"
+            return "it started over after the leader's retention, and has not caught up yet"
         return self._halted
 
     def role_changed(self) -> None:
@@ -169,7 +169,7 @@ class FollowerService:
                 try:
                     await self._pull_from(client, nursery)
                 except (RequestFailed, RoleRefused, RemoteProtocolError, ValueError, StoreError) as error:
-                    failure = error  # raised behind the nursery, which would wrap it in a group
+                    failure = error  # raised after the nursery, which would wrap it in a group
                 nursery.cancel_scope.cancel()
         finally:
             self.hears_leader = False

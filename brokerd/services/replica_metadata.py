@@ -1,7 +1,7 @@
 """What a follower tells and asks its leader beside the log: consumer offsets that were committed here, delay offsets.
 
 Topics, groups and offsets come with the log (metadata_log.py); RocketMQ's requests for the tables (SlaveSynchronize) are
-answered for its tools, and asked by nobody here but a leader that was away: for what consumers committed meanwhile.
+answered for its tools, and asked by no one here but a leader that was away: for what consumers committed meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MetadataFollower:
         self._broker = broker
         self._version = ""
         self._changed = trio.Event()
-        # The leader's delay offsets, and the end of its log, at or behind the one when it told them.
+        # The leader's delay offsets, and the end of its log, at or after the one when it told them.
         self._delays: DelayOffsetSerializeWrapper | None = None
         self._delays_end_offset: int | None = None
 

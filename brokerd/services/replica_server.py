@@ -85,7 +85,7 @@ class ReplicaServer:
             self._refuse(peer, request, decision)
             return
         broker.held_changed()  # its report may have confirmed something
-        self._held.pop(header.replica_id, None)  # a reconnected follower's old pull has nobody to answer
+        self._held.pop(header.replica_id, None)  # a reconnected follower's old pull has no one to answer
         held = _HeldPull(
             peer,
             request,

@@ -4,7 +4,7 @@ rocketmq-client-go (v2.1.2, internal/remote) forgets a connection that broke, bu
 that the killed leader held waits for its own 30 s, and 3 s more. Java's fails such requests at once. A Go consumer begins
 to pull again at once where its queues are taken from it and given back, so that is what a new leader does that serves the
 leader port, where such a client asks it for its group's members: for a moment it names none to Go clients, has them
-look, and has them look again. No other client is told anything but the truth, and nobody takes the queues meanwhile.
+look, and has them look again. No other client is told anything but the truth, and no one takes the queues meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StrandedPulls:
     async def free(self) -> None:
         """Have Go's consumers give their queues back and take them again; when this replica begins to serve the leader port.
 
-        Not behind a transfer or a stop in order, where nobody waits: what a listener has in hand is handed out once more.
+        Not after a transfer or an orderly stop, when no one waits: what a listener has in hand is handed out once more.
         """
         elections = self._broker.replica.elections
         if elections is not None and elections.left_in_order:

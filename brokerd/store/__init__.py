@@ -12,7 +12,7 @@ Read in this order:
     consume_queue.py consume_queue_store.py    the index of each queue: memory tails and files
     record.py log_scanner.py    what a whole record is; walking the log
     send_counts.py          what of it counts as sends
-    index_service.py message_query.py    messages by key: the index, built behind the log; what it offers, looked at
+    index_service.py message_query.py    messages by key: the index, built after the log; what it offers, looked at
     index_format.py index_file.py index_reader.py index_checkpoint.py    its parts, from bytes to the loop over a block
     durable_file.py         small files that are replaced whole
     recovery.py store_checkpoint.py tail_doubts.py    what happens at open; where it may begin; what may be missing then

@@ -195,7 +195,7 @@ class CommitLog:
     def _zero_further(self, end: int) -> None:
         """Keep zero_ahead_bytes of written zeros in front of `end`, a chunk at a time; the next sync takes them along.
 
-        Never over a record: they begin where this append ended, or behind the zeros that are there.
+        Never over a record: they begin where this append ended, or after the zeros that are there.
         """
         if not self._config.zero_ahead_bytes:
             return

@@ -5,7 +5,7 @@ Entry i lies at byte 20 * i and tells where the message with queue offset i is:
     | physical offset 8 | size 4 | tags code 8 |
 
 Fresh entries wait in memory (`tail`) and go to their file in bulk: they are a pure function of the CommitLog, so losing
-them costs a moment of recovery and nothing else. A file is created at its full size, with holes; what lies behind the last
+them costs a moment of recovery and nothing else. A file is created at its full size, with holes; what comes after the last
 entry is zeros. Where a queue's first entry isn't the first of its file, blanks (0, 2^31 - 1, 0) fill the front, as in Apache's.
 A number that no record of the log has, between two that have, gets a blank too, with the offset of the next record.
 
@@ -93,7 +93,7 @@ class ConsumeQueue:
         return count
 
     def first_offset_at(self, low: int, physical_offset: int, read: Callable[[int, int], bytes]) -> int:
-        """The first offset >= `low` whose record is at or behind `physical_offset`; next_offset when there is none.
+        """The first offset >= `low` whose record is at or after `physical_offset`; next_offset when there is none.
 
         `read(first, count)` gives entries. The blanks in front of a queue's first entry come before everything.
         """

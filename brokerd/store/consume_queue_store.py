@@ -27,7 +27,7 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class WrittenEntries:
-    """What write() has put into files and nobody has synced yet, and what may be said once that is done."""
+    """What write() has put into files and no one has synced yet, and what may be said once that is done."""
 
     files: tuple[str, ...]
     directories: tuple[str, ...]
@@ -77,7 +77,7 @@ class ConsumeQueueStore:
     def load(self, below: int) -> int:
         """Find the queues on disk, each up to its last entry for a record in front of `below`; returns their digest.
 
-        Entries behind that are neither trusted nor touched yet: dispatch writes them anew, trim() removes the rest.
+        Entries after that are neither trusted nor touched yet: dispatch writes them anew, trim() removes the rest.
         Raises StoreFormatError for files of another size and for queues of kinds that we don't have.
         """
         self.close()
@@ -327,7 +327,7 @@ class ConsumeQueueStore:
     # -- removing
 
     def trim(self) -> None:
-        """After recovery: what lies in files behind the last entry of each queue becomes zeros."""
+        """After recovery: what lies in files after the last entry of each queue becomes zeros."""
         for queue in self.queues.values():
             end = queue.tail_offset * ENTRY_BYTES  # entries of the tail are going to be written over
             # The last file stays even when it is empty: its name keeps the queue's number.

@@ -66,7 +66,7 @@ class LogDamagedError(StoreError):
 
 
 class RecordDamagedError(StoreError):
-    """The ConsumeQueue names a record that the CommitLog does not hold whole; served by nobody, skipped by nobody."""
+    """The ConsumeQueue names a record that the CommitLog does not hold whole; served by no one, skipped by no one."""
 
     def __init__(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
 """One IndexFile (index_format.py draws it): reading chains, and adding entries in bulk.
 
-Entries are written at once, where nobody looks for them yet. Slots are kept in memory while the file grows, and reach the
+Entries are written at once, where no one looks for them yet. Slots are kept in memory while the file grows, and reach the
 disk together with the header now and then (flush_steps): what is on disk between two flushes is the state of the last one,
 and whole, for an Apache broker too.
 
@@ -228,7 +228,7 @@ class IndexFile:
     # -- going back
 
     def count_below(self, offset: int) -> int:
-        """The index count that leaves out the entries of records at `offset` and behind."""
+        """The index count that leaves out the entries of records at `offset` and after."""
         numbers = range(FIRST_ENTRY, self.header.index_count)
         return FIRST_ENTRY + bisect_left(numbers, offset, key=lambda number: self.entry(number)[1])
 

@@ -1,6 +1,6 @@
-"""The message index: which records a key names. RocketMQ's IndexService, built in bulk behind the log's end.
+"""The message index: which records a key names. RocketMQ's IndexService, built in bulk after the log is written.
 
-Sends know nothing of it. build() reads the log behind them, a bounded number of records each time, up to what readers may see:
+Sends know nothing of it. build() reads the log after them, a bounded number of records each time, up to what readers may see:
 so a query answers what is indexed by then, which is all but the last moments unless the machine is busy.
 
 The index is a function of the log. After a crash it goes back to its checkpoint and reads on from there; without one it is
@@ -170,7 +170,7 @@ class IndexService:
         return taken
 
     def _read_one(self, buffer: bytes, offset: int, end: int, room: int) -> BlockKeys:
-        """A record that is longer than the window, or what lies behind a damaged place."""
+        """A record that is longer than the window, or what comes after a damaged place."""
         if end - offset < BLANK_HEAD_BYTES:
             return BlockKeys(next_offset=offset)
         size, magic = BLANK.unpack_from(buffer)

@@ -326,7 +326,7 @@ class MessageStore:
         return end_offset
 
     def append_needed(self, message: MessageToStore) -> AppendResult:
-        """As append(), but also where diskSpaceWarningLevelRatio is passed: for small records without which nobody leads."""
+        """As append(), but also where diskSpaceWarningLevelRatio is passed: for small records without which no one leads."""
         (result,) = self._appender.append([message], self._clock.now_ms(), None)
         return result
 

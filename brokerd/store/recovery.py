@@ -6,14 +6,14 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
    durable, and a digest of the queues. Without one of ours, or when the queues on disk don't match it, everything is read
    from the first record on.
 2. Records are checked and dispatched one after the other, up to the first place p that holds none.
-3. Behind p there are only zeros: p is the end. Otherwise a whole record is looked for there.
+3. After p there are only zeros: p is the end. Otherwise a whole record is looked for there.
    - p lies below the durable mark: damage. Acknowledged data is missing; nothing is cut, the store is read-only.
    - there is none: a torn tail. It is truncated and synced, before anything can be appended.
    - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.cut_unproven_tail). Whether p was
-     never durable, or was and is damaged, nobody can tell by this disk. Its records are saved aside and truncated, and
+     never durable, or was and is damaged, no one can tell by this disk. Its records are saved aside and truncated, and
      before that it is noted that the log may lack what counted (tail_doubts.py): such a replica has no full vote and is
      no proof that a promotion is clean before it has caught up.
-   - otherwise: damage, as above. Reading goes on behind it, so that as much as possible is served.
+   - otherwise: damage, as above. Reading goes on after it, so that as much as possible is served.
 4. Log, then ConsumeQueues, then the checkpoint are synced.
 
 Running it again changes nothing, and it may be interrupted anywhere: it writes nothing that it would read differently.
@@ -152,7 +152,7 @@ class Recovery:
                 report.records_scanned += 1
                 self._log.last_record_offset = record.physical_offset
             end = scanner.offset
-            # A BLANK whose record is not there goes too: who appends next decides anew what stands behind the last record,
+            # A BLANK whose record is not there goes too: who appends next decides anew what stands after the last record,
             # and another replica may have a message there, of the epoch before the one that wrote the BLANK.
             without_blank = last_end if last_end >= report.durable_mark else end
             if end >= report.durable_mark and scanner.zeros_from(end):
@@ -175,7 +175,7 @@ class Recovery:
             start = next_record
 
     def _is_unproven(self, end: int) -> bool:
-        """Whether whole records behind the bad one at `end` can be leftovers of writes that were never synced."""
+        """Whether whole records after the bad one at `end` can be leftovers of writes that were never synced."""
         policy = self._config.cut_unproven_tail
         if policy == "after_power_loss":
             checkpoint = self._checkpoint

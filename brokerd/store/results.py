@@ -33,7 +33,7 @@ class BatchToStore(NamedTuple):
     born_timestamp_ms: int
     born_host: bytes
     reconsume_times: int
-    shared_properties: bytes  # stored behind the properties of each
+    shared_properties: bytes  # stored after the properties of each
     flags: Sequence[int]
     bodies: Sequence[bytes]
     properties: Sequence[bytes]  # each with its last separator, or empty
@@ -75,7 +75,7 @@ class BatchResult(NamedTuple):
 
     physical_offsets: Sequence[int]
     queue_offset: int  # of the first
-    end_offset: int  # behind the last record
+    end_offset: int  # after the last record
     store_timestamp_ms: int
 
 

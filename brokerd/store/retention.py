@@ -16,7 +16,7 @@ class LogFile:
 
     base_offset: int
     end_offset: int
-    newest_ms: int  # no record of it is younger: the store timestamp of the record behind it
+    newest_ms: int  # no record of it is younger: the store timestamp of the record after it
 
 
 def expirable_files(config: StoreConfig, log: CommitLog, reader: MessageReader) -> list[LogFile]:

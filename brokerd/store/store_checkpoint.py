@@ -1,4 +1,4 @@
-"""The `checkpoint` file: RocketMQ's five numbers, and behind them what our recovery needs.
+"""The `checkpoint` file: RocketMQ's five numbers, and after them what our recovery needs.
 
     byte 0     physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, masterFlushedOffset, confirmPhyOffset: 8 each
     byte 1024  ours: | magic 8 | CRC 4 | durable mark 8 | dispatch offset 8 | queues digest 8 | record CRC from 8 |

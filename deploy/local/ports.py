@@ -27,7 +27,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on. Another process could take it before you do; use it at once."""
+    """A port that no one listens on. Another process could take it before you do; use it at once."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

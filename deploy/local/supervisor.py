@@ -172,7 +172,7 @@ class Supervisor:
 
     @classmethod
     def connect(cls, layout: Layout) -> Supervisor | None:
-        """The running supervisord of this state directory; None also when its socket is there but nobody answers."""
+        """The running supervisord of this state directory; None also when its socket is there but no one answers."""
         if not layout.supervisor_socket.exists():
             return None
         supervisor = cls(layout)

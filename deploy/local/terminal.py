@@ -64,7 +64,7 @@ class Terminal:
         print(f"{question} [y/N] ", end="", flush=True)
         answer = sys.stdin.readline() if sys.stdin is not None else ""
         if not answer.endswith("\n") or not sys.stdin.isatty():
-            print()  # nobody pressed Enter here
+            print()  # no one pressed Enter here
         return answer.strip().lower() in {"y", "yes"}
 
 

@@ -160,7 +160,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConnections:
-    """A group's members; `subscriptions` maps topics to expressions. All empty when nobody is connected."""
+    """A group's members; `subscriptions` maps topics to expressions. All empty when no one is connected."""
 
     group: str
     connections: tuple[ClientConnection, ...] = ()

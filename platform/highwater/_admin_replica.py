@@ -149,7 +149,7 @@ class ReplicaAdmin(AdminBase):
     ) -> ReplicaStatus:
         """Ask the leader of a quorum-led group for one change of who counts; in force at once, final when nothing is pending.
 
-        `change` is addObserver (with `replica_address`), addVoter, removeVoter or prefer (None: nobody in particular); forget,
+        `change` is addObserver (with `replica_address`), addVoter, removeVoter or prefer (None: no one in particular); forget,
         of a replica that is gone for good, is taken by each replica of any group.
         Raises BrokerError when it is refused: one change waits for the one before it.
         """

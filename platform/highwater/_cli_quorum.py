@@ -152,7 +152,7 @@ def remove_voter(session: Session, group: GroupName, broker_id: BrokerId) -> Non
 
 @verb(app, "forgetReplica")
 def forget_replica(session: Session, group: GroupName, broker_id: BrokerId) -> None:
-    """Strike a replica that was stopped for good off the lists of all others, the leader's first: nobody waits for it then."""
+    """Strike a replica that was stopped for good off the lists of all others, the leader's first: no one waits for it then."""
     with session.admin() as admin:
         leader = _need_leader(admin, group)
         statuses = [member.status for member in admin.group_status(group) if member.status is not None]

@@ -110,7 +110,7 @@ class ClientInstance:
     # -- life
 
     async def start(self) -> None:
-        """Open the task group and begin the periodic work. Connects to nobody yet."""
+        """Open the task group and begin the periodic work. Connects to no one yet."""
         if self._tasks is not None or self._stopped:
             raise ClientStateError("this client was started before; make a new one")
         tasks = anyio.create_task_group()

@@ -68,7 +68,7 @@ class HandlerThreads:
             try:
                 from_thread.run_sync(self._finished, job, token=job.token)
             except anyio.RunFinishedError:
-                return  # the loop has ended: nobody waits for this any more
+                return  # the loop has ended: no one waits for this any more
 
     def _finished(self, job: _Job) -> None:
         self._busy_count -= 1

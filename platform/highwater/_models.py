@@ -13,7 +13,7 @@ from highwater.errors import ConfigurationError
 class Credentials:
     """An access key and its secret (RocketMQ's ACL). The secret signs requests and is never sent.
 
-    `signature_version` 2 covers a request's code, time and number, so that nobody can repeat it; 1 is what stock brokers
+    `signature_version` 2 covers a request's code, time and number, so that no one can repeat it; 1 is what stock brokers
     know.
     """
 
@@ -59,7 +59,7 @@ class Message:
     wait_store_msg_ok: bool = True
 
     def __post_init__(self) -> None:
-        # A single key is so common that it may stand alone; a str is a sequence of characters, which nobody means.
+        # A single key is so common that it may stand alone; a str is a sequence of characters, which no one means.
         object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
         if isinstance(self.body, str):
             raise ConfigurationError("a message's body is bytes; encode the text first, for instance text.encode()")

@@ -1,7 +1,7 @@
 """ProcessQueue: the messages of one queue that have been pulled and not yet finished. Pure, one task at a time.
 
 Invariant: every offset below `commit_offset` is finished; the offset at it, if pulled, is not. Handlers finish in any
-order, so the commit offset waits for the slowest one; a crash repeats what was finished behind it, and loses nothing.
+order, so the commit offset waits for the slowest one; a crash repeats what was finished after it, and loses nothing.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class _Channel:
         waiters = self.waiters
         while True:
             connection.receive_data(await self._stream.receive(RECEIVE_BYTES))
-            # Twice at most: an error behind good commands comes with the second call.
+            # Twice at most: an error after good commands comes with the second call.
             while commands := connection.commands():
                 for command in commands:
                     if command.is_response:

@@ -5,7 +5,7 @@ HighwaterError
 ├── ClientStateError            used before start() or after stop()
 ├── MessageIllegalError         a message that no broker would take, found out before sending
 ├── NoRouteError                no name server knows a broker for the topic
-├── ConnectError                nobody answers at the address
+├── ConnectError                no one answers at the address
 ├── ConnectionLostError         the connection broke while an answer was awaited
 ├── RequestTimeoutError         no answer in time (also a TimeoutError)
 ├── ProtocolError               the other end sent bytes that are not the protocol

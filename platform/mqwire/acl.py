@@ -102,7 +102,7 @@ def sign(secret_key: str, ext_fields: Mapping[str, str], body: bytes | bytearray
 
 
 def sign_request(request: RemotingCommand, credentials: SessionCredentials) -> None:
-    """Put the credentials' fields and the signature into a request; sign last, nothing may change behind it."""
+    """Put the credentials' fields and the signature into a request; sign last, nothing may change after it."""
     fields = request.ext_fields
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token is not None:

@@ -3,7 +3,7 @@
 A frame on the wire (RemotingCommand, RocketMQSerializable):
 
     | total length, 4 | type, 1 + header length, 3 | header ... | body ... |
-      of all behind it   0 = JSON, 1 = ROCKETMQ
+      of all after it    0 = JSON, 1 = ROCKETMQ
 
     a ROCKETMQ header:
     | code 2 | language 1 | version 2 | opaque 4 | flag 4 | remark length 4, remark | fields length 4 |

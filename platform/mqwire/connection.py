@@ -33,7 +33,7 @@ NEED_DATA: Final = _NeedData.NEED_DATA
 class Connection:
     """The frames of one connection.
 
-    `max_frame_bytes` bounds everything behind the four length bytes, `max_header_bytes` the header alone; both may be
+    `max_frame_bytes` bounds everything after the four length bytes, `max_header_bytes` the header alone; both may be
     changed at any time (a daemon raises them once a peer has shown who it is). After a RemoteProtocolError the
     connection stays broken and says so again.
     """

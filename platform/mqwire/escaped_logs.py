@@ -1,4 +1,4 @@
-"""Log lines that nobody outside can forge: what peers say of themselves stands in them with its control characters escaped."""
+"""Log lines that no one outside can forge: what peers say of themselves stands in them with its control characters escaped."""
 
 from __future__ import annotations
 

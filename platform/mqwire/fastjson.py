@@ -81,12 +81,12 @@ def loads(
     value, position = scanner.value(0, 0)
     position = scanner.skip(position)
     if position != len(text):
-        raise scanner.error(position, "text behind the value")
+        raise scanner.error(position, "text after the value")
     return value
 
 
 class _Scanner:
-    """One text; every method takes a position and gives what it read with the position behind it."""
+    """One text; every method takes a position and gives what it read with the position after it."""
 
     __slots__ = ("_max_depth", "_object_key", "_text")
 
@@ -177,7 +177,7 @@ class _Scanner:
         return items, position + 1
 
     def _separator(self, position: int, closing: str) -> int:
-        """Behind a comma, or at the closing bracket."""
+        """After a comma, or at the closing bracket."""
         position = self.skip(position)
         found = self._peek(position)
         if found == ",":

@@ -21,7 +21,7 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
     address: str  # where this replica serves, for the leader's role map and read redirection
     joined: bool = True  # False: its disk is new or was damaged, and an electing group does not count it yet
     incarnation: str = ""  # of its disk: an electing group counts the one that it knows
-    disk_full: bool = False  # nobody should hand it the leadership
+    disk_full: bool = False  # no one should hand it the leadership
     mode: str = ""  # async, sync or dledger: by which it acts
 
 
@@ -181,7 +181,7 @@ class ReplicaMembersRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
     group: str
     change: str  # addObserver, addVoter, removeVoter, prefer; or forget, which any replica takes
-    replica_id: Int64 | None = None  # None with prefer: nobody in particular
+    replica_id: Int64 | None = None  # None with prefer: no one in particular
     address: str | None = None  # with addObserver: where it serves
 
 

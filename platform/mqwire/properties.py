@@ -1,6 +1,6 @@
 """RocketMQ's properties files (broker.conf, namesrv.conf, a broker's configuration on the wire), with line numbers.
 
-What java.util.Properties reads: `key=value`, `key:value` or `key value`; comments behind # or ! at a line's start; a
+What java.util.Properties reads: `key=value`, `key:value` or `key value`; comments after # or ! at a line's start; a
 backslash at a line's end joins the next line; \\t \\n \\r \\f \\uXXXX, and a backslash before any other character.
 The text is UTF-8 here, where Java's is Latin-1 with escapes: pure ASCII reads the same.
 """
@@ -70,7 +70,7 @@ def _entry(line: int, logical: str) -> Property:
     key = _unescape(line, matched["key"])
     if not key:
         raise PropertiesError(line, f"{logical[:80]!r} has no key")
-    # Java keeps blanks behind a value; nobody means them.
+    # Java keeps blanks after a value; no one means them.
     return Property(line, key, _unescape(line, matched["value"].rstrip(" \t\f")))
 
 

@@ -73,7 +73,7 @@ OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "failOnDataLoss": (
         "true",
-        "fail when messages were deleted or lost before they were read; false goes on behind them",
+        "fail when messages were deleted or lost before they were read; false goes on after them",
     ),
     "group": ("", "the group in whose name to pull, where access control asks for one"),
     "requestTimeoutMs": ("3000", "for one request"),

@@ -86,7 +86,7 @@ class TopicReader:
     def read(self, wanted: QueueRange) -> Iterator[ReceivedMessage]:
         """The messages of a range, in order, each once.
 
-        Raises LostMessagesError when some are no longer there (with failOnDataLoss; else goes on behind them), EtlError when the
+        Raises LostMessagesError when some are no longer there (with failOnDataLoss; else goes on after them), EtlError when the
         broker does not answer in time.
         """
         position = wanted.begin
@@ -101,7 +101,7 @@ class TopicReader:
             position = messages[-1].queue_offset + 1
 
     def _pull(self, wanted: QueueRange, position: int) -> list[ReceivedMessage]:
-        """Messages at `position` or behind it, but not behind the range."""
+        """Messages at `position` or after it, but not beyond the range."""
         count = min(PULL_BATCH, wanted.end - position)
         found = self._persist(lambda: self._admin.pull(wanted.queue, position, count, group=self._options.group))
         return [message for message in found if position <= message.queue_offset < wanted.end]
@@ -132,8 +132,8 @@ class TopicReader:
             " unclean promotion."
         )
         if self._options.fail_on_data_loss:
-            raise LostMessagesError(cause, "read without them by failOnDataLoss=false, or begin behind them.")
-        logger.warning("%s Reading goes on behind them.", cause)
+            raise LostMessagesError(cause, "read without them by failOnDataLoss=false, or begin after them.")
+        logger.warning("%s Reading goes on after them.", cause)
 
     def _of_queues(self, ask: Callable[[MessageQueue], int]) -> Offsets:
         return ordered({key_of(queue): self._persist(partial(ask, queue)) for queue in self.queues()})

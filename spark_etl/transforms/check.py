@@ -48,7 +48,7 @@ def log_gaps(records: DataFrame) -> DataFrame:
     """Stretches of the brokers' logs that no record counted: cluster, broker, epoch, sequence, from_offset, to_offset.
 
     Each record starts where the one before ended, across restarts and epochs; `epoch` and `sequence` are those of the record
-    behind the gap. Where it says that retention had deleted the stretch, that is no gap.
+    after the gap. Where it says that retention had deleted the stretch, that is no gap.
     """
     in_order = Window.partitionBy("cluster", "broker").orderBy("epoch", "sequence")
     previous_end = F.lag("end_offset").over(in_order)
@@ -61,7 +61,7 @@ def log_gaps(records: DataFrame) -> DataFrame:
 
 
 def missing_sequences(records: DataFrame) -> DataFrame:
-    """Numbers left out within an epoch: cluster, broker, epoch, sequence (the record behind), missing (how many)."""
+    """Numbers left out within an epoch: cluster, broker, epoch, sequence (of the next record), missing (how many)."""
     in_order = Window.partitionBy("cluster", "broker", "epoch").orderBy("sequence")
     missing = F.col("sequence") - F.lag("sequence").over(in_order) - 1
     return (

@@ -61,7 +61,7 @@ class Client:
         self.last = data
 
     def flush(self) -> None:
-        """There is nobody to flush to."""
+        """There is no one to flush to."""
 
 
 class System:
@@ -133,7 +133,7 @@ def live_sends(broker: BrokerDaemon, frames: list[bytes], in_flight: int) -> tup
 
 
 def idle_ms(brokers: list[BrokerDaemon], seconds: float) -> list[float]:
-    """Milliseconds of each broker's processor time per second while nobody asks them for anything."""
+    """Milliseconds of each broker's processor time per second while no one asks them for anything."""
     time.sleep(seconds / 2)  # the last load's flushes come to their end
     began = [process_s(broker.pid) for broker in brokers]
     time.sleep(seconds)

@@ -1,6 +1,6 @@
 """Groups of a master and a slave, Apache's and ours, with the same flush and the same replication.
 
-Apache's synchronous replication waits for nobody unless inSyncReplicas is 2 (protocol-notes.md), so both have 2 then.
+Apache's synchronous replication waits for no one unless inSyncReplicas is 2 (protocol-notes.md), so both have 2 then.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, ManualClock, m
 FIRST_MS = 1_700_000_000_000
 STORE_HOST = pack_host("192.0.2.1", 10911)
 TIMES = QuorumTimes()
-LONG_S = TIMES.pull_timeout[1] + 0.1  # nobody waits longer for a leader
+LONG_S = TIMES.pull_timeout[1] + 0.1  # no one waits longer for a leader
 
 
 @dataclass
@@ -223,7 +223,7 @@ class Node:
 
 @dataclass
 class QuorumGroup:
-    """Nodes 0 … and the letters between them that nobody has read yet."""
+    """Nodes 0 … and the letters between them that no one has read yet."""
 
     nodes: dict[int, Node] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)
@@ -264,7 +264,7 @@ class QuorumGroup:
         self.cuts = {cut for cut in self.cuts if replica_id not in cut}
 
     def wait(self, seconds: float) -> None:
-        """All clocks go on; nobody has looked at them yet."""
+        """All clocks go on; no one has looked at them yet."""
         for node in self.nodes.values():
             node.now_s += seconds
 

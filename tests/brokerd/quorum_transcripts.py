@@ -8,7 +8,7 @@ A line that begins with ">" is a command, the lines behind it are what happened;
     > timeout 1               replica 1 waits longer than it does for a leader
     > tick 0                  replica 0 looks at its clock
     > deliver                 everyone reads all letters, and the answers to them
-    > lose                    the letters that nobody has read are lost
+    > lose                    the letters that no one has read are lost
     > pull 1                  replica 1 pulls once, and flushes what it gets
     > level                   all pull until they hold what the leader has
     > send 0 text             the leader stores a message and flushes it

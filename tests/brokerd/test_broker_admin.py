@@ -236,7 +236,7 @@ def test_garbage_is_answered_with_a_reason_whatever_the_code(broker: BrokerUnder
     unforeseen = []
     for code in HANDLERS:
         reply = broker.ask(code, body=body, ext_fields=fields)
-        if "its log" in (reply.remark or ""):  # what the dispatcher says of a failure that nobody foresaw
+        if "its log" in (reply.remark or ""):  # what the dispatcher says of a failure that no one foresaw
             unforeseen.append(code)
     assert unforeseen == []
 

@@ -142,7 +142,7 @@ def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> No
 
 
 def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> None:
-    """Else it may die as the only one that elects: nobody votes for it then, and it takes no decree."""
+    """Else it may die as the only one that elects: no one votes for it then, and it takes no decree."""
     group = by_decree()
     change(group[0], SYNC)
     settle(group)

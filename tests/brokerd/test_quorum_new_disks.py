@@ -93,7 +93,7 @@ def test_one_that_has_not_caught_up_is_not_adopted_and_costs_the_group_no_voter(
 
 
 def test_nothing_is_changed_that_could_not_be_confirmed() -> None:
-    """With 1 away too, two of three disks are: a record without 2 would be in force, and nobody left to confirm it."""
+    """With 1 away too, two of three disks are: a record without 2 would be in force, and no one left to confirm it."""
     group = QuorumGroup.led()
     group[2].replace_disk()
     group[1].up = False

@@ -63,7 +63,7 @@ def test_it_has_its_voice_again_once_it_holds_what_a_leader_has_confirmed() -> N
 
 
 def test_a_power_cut_of_all_is_followed_by_an_election_of_all() -> None:
-    """Nobody is left who could know better: what was in memory only is gone, as ASYNC_FLUSH says."""
+    """No one is left who could know better: what was in memory only is gone, as ASYNC_FLUSH says."""
     group = in_memory_group()
     group[2].up = True
     for node in group.nodes.values():

@@ -1,4 +1,4 @@
-"""Who disturbs nobody, and who must go: PreVote (Ongaro's dissertation, section 9.6), CheckQuorum (6.2), resigning (KIP-595)."""
+"""Who disturbs no one, and who must go: PreVote (Ongaro's dissertation, section 9.6), CheckQuorum (6.2), resigning (KIP-595)."""
 
 from __future__ import annotations
 

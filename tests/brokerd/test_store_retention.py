@@ -65,7 +65,7 @@ def test_what_retention_deleted_is_not_taken_for_damage() -> None:
         (NOON, 73, 0.5, False),  # not the hour
         (NOON, 73, 0.8, True),  # but the disk is fuller than diskMaxUsedSpaceRatio
         (FOUR_IN_THE_MORNING, 71, 0.5, False),  # not old enough
-        (NOON, 71, 0.89, False),  # nor by need: unexpired messages are nobody's to delete
+        (NOON, 71, 0.89, False),  # nor by need: unexpired messages are no one's to delete
         (FOUR_IN_THE_MORNING, 73, 0.99, True),
     ],
 )

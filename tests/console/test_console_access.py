@@ -1,4 +1,4 @@
-"""Who may open and change what: an owner, a member, a viewer, an outsider of another tenant, and nobody."""
+"""Who may open and change what: an owner, a member, a viewer, an outsider of another tenant, and no one."""
 
 import uuid
 from datetime import UTC, datetime

@@ -186,7 +186,7 @@ def test_what_blocks_a_restarted_master_is_told_with_the_button_and_the_unknown_
     page = client.get(f"{PATH}groups/broker-a/promote/").content.decode()
     assert "what replica 1 took as master" in page
     assert "Type broker-a to accept the loss" in page
-    assert "0 B" not in page  # nobody knows how much
+    assert "0 B" not in page  # no one knows how much
 
 
 def test_a_failed_failover_shows_at_which_step(

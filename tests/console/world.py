@@ -50,7 +50,7 @@ class World:
     cluster: Cluster
 
     def client(self, user: User | None) -> Client:
-        """A test client that is logged in as the user, or as nobody."""
+        """A test client that is logged in as the user, or as no one."""
         client = Client()
         if user is not None:
             client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")

@@ -81,7 +81,7 @@ ROWS = [
     Row(ONE, "DELETE", 202, 403),
     Row(f"{ONE}grow/", "POST", 400, 403),  # it has one master
     Row(f"{ONE}groups/", "GET", 200, 200),
-    Row(f"{ONE}groups/<slug:group>/promote/", "POST", 422, 403, body={}),  # and nobody to promote
+    Row(f"{ONE}groups/<slug:group>/promote/", "POST", 422, 403, body={}),  # and no one to promote
     Row(f"{ONE}groups/<slug:group>/switchover/", "POST", 422, 403, body={}),
     Row(f"{ONE}groups/<slug:group>/transfer/", "POST", 422, 403, body={}),  # it does not elect its leader
     Row(f"{ONE}groups/<slug:group>/prefer/", "POST", 422, 403, body={"replica": 0}),
@@ -92,7 +92,7 @@ ROWS = [
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
     Row(f"{ONE}lag/", "GET", 503, 503),
-    Row(f"{ONE}lag/<consumer_group:group>/", "GET", 200, 200),  # it says that nobody answers
+    Row(f"{ONE}lag/<consumer_group:group>/", "GET", 200, 200),  # it says that no one answers
     Row(f"{ONE}lag/<consumer_group:group>/history/", "GET", 400, 400),  # it asks of which topic
     Row(f"{ONE}lag/<consumer_group:group>/thresholds/", "GET", 200, 200),
     Row(

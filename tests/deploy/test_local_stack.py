@@ -100,7 +100,7 @@ def test_down_finds_everything_when_the_supervisor_was_killed(platform: Platform
     os.kill(int(pid_file.read_text()), signal.SIGKILL)
     assert platform.stack.down()
     assert find_leftovers(platform.state_dir) == []
-    platform.stack.up()  # stale files are in nobody's way
+    platform.stack.up()  # stale files are in no one's way
     assert sorted(pids(platform)) == PROGRAMS
 
 

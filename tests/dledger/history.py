@@ -29,7 +29,7 @@ from tests.interop.content import Plan, plans
 from tests.remoting import connect, exchange
 
 SEND_TIMEOUT_MS = 4000
-PAUSE_S = 0.02  # between two tries when nobody takes messages
+PAUSE_S = 0.02  # between two tries when no one takes messages
 READ_PAUSE_S = 0.03
 JAVA_BURST = 60
 

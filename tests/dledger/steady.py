@@ -1,4 +1,4 @@
-"""A group under load that nobody disturbs elects nobody: `python -m tests.dledger.steady [--minutes 30] [--writers 8]`.
+"""A group under load that no one disturbs elects no one: `python -m tests.dledger.steady [--minutes 30] [--writers 8]`.
 
 Not part of the default run. Exit status 1 when an election happened after the founding one, or anything is wrong in the end.
 """

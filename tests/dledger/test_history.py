@@ -77,7 +77,7 @@ def test_kills_and_pauses_under_load_from_our_sdk_and_a_stock_java_client(
             followers = [number for number in range(3) if number != leader_among(group)]
             for number in followers:
                 os.kill(group[number].pid, signal.SIGSTOP)
-            time.sleep(0.5)  # sends that nobody confirms are under way; how many does not matter
+            time.sleep(0.5)  # sends that no one confirms are under way; how many does not matter
             for number in followers:
                 group[number].kill()
             for number in followers:
@@ -96,7 +96,7 @@ def places() -> Iterator[Network]:
 
 
 def test_a_partition_with_the_leader_on_the_small_side(places: Network, tmp_path: Path) -> None:
-    """Clients reach everyone, and the old leader reaches nobody: it takes nothing, shows what is confirmed, and comes back."""
+    """Clients reach everyone, and the old leader reaches no one: it takes nothing, shows what is confirmed, and comes back."""
     with quorum_group(tmp_path, places=places) as group:
         prepared(group)
         with disturbance(group, TOPIC, QUEUES) as load:

@@ -22,7 +22,7 @@ _RECEIVE_TIMEOUT_MS = 60_000
 
 
 class StockLoad:
-    """Sends from a thread of its own until the block ends. The client's process takes one order at a time: nobody else may
+    """Sends from a thread of its own until the block ends. The client's process takes one order at a time: no one else may
     give it one meanwhile.
     """
 

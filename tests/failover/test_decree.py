@@ -79,7 +79,7 @@ def replica(replica_id: int, said: str) -> ReplicaView:
     ("said", "hangs", "row_elects", "safe"),
     [
         (("decree", "decree", "decree"), False, False, True),
-        (("decree, silent", "decree", "decree, silent"), False, False, True),  # nobody has elected, nor was asked to
+        (("decree, silent", "decree", "decree, silent"), False, False, True),  # no one has elected, nor was asked to
         (("never seen, silent", "decree", "never seen, silent"), False, False, True),
         (("decree", "decree", "decree"), True, False, True),
         (("decree, silent", "decree", "decree"), True, False, True),

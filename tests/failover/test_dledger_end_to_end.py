@@ -133,7 +133,7 @@ def test_a_lost_replica_is_replaced_by_an_empty_one(live: LiveGroup) -> None:
     group = live.wait_group(_healthy, "healthy with the new one")
     assert group["electorate"]["voters"] == sorted({0, 1, 2, 3} - {lost})
     assert [replica["replica_id"] for replica in group["replicas"]] == group["electorate"]["voters"]
-    assert group["epoch"] == before["epoch"]  # nobody was disturbed
+    assert group["epoch"] == before["epoch"]  # no one was disturbed
     assert not set(acknowledged) - set(stored(live, TOPIC))
     assert send_ok(live, TOPIC) == "SEND_OK"
     moved = live.ask("transfer", {"target": 3})
@@ -178,5 +178,5 @@ def test_the_mode_is_changed_in_place_and_back_under_load(live: LiveGroup) -> No
                 live.wait_group(lambda found: found["state"] != "healthy", "its end is noticed")
                 live.wait_group(_healthy, "it is back")
     assert (group["master_id"], group["epoch"]) == (before["master_id"], before["epoch"])
-    assert {replica_id: live.pid(replica_id) for replica_id in pids} == pids  # nobody was restarted
+    assert {replica_id: live.pid(replica_id) for replica_id in pids} == pids  # no one was restarted
     assert not set(sender.acknowledged) - set(stored(live, TOPIC))

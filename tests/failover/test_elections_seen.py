@@ -1,4 +1,4 @@
-"""Elections that nobody ordered: noticed by a sample, told once, and measured."""
+"""Elections that no one ordered: noticed by a sample, told once, and measured."""
 
 from __future__ import annotations
 

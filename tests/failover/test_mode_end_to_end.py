@@ -77,7 +77,7 @@ def test_a_stock_client_goes_from_single_to_dledger_and_back_with_its_cluster(
     assert (after["id"], after["namesrv_addr"]) == (before["id"], before["namesrv_addr"])
     folder = live.store(0).parent.parent
     assert sorted(one.name for one in folder.iterdir() if one.name.startswith("broker-a-")) == ["broker-a-0"]
-    # Alone again, it needs nobody's agreement to lead.
+    # Alone again, it needs no one's agreement to lead.
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: live.pid(0), lambda found: found not in (0, pid), "restarted")
     with StockLoad(java_client, cluster, TOPIC) as load:

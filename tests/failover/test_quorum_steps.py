@@ -252,7 +252,7 @@ def test_a_group_goes_on_without_a_lost_majority_and_grows_again(
         run_all(operation, driver)
     operation.steps.filter(name="quorum_recover").update(state="pending", claim=None)
     stopped = [call for call in driver.calls if call.startswith("remove ")]
-    assert (len(stopped), group.calls) == (2, [])  # nobody leads before the lost ones have surely ended
+    assert (len(stopped), group.calls) == (2, [])  # no one leads before the lost ones have surely ended
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert (group.calls, group.voters, ids(cluster)) == (["recover 1 without [0, 2]"], [1], [1])
     assert group[1].epoch > 4

@@ -121,7 +121,7 @@ def test_who_lacks_the_last_moment_of_a_busy_group_keeps_up() -> None:
 def test_what_is_not_known_of_a_replica_is_not_called_level() -> None:
     unknown = follower(2, in_sync=False, gap_bytes=None, gap_messages=None)
     verdict = judge_elected(group(leader(), follower(1), unknown), NOW)
-    assert verdict.sentences == ("Replica 2 is behind by nobody knows how much.",)
+    assert verdict.sentences == ("Replica 2 is behind, by how much is not known.",)
 
 
 def test_an_observer_does_not_count_and_troubles_nobody() -> None:

@@ -139,7 +139,7 @@ def test_a_server_is_restarted_in_the_middle(live: LiveGroup, platform: Platform
 
 
 def test_a_lost_masters_worker_is_killed_behind_the_fence(live: LiveGroup, platform: PlatformStack) -> None:
-    """The old master's process is stopped, the candidate not yet promoted: nobody may start the old one."""
+    """The old master's process is stopped, the candidate not yet promoted: no one may start the old one."""
     before = healthy(live)
     old = before["master_id"]
     with senders(live, before) as load:
@@ -219,7 +219,7 @@ def test_where_the_dead_slave_may_have_led_the_page_waits_for_an_operator(loose:
 
 
 def repeated(live: LiveGroup, before: dict[str, Any]) -> dict[str, Any]:
-    """Wait until the same master leads again by a repeated decree, with nobody's word; return that failover."""
+    """Wait until the same master leads again by a repeated decree, with no one's word; return that failover."""
     group = live.wait_group(
         lambda found: found["master_id"] == before["master_id"] and int(found["epoch"]) > int(before["epoch"]),
         "leads again",

@@ -1,4 +1,4 @@
-"""A new master is told of the topics that it does not know: one made in the last moment may be known to nobody else alive."""
+"""A new master is told of the topics that it does not know: one made in the last moment may be known to no one else alive."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.failover.live_group import wait_for
 from tests.support.platform_stack import PlatformStack
 from tests.support.servers import kept
 
-# Of the advisory lock at which workers wait: any number that nobody else uses.
+# Of the advisory lock at which workers wait: any number that no one else uses.
 _LOCK = 0x48575F46
 _WAITING = """
     SELECT activity.pid, activity.client_port FROM pg_locks AS lock JOIN pg_stat_activity AS activity USING (pid)
@@ -27,7 +27,7 @@ _WAITING = """
 
 @dataclass(frozen=True)
 class Moment:
-    """When a worker is about to write this row: what comes before is done, but nobody knows yet."""
+    """When a worker is about to write this row: what comes before is done, but no one knows yet."""
 
     table: str
     event: str
@@ -96,7 +96,7 @@ class HeldWorker:
         return found
 
     def kill(self, *, whole_worker: bool = False) -> None:
-        """SIGKILL the process that waits, or its worker with all its processes; then nobody waits any more."""
+        """SIGKILL the process that waits, or its worker with all its processes; then no one waits any more."""
         session, port = self.arrived()
         assert self._connection is not None
         process = _client_process(port, self._connection.info.port)
@@ -109,7 +109,7 @@ class HeldWorker:
         self.let_go()
 
     def let_go(self) -> None:
-        """Nobody is held any more. Harmless to repeat."""
+        """No one is held any more. Harmless to repeat."""
         if self._connection is None:
             return
         try:

@@ -12,7 +12,7 @@ from tests.interop.targets import Target
 
 @dataclass(frozen=True)
 class Cluster:
-    """Apache's or ours. `credentials` are the administrator's, None where nobody signs."""
+    """Apache's or ours. `credentials` are the administrator's, None where no one signs."""
 
     target: Target
 

@@ -214,7 +214,7 @@ def one_cut(load: Load, disks: list[Disk], machines: list[Machine], kind: Kind) 
 def _leader(group: ReplicaGroup) -> int:
     """Who leads when all are back: the master of before, or the slave where that has the longer log.
 
-    It has when its disk was the quicker one: the master lost its own last records, which nobody was told are safe.
+    It has when its disk was the quicker one: the master lost its own last records, which no one was told are safe.
     """
     leaders: list[int] = []
 

@@ -276,7 +276,7 @@ def test_nothing_acknowledged_is_lost_when_the_network_cuts_the_master_off_from_
     def fault() -> None:
         places.cut(0, 1)
         load.wait_interrupted()
-        promote(apart, 1)  # beside a master that goes on: it has nobody who would make its word true
+        promote(apart, 1)  # beside a master that goes on: it has no one who would make its word true
         places.heal(0, 1)
         wait_stepped_down(apart)
         wait_in_sync(apart, 1)

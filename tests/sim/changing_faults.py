@@ -67,7 +67,7 @@ class ChangingFaults(QuorumFaults):
             self._world.operator.change_members()
 
     def _change_and_cut_off(self) -> None:
-        """In the middle of a change the leader reaches nobody any more, and soon is not reached by the control plane."""
+        """In the middle of a change the leader reaches no one any more, and soon is not reached by the control plane."""
         random, leader, plane = self._loop.random, self._leader(), self._world.decrees.name
         others = [machine.name for machine in self._machines if machine is not leader]
         deaf_too = random.random() < 0.5

@@ -145,7 +145,7 @@ class Faults:
     # --- network
 
     def _partition(self) -> None:
-        """One endpoint hears nobody of the group and is heard by nobody, or only the others are."""
+        """One endpoint hears no one of the group and is heard by no one, or only the others are."""
         machine = self._machine()
         names = [other.name for other in self._world.machines if other is not machine]
         if self._loop.random.random() < 0.5:

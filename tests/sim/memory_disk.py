@@ -47,7 +47,7 @@ class Inode:
         self.dirty_blocks.clear()
 
     def fail_sync(self) -> None:
-        """As Linux does: some of it was written, the rest is called clean all the same, and is readable. Nobody writes it
+        """As Linux does: some of it was written, the rest is called clean all the same, and is readable. No one writes it
         again (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020)."""
         self._clean_may_differ = True
         for block in sorted(self.dirty_blocks)[1::2]:

@@ -3,7 +3,7 @@
 What is asked next is mode_order.py's, as in platform/controlplane/failover/mode_steps.py; `mode_path` is mode_plan.py's, as a
 test shows. A worker
 that dies is followed by another, a second one may run beside it, and an operation that takes too long has failed: then the
-operator asks again for the same mode. While an operation is in progress nobody decrees, nor while the group elects, by the row.
+operator asks again for the same mode. While an operation is in progress no one decrees, nor while the group elects, by the row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def mode_path(present: str, wanted: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One change of the mode; nobody works on it any more after `until_s`."""
+    """One change of the mode; no one works on it any more after `until_s`."""
 
     before: str
     after: str

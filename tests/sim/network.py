@@ -126,7 +126,7 @@ class Endpoint(Waitable):
             self._put(None)
 
     def vanish(self) -> None:
-        """The machine lost its power: nobody is told before speaking to it again."""
+        """The machine lost its power: no one is told before speaking to it again."""
         self.closed = True
         self._on_the_way.clear()
 
@@ -313,7 +313,7 @@ class Network:
         self.loss = self.doubling = self.slow = 0.0
 
     def process_ended(self, host: str, *, power_cut: bool = False) -> None:
-        """The machine's connections end with its process; after a power cut nobody is told."""
+        """The machine's connections end with its process; after a power cut no one is told."""
         for address, listener in list(self._listeners.items()):
             if self._hosts[address[0]] == host:
                 del self._listeners[address]

@@ -273,7 +273,7 @@ BUGS = (
 # No promise hangs on these alone: another rule heals what they spoil, so no run can tell. They are run all the same: one that
 # is found some day belongs above.
 SURVIVORS = (
-    # Such bytes begin where this log ends, and the next pull's divergence check cuts what the new leader does not have. Nobody
+    # Such bytes begin where this log ends, and the next pull's divergence check cuts what the new leader does not have. No one
     # counts them meanwhile: a promise was answered without them, and a pull that names the new epoch ends the old leadership.
     PlantedBug("an answer of an older epoch is appended", "async", "sync", _old_answers_appended, 3),
 )

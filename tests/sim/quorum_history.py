@@ -6,7 +6,7 @@ committed prefixes are one and the same         section 5.4.3 (State Machine Saf
 committed is what a majority's disks hold       section 5.3, with what the flush type calls held
 only by a record of the leader's own epoch      section 5.4.2
 nothing below the own confirmOffset is cut      replication.md, "Pull"
-nobody leads whom no majority pulls             replication.md, "Check quorum"
+no one leads whom no majority pulls             replication.md, "Check quorum"
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class QuorumHistory(ElectingHistory):
     def elected(self, node: str, epoch: int, records: Iterable[Record], end_offset: int) -> None:
         """A process begins to lead: it must have all that older epochs committed.
 
-        One that slept since it was voted for may begin when a later epoch has committed more; nobody will follow it.
+        One that slept since it was voted for may begin when a later epoch has committed more; no one will follow it.
         """
         self.counts["elections"] += 1
         records = list(records)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.sim.quorum_machine import QuorumMachine
 
 _LOOKS = 3
-_SLACK_S = 0.5  # how much longer than the check of the quorum allows nobody may lead whom no majority pulls
+_SLACK_S = 0.5  # how much longer than the check of the quorum allows no one may lead whom no majority pulls
 
 
 class ElectingProcess(BrokerProcess):
@@ -81,7 +81,7 @@ class ElectingProcess(BrokerProcess):
         return True
 
     def _check_pulls(self) -> None:
-        """Nobody leads whom no majority pulls: not at once, for one that was stopped must first look at its clock."""
+        """No one leads whom no majority pulls: not at once, for one that was stopped must first look at its clock."""
         self._looks_without_pulls += 1
         replica = self.replica
         limit_s = replica.settings.quorum_times.check_quorum + _SLACK_S

@@ -181,7 +181,7 @@ class QuorumWorld:
         self.history.counts[f"leader {what} within {limit_s} s"] += 1
 
     def _commits_all_writes(self) -> None:
-        """All that leaders took is confirmed, and nobody takes the lead from them without need."""
+        """All that leaders took is confirmed, and no one takes the lead from them without need."""
         loop, history = self.loop, self.history
         loop.run_until(
             loop.now_s + ELECT_S - SETTLED_S + self._doubt_s, lambda: len(self._leaders()) == 1
@@ -280,7 +280,7 @@ class QuorumWorld:
         self._come_to_rest()
 
     def _come_to_rest(self) -> None:
-        """Nobody sends any more: all replicas are soon the same."""
+        """No one sends any more: all replicas are soon the same."""
         loop = self.loop
         for client in [*self.senders, *self.readers]:
             client.stopped = True

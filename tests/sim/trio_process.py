@@ -162,7 +162,7 @@ class _Readiness:
         await self._wait(waitable, "writer")
 
     async def _wait(self, waitable: Any, slot: str) -> None:
-        if not isinstance(waitable, Waitable):  # the wake-up pipe of trio's own run: nobody writes into it here
+        if not isinstance(waitable, Waitable):  # the wake-up pipe of trio's own run: no one writes into it here
             await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.SUCCEEDED)
             return
         if waitable.closed:

@@ -103,7 +103,7 @@ class World:
         auto_in_sync: bool = False,
         show: bool = False,
     ) -> None:
-        """Without `decrees` nobody promotes or demotes: who led before must lead again by the others' agreement.
+        """Without `decrees` no one promotes or demotes: who led before must lead again by the others' agreement.
 
         `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas.
         """

@@ -48,7 +48,7 @@ NOT_OURS = {".git", ".venv", ".local", "node_modules", "__pycache__", "target"}
 
 @cache
 def tracked_files() -> list[Path]:
-    """Files under version control; new ones that nobody ignores count already."""
+    """Files under version control; new ones that no one ignores count already."""
     if not (ROOT / ".git").exists():
         files = (path for path in ROOT.rglob("*") if path.is_file())
         return [path for path in files if not any(part in NOT_OURS or part.endswith("_cache") for part in path.parts)]

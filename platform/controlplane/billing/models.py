@@ -19,7 +19,7 @@ from controlplane.tenants.models import Tenant
 
 
 def default_multipliers() -> dict[str, str]:
-    """What a unit of each kind of message counts as, when nobody says otherwise: once."""
+    """What a unit of each kind of message counts as, when no one says otherwise: once."""
     return {"normal": "1", "ordered": "1", "delayed": "1", "transactional": "1"}
 
 

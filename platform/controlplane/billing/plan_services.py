@@ -182,7 +182,7 @@ def _subscribe(actor: Actor, tenant: Tenant, plan: Plan | None, valid_from: date
 
 
 def _locked(plan: Plan) -> list[Price]:
-    """The plan's versions, while nobody else may change them."""
+    """The plan's versions, while no one else may change them."""
     Plan.objects.select_for_update().get(pk=plan.pk)
     return list(Price.objects.filter(plan=plan))
 

@@ -86,7 +86,7 @@ class ClusterDetailApi(ClusterApi):
         responses=ClusterSerializer,
     )
     def patch(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Change the display name or the failover policy; with If-Match only if nobody changed the cluster since."""
+        """Change the display name or the failover policy; with If-Match only if no one changed the cluster since."""
         require_match(request, _cluster(self.cluster))
         form = ClusterUpdateSerializer(data=request.data)
         form.is_valid(raise_exception=True)

@@ -101,7 +101,7 @@ def credential_create(
                 "No broker or name server of the cluster answers.", hint="Look at the cluster's health, and try again."
             )
     except BrokerUnreachable:
-        # Nobody has seen the secret. If a daemon did take the account, it is useless, and gone with the next
+        # No one has seen the secret. If a daemon did take the account, it is useless, and gone with the next
         # reconciliation.
         credential.delete()
         raise

@@ -106,7 +106,7 @@ class Cluster(BaseModel):
 
     @property
     def elects_leaders(self) -> bool:
-        """Whether its groups elect their leaders: nobody promotes there, and a majority confirms each send."""
+        """Whether its groups elect their leaders: no one promotes there, and a majority confirms each send."""
         return self.mode == ClusterMode.DLEDGER
 
     @property

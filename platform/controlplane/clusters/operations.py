@@ -44,7 +44,7 @@ _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_GROW: ("wait_for_registration", "wait_for_replication", "verify", "spread_topics"),
     OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_tell_masters", "mode_pass", "mode_change"),
 }
-# A pending step that nobody took for this long lost its message (Redis was down or emptied).
+# A pending step that no one took for this long lost its message (Redis was down or emptied).
 _LOST_AFTER = timedelta(seconds=10)
 
 
@@ -235,8 +235,8 @@ def claim_renew(claim: StepClaim) -> bool:
 
 
 def step_at_once(step_id: uuid.UUID) -> uuid.UUID | None:
-    """Return the step behind this one if the same worker should go on with it: while a group has no master, no step
-    waits in the queue behind other work.
+    """Return the step after this one if the same worker should go on with it: while a group has no master, no step
+    waits in the queue after other work.
     """
     step = OperationStep.objects.select_related("operation").filter(pk=step_id).first()
     if step is None or step.operation.type not in LEADERSHIP:
@@ -303,7 +303,7 @@ def step_fail(claim: StepClaim, *, cause: str, hint: str = "") -> bool:
 
 
 def operations_resume() -> int:
-    """Put back steps whose worker died, and enqueue again what nobody took. Returns how many were enqueued.
+    """Put back steps whose worker died, and enqueue again what no one took. Returns how many were enqueued.
 
     Harmless at any time and from any number of workers: only a claim starts a step.
     """
@@ -325,7 +325,7 @@ def operations_resume() -> int:
         due = max(step.updated_at, step.not_before or step.updated_at)
         if due >= now - _LOST_AFTER:
             continue
-        # Marked, so that a step that waits behind much other work is not sent again at each look.
+        # Marked, so that a step that waits after much other work is not sent again at each look.
         unchanged = OperationStep.objects.filter(pk=step.pk, state=StepState.PENDING, updated_at=step.updated_at)
         if unchanged.update(updated_at=now) == 1:
             step_enqueue(step.pk)

@@ -185,7 +185,7 @@ def metering_close(cluster: Cluster, address: str) -> Closed:
 
 
 def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | None:
-    """Return the record that begins at this offset of the CommitLog; None when none does, or nobody answers."""
+    """Return the record that begins at this offset of the CommitLog; None when none does, or no one answers."""
     header = ViewMessageRequestHeader(offset=offset)
     try:
         reply = _request(
@@ -213,7 +213,7 @@ def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str
     """Return whom each name server knows as the group's master: None when it knows none or does not answer.
 
     It is a replica's own address, also where the master is registered with its group's leader port, one of
-    `leader_addresses`. Nobody connects anywhere else, whatever a name server says.
+    `leader_addresses`. No one connects anywhere else, whatever a name server says.
     """
     credentials = control_credentials(cluster)
     replicas = Replica.objects.filter(group__cluster=cluster, group__name=group, port__isnull=False)
@@ -245,7 +245,7 @@ class ProbeAnswer:
 
 
 def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
-    """Send a message to the group's probe topic, which no tenant reads and nobody pays for.
+    """Send a message to the group's probe topic, which no tenant reads and no one pays for.
 
     `stored` tells that the master took it. With too few slaves (SLAVE_NOT_AVAILABLE) it does take sends.
     """

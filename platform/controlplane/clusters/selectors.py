@@ -126,7 +126,7 @@ def operation_view(operation: Operation) -> OperationView:
     return OperationView(steps, 100 * done // len(rows) if rows else 100)
 
 
-# Six samples were missed: the workers are away, and nobody knows.
+# Six samples were missed: the workers are away, and no one knows.
 HEALTH_STALE_AFTER = timedelta(seconds=60)
 
 

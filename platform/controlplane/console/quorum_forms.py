@@ -26,7 +26,7 @@ class WhichReplicaForm(forms.Form):
         self.fields["replica"] = forms.ChoiceField(label=label, widget=forms.RadioSelect, choices=offered)
 
     def replica_id(self) -> int | None:
-        """Return which one was chosen, None for nobody; call it on a valid form."""
+        """Return which one was chosen, None for no one; call it on a valid form."""
         chosen = str(self.cleaned_data["replica"])
         return None if chosen == _NOBODY else int(chosen)
 

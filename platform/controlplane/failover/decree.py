@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # the verdict asks this module
 
 
 def acts_by_decree(group: GroupView, replica: ReplicaView) -> bool:
-    """Return whether this replica surely votes for nobody. While a change hangs, silent ones may have taken any part of it."""
+    """Return whether this replica surely votes for no one. While a change hangs, silent ones may have taken any part of it."""
     if replica.quorum is not None or replica.last_seen_at is None:
         return False
     return replica.answers or not group.elections_in_doubt
 
 
 def decree_refusal(group: GroupView) -> str | None:
-    """Return why nobody of this group may be promoted or demoted now, with the way out; None when a decree is safe."""
+    """Return why no one of this group may be promoted or demoted now, with the way out; None when a decree is safe."""
     if group.elects and not group.elections_in_doubt:
         return "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
     told = [replica for replica in group.replicas if replica.quorum is not None]

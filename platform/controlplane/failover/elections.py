@@ -1,4 +1,4 @@
-"""Elections that nobody ordered: a sample notices a new epoch and writes it down; then it is measured how long no send was
+"""Elections that no one ordered: a sample notices a new epoch and writes it down; then it is measured how long no send was
 taken.
 
 Nothing is decided here. The group has its leader already; this is its history.
@@ -69,7 +69,7 @@ def election_note(
     timeline_add(
         election,
         "noticed",
-        f"A sample found epoch {status.epoch}, behind epoch {before.epoch}.{_why(old, known)}",
+        f"A sample found epoch {status.epoch}, after epoch {before.epoch}.{_why(old, known)}",
         at=now,
     )
     _log.info("election", group=group.name, leader=leader.broker_id, epoch=status.epoch)
@@ -161,7 +161,7 @@ def _measure(
 
 
 def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> None:
-    """One that was made in the last moment may be known to nobody but the leader that died."""
+    """One that was made in the last moment may be known to no one but the leader that died."""
     try:
         lacked = topics_assert(cluster, election.group_name, leader.address)
     except ApplicationError as error:  # whoever asks for such a topic gets an error, and may change it in the console
@@ -203,7 +203,7 @@ def epoch_record_time(cluster: Cluster, address: str, status: ReplicaStatus) -> 
 
 
 def _epoch_record(cluster: Cluster, address: str, status: ReplicaStatus) -> StoredMessage | None:
-    """The record that begins the epoch: at its start, or, behind the BLANK that fills a file up, in the next file."""
+    """The record that begins the epoch: at its start, or, after the BLANK that fills a file up, in the next file."""
     start = next((offset for epoch, offset in status.epoch_map if epoch == status.epoch), None)
     if start is None:
         return None

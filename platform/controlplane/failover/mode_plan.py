@@ -2,7 +2,7 @@
 
 single (or multi, with several groups) <-> async <-> sync <-> dledger: who wants to go further passes through those between.
 On the way up replicas are added before anything else, to groups that are led by decree; on the way down to a group of one
-they go behind asynchronous replication, where nobody waits for them. Each group's leader writes a record for each mode,
+they go after asynchronous replication, where no one waits for them. Each group's leader writes a record for each mode,
 which the old one confirms; no byte is moved, and no broker is restarted. Source: replication.md, "Mode change".
 """
 
@@ -56,7 +56,7 @@ _IN_MEMORY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModePlan:
-    """What would happen. `problems` forbid it, each with the way out; `path` are the modes behind the present one.
+    """What would happen. `problems` forbid it, each with the way out; `path` are the modes after the present one.
 
     `replicas_…` are per group; `adding` and `removing` are replica ids by group.
     """
@@ -114,7 +114,7 @@ def replicas_allowed(mode: str) -> tuple[int, ...]:
 
 
 def replicas_usual(mode: str, present: int) -> int:
-    """Return how many replicas a group should have in the mode when nobody says so: no fewer than now, as far as it allows."""
+    """Return how many replicas a group should have in the mode when no one says so: no fewer than now, as far as it allows."""
     allowed = replicas_allowed(mode)
     return next((count for count in allowed if count >= present), allowed[-1])
 

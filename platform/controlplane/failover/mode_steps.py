@@ -113,7 +113,7 @@ def mode_remove(context: StepContext) -> None:
             partial(forgotten_by, context.cluster, addresses=others),
             partial(_require_level, context, leader_id=leader.replica_id, staying=staying),
         )
-    render_configuration(context)  # a master that restarts looks for nobody who is gone
+    render_configuration(context)  # a master that restarts looks for no one who is gone
 
 
 def _require_level(context: StepContext, gone: Replica, *, leader_id: int, staying: Mapping[int, str]) -> None:

@@ -12,7 +12,7 @@ class GroupLeadership(BaseModel):
     """Which epoch a group is in. `epoch` only grows, and only by `filter(pk=…, epoch=E).update(epoch=higher)`: of two
     workers that raise it, one wins.
 
-    `leader` is who was last seen leading in the newest epoch; None when nobody was. `led_…` is of the moment at which it
+    `leader` is who was last seen leading in the newest epoch; None when no one was. `led_…` is of the moment at which it
     was last seen doing so: what was down before, and stayed down, cannot have led since.
     """
 
@@ -88,7 +88,7 @@ class FailoverKind(models.TextChoices):
     """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked.
 
     REPEAT: the detector gave the last master its role again, which a restart had made it ask for in vain. Of groups that
-    elect their leader: TRANSFER, planned, to another voter; ELECTION, which nobody ordered, noticed by a sample.
+    elect their leader: TRANSFER, planned, to another voter; ELECTION, which no one ordered, noticed by a sample.
     """
 
     PROMOTE = "promote"
@@ -101,7 +101,7 @@ class FailoverKind(models.TextChoices):
 
 class Failover(BaseModel):
     """One change of a group's master. How far it is, is told by its operation; what happened, by its steps. An election has
-    no operation: nobody ordered it.
+    no operation: no one ordered it.
     """
 
     operation = models.OneToOneField(Operation, on_delete=models.CASCADE, null=True, related_name="failover")

@@ -1,7 +1,7 @@
 """What an operator may ask of a group that elects its leader, and what each step of that does and stops. Pure.
 
 Whoever is asked to lead, or to count, must be level; and at each step a majority of those that count then must be there:
-a change that nobody can confirm would stop the group.
+a change that no one can confirm would stop the group.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ def plan_transfer(view: GroupView, target: int | None, now: datetime) -> QuorumP
 
 
 def plan_prefer(view: GroupView, replica_id: int | None, now: datetime) -> QuorumPlan:
-    """Have the group want `replica_id` as its leader; None for nobody in particular."""
+    """Have the group want `replica_id` as its leader; None for no one in particular."""
     electorate, leader = electorate_of(view), view.master
     problems = _group_problems(view, electorate)
     if not problems and replica_id is not None and replica_id not in electorate.voters:
@@ -210,7 +210,7 @@ def plan_resize(
 
 
 def successor(view: GroupView, electorate: Electorate, leaving: Sequence[int]) -> int | None:
-    """Who takes over best: the preferred leader, else the lowest id; a voter that is level, and stays. None: nobody."""
+    """Who takes over best: the preferred leader, else the lowest id; a voter that is level, and stays. None: no one."""
     able = [
         replica.replica_id
         for replica in view.replicas

@@ -43,7 +43,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Prefer:
-    """Whom the group wants as its leader; None for nobody in particular."""
+    """Whom the group wants as its leader; None for no one in particular."""
 
     replica_id: int | None
 

@@ -43,7 +43,7 @@ def quorum_look(context: StepContext) -> None:
     replica = view.replica(target)
     if replica is None or target not in electorate.voters:
         raise StepFailed(f"Replica {target} is no voter any more.", hint=_TRY_AGAIN)
-    behind = "nobody knows how far" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes"
+    behind = "an unknown distance" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes"
     timeline_add(
         failover,
         "looked",

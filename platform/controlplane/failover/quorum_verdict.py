@@ -20,7 +20,7 @@ _LAST_MOMENT_BYTES = 1024 * 1024
 class Electorate:
     """Who counts, as far as anybody has told: by the leader, else by whoever is in the highest epoch.
 
-    `voters` is empty when nobody ever told; `told_now` is False when the only word is older than the last sample.
+    `voters` is empty when no one ever told; `told_now` is False when the only word is older than the last sample.
     """
 
     voters: tuple[int, ...] = ()
@@ -189,7 +189,7 @@ def _about_replicas(group: GroupView, leader: ReplicaView | None, electorate: El
 
 def _behind(replica: ReplicaView) -> str:
     if replica.gap_bytes is None:
-        return "behind by nobody knows how much"
+        return "behind, by how much is not known"
     if replica.gap_bytes == 0:
         return "level"
     size = bytes_words(replica.gap_bytes)

@@ -71,7 +71,7 @@ def replica_remove(
 
 
 def replica_stop(context: StepContext, row: Replica) -> None:
-    """Stop one that leaves, and confirm that its process has ended; nobody starts it while the operation runs."""
+    """Stop one that leaves, and confirm that its process has ended; no one starts it while the operation runs."""
     with transaction.atomic():
         # The health sampling starts processes under this lock.
         Cluster.objects.select_for_update().get(pk=context.cluster.pk)

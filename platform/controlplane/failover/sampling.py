@@ -65,7 +65,7 @@ def fences_release(cluster: Cluster) -> None:
 
 
 def leadership_raise(leadership: GroupLeadership, epoch: int, leader: Replica | None) -> bool:
-    """Raise the epoch if nobody did since `leadership` was read; tells whether this call won."""
+    """Raise the epoch if no one did since `leadership` was read; tells whether this call won."""
     won = GroupLeadership.objects.filter(pk=leadership.pk, epoch=leadership.epoch, epoch__lt=epoch).update(
         epoch=epoch, leader=leader, updated_at=timezone.now()
     )
@@ -103,7 +103,7 @@ def _write_group(
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
-        # Behind the samples: who is silent by them was so when this one led.
+        # After the samples: who is silent by them was so when this one led.
         GroupLeadership.objects.filter(pk=leadership.pk, leader=leader).update(
             led_at=timezone.now(), led_epoch=leading[leader].epoch, led_to_offset=leading[leader].end_offset
         )

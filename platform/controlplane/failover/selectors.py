@@ -143,7 +143,7 @@ def _changes_hanging(cluster: Cluster) -> list[Operation]:
 
 
 def _has_asked(change: Operation) -> bool:
-    """Whether a worker has ever begun the step that asks for dledger, or the first one behind it. A retry counts on."""
+    """Whether a worker has ever begun the step that asks for dledger, or the first one after it. A retry counts on."""
     asks = ["mode_change"] if change.metadata["to"] == ClusterMode.DLEDGER else ["mode_pass", "mode_change"]
     return change.steps.filter(name__in=asks, attempts__gt=0).exists()
 

@@ -171,7 +171,7 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
     """Act by ourselves if nothing acknowledged is lost; called with each sample.
 
     A restarted master whose claim is blocked is told to lead again whatever the policy: no master changes. Another replica
-    is promoted only if the policy says so. Where elections may be won nobody is.
+    is promoted only if the policy says so. Where elections may be won no one is.
     """
     if decree_refusal(view) is not None:
         return None

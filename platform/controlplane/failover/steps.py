@@ -31,7 +31,7 @@ from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
 from highwater.promotion import Ballot, Standing, ballot_above, decide, promises_in
 
-# Sends are held for so long at most: the master takes them again by itself should nobody go on.
+# Sends are held for so long at most: the master takes them again by itself should no one go on.
 _FREEZE_MS = 10_000
 _DRAIN_S = 4.0
 _DRAIN_POLL_S = 0.02
@@ -87,7 +87,7 @@ def failover_drain(context: StepContext) -> None:
         if end is None or held is None:
             continue
         behind = end.end_offset - held.held_offset
-        # What waits for its acknowledgement is drained too: nobody is told of a failure that was none.
+        # What waits for its acknowledgement is drained too: no one is told of a failure that was none.
         if behind <= 0 and end.confirm_offset >= end.end_offset:
             _save(failover, drained_offset=end.end_offset)
             timeline_add(failover, "drained", f"Replica {failover.candidate_id} holds all {end.end_offset} bytes.")
@@ -183,7 +183,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
 
 
 def failover_topics(context: StepContext) -> None:
-    """Have the new master know every topic: one that was made in the last moment may be known to nobody who is alive.
+    """Have the new master know every topic: one that was made in the last moment may be known to no one who is alive.
 
     Groups need no such thing: whoever consumes makes its own. What can't be told in time does not fail what is done.
     """
@@ -406,7 +406,7 @@ def _stopped_words(context: StepContext, failover: Failover) -> str:
 
 
 def _stop(context: StepContext, failover: Failover, replica_id: int) -> None:
-    """Kill a process that does not answer, and confirm that it has ended; nobody starts it before it is let go."""
+    """Kill a process that does not answer, and confirm that it has ended; no one starts it before it is let go."""
     cluster = context.cluster
     with transaction.atomic():
         Cluster.objects.select_for_update().get(pk=cluster.pk)  # the health sampling starts processes under this lock

@@ -273,7 +273,7 @@ def standing_of(replica: ReplicaView) -> Standing | None:
 
 
 def no_one_led_since(group: GroupView, former: ReplicaView) -> bool:
-    """Whether nobody can have led after the last leader was last seen leading."""
+    """Whether no one can have led after the last leader was last seen leading."""
     in_doubt = [one for one in group.silent if one is not former and not was_down_all_along(group, one)]
     return not in_doubt and former.log_epoch is not None and former.log_epoch == group.led_epoch
 

@@ -21,7 +21,7 @@ from controlplane.provisioning.steps import Step, StepContext
 
 _LOOK_AGAIN_S = 5.0
 _NOBODY_TO_ASK_S = 30.0
-# Runs that nobody takes are not asked for again and again.
+# Runs that no one takes are not asked for again and again.
 _ASK_AGAIN = timedelta(minutes=10)
 
 

@@ -133,7 +133,7 @@ def _group(admin: Admin, group: str, as_of: datetime, deadline: float) -> GroupL
 
 
 def _oldest_age_ms(admin: Admin, queue: MessageQueue, offset: int, deadline: float) -> int | None:
-    """The age of the first message that waits. Reading moves no offset; past the deadline nobody is asked."""
+    """The age of the first message that waits. Reading moves no offset; past the deadline no one is asked."""
     if time.monotonic() > deadline:
         return None
     try:

@@ -17,7 +17,7 @@ FAILURE_CHARACTERS_MAX = 200
 
 
 class Job(models.TextChoices):
-    """The jobs of `spark_etl.jobs`, in the order in which they feed each other; compaction tidies up behind ingest."""
+    """The jobs of `spark_etl.jobs`, in the order in which they feed each other; compaction tidies up after ingest."""
 
     INGEST = "ingest"
     USAGE_BILLING = "usage_billing"
@@ -129,7 +129,7 @@ class ClusterProgress(models.Model):
 
 class LogSample(models.Model):
     """How far a broker group's log reached in one hour, as its leader told: what was written since a moment is at most the
-    difference. It bounds what a dead cluster took and nobody can read any more.
+    difference. It bounds what a dead cluster took and no one can read any more.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -32,7 +32,7 @@ SCHEDULE = SystemActor("schedule")
 DELETION = SystemActor("cluster deletion")
 RUN_TASK = "insight.job_run"
 ALERT_TASK = "insight.job_run_alert"
-# A task that nobody took in this time is sent again; taking it twice is harmless.
+# A task that no one took in this time is sent again; taking it twice is harmless.
 RUN_TASK_EXPIRES_S = 30
 BACKFILL_DAYS_MAX = 400
 # Until a job has written something it runs more often, for its first few runs: who has just started a platform waits for that.
@@ -185,7 +185,7 @@ def lag_windows_expire() -> int:
 def job_runs_expire() -> int:
     """Delete runs that ended more than HIGHWATER_JOB_RUN_HISTORY_DAYS ago; returns how many.
 
-    What others rely on stays: failures that nobody looked at, and of each job the completed runs that tell how far was
+    What others rely on stays: failures that no one looked at, and of each job the completed runs that tell how far was
     counted, and when it last completed.
     """
     oldest = timezone.now() - timedelta(days=settings.HIGHWATER_JOB_RUN_HISTORY_DAYS)

@@ -1,4 +1,4 @@
-"""Celery's side of insight. Jobs run in a queue of their own, `jobs`: a long one keeps nobody else waiting."""
+"""Celery's side of insight. Jobs run in a queue of their own, `jobs`: a long one keeps no one else waiting."""
 
 import uuid
 

@@ -44,7 +44,7 @@ def authority_make(name: str, now: datetime) -> SignedKey:
 
 
 def certificate_issue(authority: SignedKey, name: str, hosts: Sequence[str], now: datetime) -> SignedKey:
-    """Return a certificate for a daemon or a client at `hosts` (addresses or names), with the authority's behind it."""
+    """Return a certificate for a daemon or a client at `hosts` (addresses or names), with the authority's after it."""
     issuer_key = serialization.load_pem_private_key(authority.key_pem.encode(), None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is not of an elliptic curve")

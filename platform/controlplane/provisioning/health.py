@@ -1,5 +1,5 @@
 """Samples the health of running clusters: is each process up, does every name server know each broker. Starts what
-nobody restarts any more.
+no one restarts any more.
 """
 
 import uuid
@@ -109,7 +109,7 @@ def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgemen
 
 
 def _start_again(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
-    """Start a daemon that nobody restarts. The row is locked meanwhile, so that neither a deletion nor a failover's
+    """Start a daemon that no one restarts. The row is locked meanwhile, so that neither a deletion nor a failover's
     fence can slip in between.
     """
     with transaction.atomic():

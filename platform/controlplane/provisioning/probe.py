@@ -37,7 +37,7 @@ def registrations(
     """Ask each name server by itself for the brokers that it knows: they don't know each other.
 
     `own_addresses` are those of the replicas. A leader may be registered with its group's leader port, one of
-    `leader_addresses`: then the broker that answers there is asked for its own address. Nobody connects anywhere else,
+    `leader_addresses`: then the broker that answers there is asked for its own address. No one connects anywhere else,
     whatever a name server says.
     """
     answers = []
@@ -58,7 +58,7 @@ def registrations(
 def _own_address(admin: Admin, address: str) -> set[str]:
     try:
         return {admin.replica_status(address).address}
-    except HighwaterError:  # it is as the name server says: nobody's own
+    except HighwaterError:  # it is as the name server says: no one's own
         return set()
 
 

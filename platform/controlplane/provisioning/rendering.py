@@ -64,7 +64,7 @@ class ElectedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfiguration:
-    """Values of one broker.conf. `control` signs the broker's own requests to name servers. With `elected`, nobody decrees
+    """Values of one broker.conf. `control` signs the broker's own requests to name servers. With `elected`, no one decrees
     who leads, and broker_role is not written.
     """
 

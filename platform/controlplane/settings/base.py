@@ -274,7 +274,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 600, "socket_timeout": 5, "socket_connect_timeout": 5}
 # A request does not wait long for a broken queue: beat sends again what the rows say.
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
-# Who finds and replaces a dead master waits behind nothing else: a failover's steps get this queue where they are sent.
+# Who finds and replaces a dead master waits for nothing else: a failover's steps get this queue where they are sent.
 FAILOVER_QUEUE = "failovers"
 CELERY_TASK_ROUTES = {
     "insight.job_run": {"queue": "jobs"},

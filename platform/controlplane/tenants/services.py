@@ -64,7 +64,7 @@ def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time
 def membership_add(*, actor: Actor, tenant: Tenant, email: str, role: str) -> Membership:
     """Add an existing user by e-mail address.
 
-    Raises InvalidInput when nobody has that address (an owner may learn this: it is how an invitation by address
+    Raises InvalidInput when no one has that address (an owner may learn this: it is how an invitation by address
     works), Conflict when the user is a member already.
     """
     actor_require(actor, "member.manage", tenant)

@@ -54,7 +54,7 @@ def api_token_issue(
 ) -> IssuedToken:
     """Issue a token: of `user` when given, else a service token of the tenant.
 
-    `days` is its life, None for no end. Nobody hands out more than they hold: raises NotAllowed for a role or a
+    `days` is its life, None for no end. No one hands out more than they hold: raises NotAllowed for a role or a
     scope above the actor's own, InvalidInput for an unknown one.
     """
     actor_require(actor, "token.manage", tenant)

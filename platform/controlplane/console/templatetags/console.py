@@ -103,7 +103,7 @@ def timestamp(context: template.Context, value: datetime | None, precision: str 
 
 
 def zone_mark(moment: datetime) -> str:
-    """Return what stands behind a time: `UTC`, `CET`, or `UTC+03` where the zone has no letters of its own."""
+    """Return what stands after a time: `UTC`, `CET`, or `UTC+03` where the zone has no letters of its own."""
     name = moment.tzname() or "UTC"
     return f"UTC{name}" if name[:1] in "+-" else name
 

@@ -1,6 +1,6 @@
 """The `local` driver: daemons on this machine under supervisord.
 
-supervisord is nobody's child but init's, so daemons outlive workers and the web server; it restarts what crashes.
+supervisord is no one's child but init's, so daemons outlive workers and the web server; it restarts what crashes.
 The program files in `supervisor/conf.d` are what it starts from after its own restart.
 """
 

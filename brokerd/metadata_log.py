@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 # How long a commit that no answer waits for may be in the leader's memory alone.
 OFFSETS_PERIOD_S: Final = 0.5
 _MASTER_ALONE: Final = "the offset is on the master alone: too few slaves are in sync (inSyncReplicas)"
-_LINGER_S: Final = 0.005
+_LINGER_S: Final = 0.002
 _RECORD_MAX_BYTES: Final = 256 * 1024
 _BASE_MIN_BYTES: Final = 64 * 1024
 _READ_MESSAGES: Final = 64
@@ -73,6 +73,7 @@ class MetadataLog:
         self._parts: list[MetadataRecord] = []  # of a base that has begun
         self._waiting: list[tuple[Peer, bytes]] = []
         self._lingering = False
+        self._written_s = float("-inf")  # when a record of offsets was last written for those that wait
         self._wanted = trio.Event()
         self._is_stale = False  # the tables could not be read from the log when they had to be
 
@@ -168,12 +169,16 @@ class MetadataLog:
     # --- offsets
 
     def answer_with_offsets(self, peer: Peer, frame: bytes) -> None:
-        """Write an answer once the offsets as they are now are held; those of a few milliseconds share a record."""
+        """Write an answer once the offsets as they are now are held. A lone one is written down at once; those that follow it
+        within a few milliseconds share a record.
+        """
         self._waiting.append((peer, frame))
         nursery = self._broker.nursery
-        if nursery is None:
+        if self._lingering:
+            return
+        if nursery is None or self._broker.clock.monotonic() - self._written_s >= _LINGER_S:
             self._write_for_waiting()
-        elif not self._lingering:
+        else:
             self._lingering = True
             nursery.start_soon(self._linger)
 
@@ -185,6 +190,7 @@ class MetadataLog:
         self._write_for_waiting()
 
     def _write_for_waiting(self) -> None:
+        self._written_s = self._broker.clock.monotonic()
         waiting, self._waiting = self._waiting, []
         broker = self._broker
         refused = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import trio
 
 from brokerd.metadata_log import OFFSETS_PERIOD_S
 from brokerd.metadata_record import MetadataRecord, base_records, joined
@@ -252,6 +253,29 @@ def test_commits_without_an_answer_share_one_record_each_half_second(broker: Bro
     broker.broker.metadata_log.write_offsets()
     assert broker.store.max_offset(RMQ_SYS_METADATA, 0) == before + 1
     assert OFFSETS_PERIOD_S <= 0.5
+
+
+def test_a_lone_answered_commit_waits_for_no_other_and_those_right_after_it_share_a_record(
+    broker: BrokerUnderTest,
+) -> None:
+    broker.create_topic("orders")
+    broker.create_group("g")
+    send(broker, 10)
+    before = broker.store.max_offset(RMQ_SYS_METADATA, 0)
+    peer = RecordingPeer()
+
+    async def commit_four_times() -> None:
+        async with trio.open_nursery() as nursery:
+            broker.broker.nursery = nursery
+            for offset in range(1, 5):
+                answered.append(len(broker.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(offset), peer=peer)))
+        answered.append(len(peer.take()))
+
+    answered: list[int] = []
+    trio.run(commit_four_times)
+    broker.broker.nursery = None
+    assert answered == [1, 0, 0, 0, 3]
+    assert broker.store.max_offset(RMQ_SYS_METADATA, 0) == before + 2
 
 
 CHANGES = [

@@ -15,7 +15,7 @@ from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
 
 
-def _addresses(world: World) -> list[str]:
+def addresses(world: World) -> list[str]:
     """Every kind of address below /t/<tenant>/, with ids that exist."""
     make_topic(world.cluster, "payments")
     access_key = world.cluster.credentials.get(is_control=False).access_key
@@ -100,12 +100,12 @@ def test_the_list_of_addresses_is_complete(world: World) -> None:
     from controlplane.console import urls
 
     named = {pattern.name for pattern in [*urls._tenant, *urls._cluster, *urls._topic] if hasattr(pattern, "name")}
-    assert len(_addresses(world)) == len(named)
+    assert len(addresses(world)) == len(named)
 
 
 def test_an_outsider_gets_404_from_every_address_by_any_method(world: World) -> None:
     client = world.client(world.charlie)
-    for address in _addresses(world):
+    for address in addresses(world):
         for method in ("get", "post"):
             status = getattr(client, method)(address).status_code
             # 405 comes before the tenant is looked up, so it is the same for a tenant that doesn't exist.
@@ -143,7 +143,7 @@ def test_what_belongs_to_another_tenant_is_not_found_below_ones_own(world: World
 
 def test_a_stranger_is_sent_to_the_log_in(world: World) -> None:
     client = world.client(None)
-    for address in _addresses(world):
+    for address in addresses(world):
         response = client.get(address)
         assert response.status_code in (302, 405), address
         if response.status_code == 302:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -134,6 +134,18 @@ def test_what_is_no_token_is_no_token(text: str) -> None:
 def test_a_wrong_secret_is_refused(world: World) -> None:
     issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
     assert token_authenticate(issued.text[:-1] + ("A" if issued.text[-1] != "A" else "B")) is None
+
+
+@pytest.mark.parametrize(("asked", "days"), [({}, 90), ({"days": 7}, 7), ({"days": None}, None)])
+def test_a_token_expires_unless_it_is_asked_not_to(
+    world: World, api: Callable[..., Json], asked: dict[str, object], days: int | None
+) -> None:
+    answer = api(world.alice).call("POST", "/api/v1/tenants/acme/tokens/", {"name": "ci", **asked}).json()
+    if days is None:
+        assert answer["expires_at"] is None
+    else:
+        left = datetime.fromisoformat(answer["expires_at"]) - timezone.now()
+        assert timedelta(days=days) - timedelta(minutes=5) < left <= timedelta(days=days)
 
 
 def test_an_expired_token_is_refused(world: World) -> None:

@@ -9,9 +9,11 @@ from django.utils.text import slugify
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
 from controlplane.console.billing_forms import UtcMoment
+from controlplane.console.curl import form_values
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 from controlplane.tenants.services import SLUG_RULE
+from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
 from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import MessageType
 from controlplane.topics.search import KEY_MAX_LENGTH, Sought
@@ -169,6 +171,10 @@ class ClusterForm(forms.Form):
         ],
     )
 
+    def body(self) -> dict[str, object]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        return {"slug": "" if self.is_bound else "orders", **form_values(self)}
+
     def clean_mode(self) -> str:
         return str(self.cleaned_data.get("mode") or ClusterMode.SINGLE)
 
@@ -256,6 +262,14 @@ class ConfirmForm(forms.Form):
     """An action that only needs a second look."""
 
 
+_RIGHTS: dict[str, tuple[CredentialRole, str, str]] = {
+    "both": (CredentialRole.APP, "PUB|SUB", "SUB"),
+    "send": (CredentialRole.APP, "PUB", "DENY"),
+    "receive": (CredentialRole.APP, "SUB", "SUB"),
+    "admin": (CredentialRole.ADMIN, "PUB|SUB", "SUB"),
+}
+
+
 class CredentialForm(forms.Form):
     """A new key pair. `rights` picks one of the usual permissions; finer ones are set by the API."""
 
@@ -274,14 +288,20 @@ class CredentialForm(forms.Form):
         ],
     )
 
+    def body(self) -> dict[str, object]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        values = form_values(self)
+        role, topic_perm, group_perm = _RIGHTS.get(values.get("rights", ""), _RIGHTS["both"])
+        return {
+            "name": values.get("name", "" if self.is_bound else "checkout service"),
+            "role": role,
+            "default_topic_perm": topic_perm,
+            "default_group_perm": group_perm,
+        }
+
     def role_and_perms(self) -> tuple[CredentialRole, str, str]:
         """Return role, default topic permission and default group permission; call it on a valid form."""
-        return {
-            "both": (CredentialRole.APP, "PUB|SUB", "SUB"),
-            "send": (CredentialRole.APP, "PUB", "DENY"),
-            "receive": (CredentialRole.APP, "SUB", "SUB"),
-            "admin": (CredentialRole.ADMIN, "PUB|SUB", "SUB"),
-        }[self.cleaned_data["rights"]]
+        return _RIGHTS[self.cleaned_data["rights"]]
 
 
 ROLE_DETAILS: dict[str, str] = {
@@ -302,6 +322,10 @@ class MemberForm(forms.Form):
         widget=forms.EmailInput(attrs={"autocomplete": "off"}),
     )
     role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.MEMBER)
+
+    def body(self) -> dict[str, object]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        return {"email": "" if self.is_bound else "someone@example.com", **form_values(self)}
 
 
 class TopicForm(forms.Form):
@@ -329,6 +353,10 @@ class TopicForm(forms.Form):
         label="Write queues", initial=8, help_text="Usually the same as the read queues."
     )
     description = forms.CharField(max_length=500, required=False, label="What it is for", widget=forms.TextInput)
+
+    def body(self) -> dict[str, object]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        return {"name": "" if self.is_bound else "shipments", **form_values(self)}
 
     def options(self) -> TopicOptions:
         """Return what was chosen; call it on a valid form."""
@@ -381,6 +409,17 @@ class MessageForm(forms.Form):
             found[name.strip()] = value.strip()
         return found
 
+    def body_sent(self) -> dict[str, object]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        if not self.is_bound:
+            return {"body": "hello", "tags": "greeting", "keys": ["k-1"], "properties": {"colour": "blue"}}
+        values = {"body": "", **form_values(self)}
+        if "keys" in values:
+            values["keys"] = values["keys"].split()
+        if not isinstance(values.get("properties", {}), dict):  # a line of it is wrong, as the field says
+            del values["properties"]
+        return values
+
     def message(self) -> TestMessage:
         """Return the message; call it on a valid form."""
         data = self.cleaned_data
@@ -432,7 +471,7 @@ class TokenForm(forms.Form):
     life_days = forms.TypedChoiceField(
         label="Expires",
         coerce=int,
-        initial=90,
+        initial=DEFAULT_LIFE_DAYS,
         choices=[(30, "In 30 days"), (90, "In 90 days"), (365, "In a year"), (0, "Never")],
     )
     is_service = forms.BooleanField(

@@ -7,6 +7,7 @@ from rest_framework import serializers
 from controlplane.common.strictness import Shape
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
+from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
 
 
 class TenantSerializer(Shape):
@@ -82,7 +83,7 @@ class IssuedTokenSerializer(ApiTokenSerializer):
 
 
 class ApiTokenCreateSerializer(Shape):
-    """What a new token may do. `days` is its life; without it, there is no end."""
+    """What a new token may do. `days` is its life; null: it never expires."""
 
     name = serializers.CharField(max_length=100)
     role = serializers.ChoiceField(choices=Role.choices, default=Role.OPERATOR)
@@ -92,7 +93,9 @@ class ApiTokenCreateSerializer(Shape):
         allow_empty=False,
         max_length=len(Scope),
     )
-    days = serializers.IntegerField(min_value=1, max_value=3650, required=False, allow_null=True, default=None)
+    days = serializers.IntegerField(
+        min_value=1, max_value=3650, required=False, allow_null=True, default=DEFAULT_LIFE_DAYS
+    )
 
 
 class AuditEventSerializer(Shape):

@@ -18,6 +18,7 @@ from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
 from controlplane.tenants.models import Role, Tenant
 from controlplane.tenants.rules import Scope, actor_require, role_rank, tenant_role
 
+DEFAULT_LIFE_DAYS = 90
 ALL_SCOPES: tuple[str, ...] = tuple(Scope)
 
 
@@ -49,7 +50,7 @@ def api_token_issue(
     name: str,
     role: str = Role.OPERATOR,
     scopes: tuple[str, ...] = ALL_SCOPES,
-    days: int | None = None,
+    days: int | None = DEFAULT_LIFE_DAYS,
     user: User | None = None,
 ) -> IssuedToken:
     """Issue a token: of `user` when given, else a service token of the tenant.

@@ -128,5 +128,55 @@ addEventListener("pageshow", (event) => {
   }
 });
 
+// The curl line below a form is that of what was typed so far. The server makes it, and does nothing else when it is asked so.
+const CURL_AFTER_MS = 250;
+const curlTimers = new WeakMap();
+
+async function showCurl(form) {
+  const code = document.getElementById(form.dataset.curl);
+  if (!code?.closest("details")?.open) {
+    return;
+  }
+  const address = new URL(form.getAttribute("action") || location.pathname, location.href);
+  const isGet = form.method === "get";
+  if (isGet) {
+    address.search = new URLSearchParams(new FormData(form)).toString();
+  }
+  try {
+    const answer = await fetch(address, {
+      method: form.method,
+      body: isGet ? undefined : new FormData(form),
+      headers: { "X-Wants": "curl" },
+    });
+    if (answer.ok && answer.headers.get("Content-Type")?.startsWith("text/plain")) {
+      code.textContent = await answer.text();
+    }
+  } catch {
+    // Without the server the line stays as it was.
+  }
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.closest?.("form[data-curl]");
+  if (form) {
+    form.dataset.touched = "true";
+    clearTimeout(curlTimers.get(form));
+    curlTimers.set(form, setTimeout(() => showCurl(form), CURL_AFTER_MS));
+  }
+});
+
+// `toggle` does not bubble.
+document.addEventListener(
+  "toggle",
+  (event) => {
+    const id = event.target.open && event.target.matches(".as-code") && event.target.querySelector("code")?.id;
+    const form = id && document.querySelector(`form[data-curl="${id}"]`);
+    if (form && form.dataset.touched) {
+      showCurl(form);
+    }
+  },
+  true,
+);
+
 // A page that answered with errors puts the cursor into the first wrong field.
 document.querySelector('main [aria-invalid="true"]')?.focus();

@@ -10,7 +10,7 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.clusters.services import cluster_delete, cluster_grow, cluster_growths, cluster_update
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
 from controlplane.console.forms import GrowForm, PolicyForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -39,6 +39,8 @@ def cluster_policy(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
     """Change who promotes a slave."""
     found = cluster_get(tenant, cluster)
     form = PolicyForm(request.POST)
+    if wants_curl(request):
+        return curl_answer(_policy_curl(found, form))
     if form.is_valid():
         try:
             cluster_update(actor=request.user, cluster=found, failover_policy=form.cleaned_data["failover_policy"])
@@ -56,6 +58,8 @@ def cluster_grow_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> 
     """Add a broker group or a replica of every group, then show the progress."""
     found = cluster_get(tenant, cluster)
     form = GrowForm(request.POST, growths=cluster_growths(found))
+    if wants_curl(request):
+        return curl_answer(_grow_curl(found, form))
     if form.is_valid():
         try:
             operation = cluster_grow(actor=request.user, cluster=found, by=form.cleaned_data["by"])
@@ -76,17 +80,19 @@ def _settings(
 ) -> HttpResponse:
     growths = cluster_growths(cluster)
     posted = next((form for form in (delete_form, policy_form, grow_form) if form is not None), None)
+    policy_form = policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy})
+    grow_form = grow_form or GrowForm(growths=growths)
     context = {
         **cluster_context(request, cluster),
         "delete_form": delete_form or TypedNameForm(expected=cluster.slug),
-        "policy_form": policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy}),
-        "grow_form": grow_form or GrowForm(growths=growths),
+        "policy_form": policy_form,
+        "grow_form": grow_form,
         "growths": growths,
         "group_count": cluster.broker_groups.count(),
         "replica_count": max((group.replicas.count() for group in cluster.broker_groups.all()), default=0),
         "topic_count": cluster.topics.count(),
-        "curl_policy": curl("PATCH", cluster.path, {"failover_policy": cluster.failover_policy}),
-        "curl_grow": curl("POST", f"{cluster.path}grow/", {"by": growths[0].value if growths else "group"}),
+        "curl_policy": _policy_curl(cluster, policy_form),
+        "curl_grow": _grow_curl(cluster, grow_form),
         "curl_delete": curl("DELETE", cluster.path),
     }
     return tenant_render(
@@ -98,6 +104,14 @@ def _settings(
         page="settings",
         status=200 if posted is None else status_of(posted),
     )
+
+
+def _policy_curl(cluster: Cluster, form: Form) -> str:
+    return curl("PATCH", cluster.path, form_values(form))
+
+
+def _grow_curl(cluster: Cluster, form: Form) -> str:
+    return curl("POST", f"{cluster.path}grow/", form_values(form))
 
 
 def _policy_words(cluster: Cluster) -> str:

@@ -23,7 +23,7 @@ from controlplane.clusters.selectors import (
 from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ClusterForm
 from controlplane.console.health import HealthWords, health_words
 from controlplane.console.pages import form_take_error, status_of, tenant_render
@@ -87,6 +87,9 @@ def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 def cluster_new(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Create a cluster, then show the progress."""
     form = ClusterForm(request.POST or None)
+    command = curl("POST", f"{tenant.path}clusters/", form.body())
+    if wants_curl(request):
+        return curl_answer(command)
     if form.is_valid():
         try:
             _, operation = cluster_create(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -94,8 +97,7 @@ def cluster_new(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
             form_take_error(form, error, {"slug_taken": "slug"})
         else:
             return redirect("console:operation", tenant.slug, operation.pk)
-    body = {"slug": "orders", "mode": "single", "flush_disk_type": "ASYNC_FLUSH"}
-    context = {"form": form, "curl": curl("POST", f"{tenant.path}clusters/", body)}
+    context = {"form": form, "curl": command}
     return tenant_render(
         request, tenant, "console/cluster_new.html", context, section="clusters", status=status_of(form)
     )

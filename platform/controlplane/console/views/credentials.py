@@ -17,7 +17,7 @@ from controlplane.clusters.models import Cluster, Credential, CredentialRole
 from controlplane.clusters.selectors import cluster_get, credential_get, credential_list
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ConfirmForm, CredentialForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -57,6 +57,8 @@ def credential_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) 
     form = CredentialForm(request.POST if request.method == "POST" else None)
     if request.method == "POST":
         actor_require(request.user, "credential.create", tenant)
+    if wants_curl(request):
+        return curl_answer(_create_curl(found, form))
     if form.is_valid():
         role, topic_perm, group_perm = form.role_and_perms()
         try:
@@ -137,7 +139,7 @@ def _list(
         "can_reveal": actor_can(request.user, "credential.reveal", tenant),
         "can_create_credential": actor_can(request.user, "credential.create", tenant),
         "can_delete_credential": actor_can(request.user, "credential.delete", tenant),
-        "curl": curl("POST", f"{cluster.path}credentials/", {"name": "checkout service"}),
+        "curl": _create_curl(cluster, form),
     }
     return tenant_render(
         request,
@@ -148,6 +150,10 @@ def _list(
         page="credentials",
         status=status_of(form),
     )
+
+
+def _create_curl(cluster: Cluster, form: CredentialForm) -> str:
+    return curl("POST", f"{cluster.path}credentials/", form.body())
 
 
 _RIGHTS = {

@@ -7,7 +7,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, console_page
-from controlplane.console.curl import curl
 from controlplane.console.forms import TenantForm
 from controlplane.console.pages import form_take_error, status_of, tell_done
 from controlplane.console.templatetags.console import THEMES
@@ -78,6 +77,5 @@ def tenant_new(request: ConsoleRequest) -> HttpResponse:
     context = {
         "form": form,
         "is_first": not Membership.objects.filter(user=request.user).exists(),
-        "curl": curl("POST", "/api/v1/tenants/", {"slug": "my-team", "name": "My team"}),
     }
     return render(request, "console/tenant_new.html", context, status=status_of(form))

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ROLE_DETAILS, Choice, ConfirmForm, MemberForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.models import Membership, Role, Tenant
@@ -36,6 +36,9 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     form = MemberForm(request.POST if request.method == "POST" else None)
     if request.method == "POST":
         actor_require(request.user, "member.manage", tenant)
+    command = curl("POST", f"{tenant.path}members/", form.body())
+    if wants_curl(request):
+        return curl_answer(command)
     if form.is_valid():
         try:
             membership = membership_add(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -56,7 +59,7 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "can_manage": can_manage,
         "roles": Role.choices,
         "role_facts": [Choice(Role(role).label, detail) for role, detail in ROLE_DETAILS.items()],
-        "curl": curl("POST", f"{tenant.path}members/", {"email": "someone@example.com", "role": "member"}),
+        "curl": command,
     }
     return tenant_render(request, tenant, "console/members.html", context, section="members", status=status_of(form))
 

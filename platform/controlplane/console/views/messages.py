@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -16,7 +16,9 @@ from controlplane.console.views.topic_parts import (
     SEARCH_LIMIT,
     newest_context,
     search_context,
+    search_curl,
     send_context,
+    send_curl,
     topic_render,
 )
 from controlplane.tenants.models import Tenant
@@ -48,6 +50,8 @@ def message_send_page(request: ConsoleRequest, tenant: Tenant, cluster: str, top
     found = topic_get(cluster_get(tenant, cluster), topic)
     actor_require(request.user, "message.send", tenant)
     form = MessageForm(request.POST)
+    if wants_curl(request):
+        return curl_answer(send_curl(found, form))
     more: dict[str, object] = {}
     if form.is_valid():
         try:
@@ -71,6 +75,8 @@ def message_search(request: ConsoleRequest, tenant: Tenant, cluster: str, topic:
     """Find messages by key or id. With htmx the answer replaces the form; without, it is the topic's page."""
     found_topic = topic_get(cluster_get(tenant, cluster), topic)
     form = SearchForm(request.GET)
+    if wants_curl(request):
+        return curl_answer(search_curl(found_topic, form))
     found = None
     if form.is_valid():
         try:

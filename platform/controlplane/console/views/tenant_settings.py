@@ -7,7 +7,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.billing_forms import TenantSettingsForm
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_update
@@ -19,6 +19,9 @@ def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Change the name or the zone."""
     initial = {"name": tenant.name, "time_zone": tenant.time_zone}
     form = TenantSettingsForm(request.POST if request.method == "POST" else None, initial=initial)
+    command = curl("PATCH", tenant.path, form_values(form))
+    if wants_curl(request):
+        return curl_answer(command)
     if form.is_valid():
         try:
             tenant_update(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -27,7 +30,7 @@ def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         else:
             tell_done(request, "The settings are saved.")
             return redirect("console:tenant-settings", tenant.slug)
-    context = {"form": form, "curl": curl("PATCH", tenant.path, {"time_zone": "Europe/Berlin"})}
+    context = {"form": form, "curl": command}
     return tenant_render(
         request, tenant, "console/tenant_settings.html", context, section="settings", status=status_of(form)
     )

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, form_values
 from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -26,8 +26,19 @@ PREVIEW_BYTES = 200
 
 def send_context(topic: Topic, form: MessageForm) -> dict[str, object]:
     """Return what the form for a test message needs."""
-    body = {"body": "hello", "tags": "greeting", "keys": ["k-1"], "properties": {"colour": "blue"}}
-    return {"send_form": form, "send_curl": curl("POST", f"{topic.path}messages/", body)}
+    return {"send_form": form, "send_curl": send_curl(topic, form)}
+
+
+def send_curl(topic: Topic, form: MessageForm) -> str:
+    """Return the command that sends what was typed."""
+    return curl("POST", f"{topic.path}messages/", form.body_sent())
+
+
+def search_curl(topic: Topic, form: SearchForm) -> str:
+    """Return the command that looks for what was typed; for an example while nothing was."""
+    query = {"key": "" if form.is_bound else "k-1", **form_values(form)}
+    texts = {name: value.isoformat() if isinstance(value, datetime) else str(value) for name, value in query.items()}
+    return curl("GET", f"{topic.path}messages/search/?{urlencode(texts)}")
 
 
 def queues_context(topic: Topic) -> dict[str, object]:
@@ -49,7 +60,7 @@ def search_context(topic: Topic, form: SearchForm, found: FoundMessages | None =
         "search_limit": SEARCH_LIMIT,
         "found": found,
         "sought": key,
-        "search_curl": curl("GET", f"{topic.path}messages/search/?{urlencode({'key': key or 'k-1'})}"),
+        "search_curl": search_curl(topic, form),
     }
 
 

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, TopicForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -34,6 +34,9 @@ def topic_new(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResp
     """Create a topic on the brokers, then show it."""
     found = cluster_get(tenant, cluster)
     form = TopicForm(request.POST if request.method == "POST" else None)
+    command = curl("POST", f"{found.path}topics/", form.body())
+    if wants_curl(request):
+        return curl_answer(command)
     if form.is_valid():
         try:
             topic = topic_create(
@@ -44,11 +47,10 @@ def topic_new(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResp
         else:
             tell_done(request, f"The topic {topic.name} is ready.")
             return redirect("console:topic", tenant.slug, found.slug, topic.name)
-    body = {"name": "orders", "read_queue_nums": 8, "write_queue_nums": 8, "message_type": "NORMAL"}
     context = {
         **cluster_context(request, found),
         "form": form,
-        "curl": curl("POST", f"{found.path}topics/", body),
+        "curl": command,
     }
     return tenant_render(request, tenant, "console/topic_new.html", context, section="clusters", status=status_of(form))
 

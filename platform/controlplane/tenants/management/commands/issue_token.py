@@ -15,7 +15,7 @@ from controlplane.accounts.models import ApiToken, User
 from controlplane.accounts.operators import OPERATE_SCOPE
 from controlplane.common.errors import ApplicationError
 from controlplane.tenants.models import Role, Tenant
-from controlplane.tenants.token_services import ALL_SCOPES, api_token_issue, api_token_revoke
+from controlplane.tenants.token_services import ALL_SCOPES, DEFAULT_LIFE_DAYS, api_token_issue, api_token_revoke
 
 ACTOR = SystemActor("command line")
 # A token that is printed again lives at least this long.
@@ -31,7 +31,12 @@ class Command(BaseCommand):
         parser.add_argument("--role", default=Role.OWNER, choices=Role.values)
         parser.add_argument("--scope", action="append", choices=ALL_SCOPES, help="repeat for several; default: all")
         parser.add_argument("--operator", metavar="EMAIL", help="a token of this platform operator, who is a member")
-        parser.add_argument("--days", type=int, help="the token's life; default: no end")
+        parser.add_argument(
+            "--days",
+            type=int,
+            default=DEFAULT_LIFE_DAYS,
+            help=f"the token's life; 0: it never expires; default: {DEFAULT_LIFE_DAYS}",
+        )
         parser.add_argument(
             "--kept",
             type=Path,
@@ -63,7 +68,7 @@ class Command(BaseCommand):
                 role=options["role"],
                 scopes=scopes,
                 user=operator,
-                days=options["days"],
+                days=options["days"] or None,
             )
         except ApplicationError as error:
             raise CommandError(str(error)) from error

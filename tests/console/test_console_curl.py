@@ -1,0 +1,175 @@
+"""The curl lines on the pages: each is accepted by the API, and that of a form is what was typed into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from html import unescape
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.clusters.models import Cluster
+from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.models import Topic
+from tests.console.browser import LogIn
+from tests.console.test_console_access import addresses
+from tests.console.world import World, make_topic
+
+# Nothing listens at the cluster of these tests: that a daemon does not answer is as far as a right request comes.
+ACCEPTED = {200, 201, 202, 204, 502, 503}
+# The rows are made up: these refuse a right request because of the state in which the cluster is.
+STATES_NOT_MET = {"not_promotable", "slug_taken"}
+# Whoever reads the line puts a colleague's address there.
+EXAMPLE_PERSON = "someone@example.com"
+
+
+def commands(page: str) -> list[str]:
+    """The curl lines of a page."""
+    codes = [unescape(text) for text in re.findall(r"<code[^>]*>(.*?)</code>", page, re.DOTALL)]
+    return [text for text in codes if text.startswith("curl ")]
+
+
+def run(command: str, token: str) -> Any:
+    """Send to the API what a shell would have curl send."""
+    words = shlex.split(command.replace("\\\n", " "))
+    assert words.pop(0) == "curl"
+    method, body, address = "GET", "", ""
+    headers: dict[str, str] = {}
+    while words:
+        match words.pop(0):
+            case "-X":
+                method = words.pop(0)
+            case "-H":
+                name, _, value = words.pop(0).partition(": ")
+                headers[name] = value.replace("$HIGHWATER_TOKEN", token)
+            case "-d":
+                body = words.pop(0)
+            case other:
+                assert not other.startswith("-"), other
+                address = other
+    path = urlsplit(address)
+    target = f"{path.path}?{path.query}" if path.query else path.path
+    content_type = headers.pop("Content-Type", "")
+    return Client().generic(method, target, body, content_type=content_type, headers=headers)
+
+
+def body_of(command: str) -> Any:
+    """The JSON that a curl line sends."""
+    words = shlex.split(command.replace("\\\n", " "))
+    return json.loads(words[words.index("-d") + 1])
+
+
+def test_every_curl_line_of_every_page_is_a_request_that_the_api_takes(world: World) -> None:
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner").text
+    client = world.client(world.alice)
+    found = set()
+    for address in addresses(world):
+        answer = client.get(address)
+        if answer.status_code == 200 and answer.headers["Content-Type"].startswith("text/html"):
+            found |= set(commands(answer.content.decode()))
+    assert len(found) >= 20
+    refused = []
+    for command in sorted(found):
+        with transaction.atomic():
+            answer = run(command, token)
+            transaction.set_rollback(True)
+        is_right = answer.status_code in ACCEPTED or answer.json()["code"] in STATES_NOT_MET
+        if not is_right and EXAMPLE_PERSON not in command:
+            refused.append(f"{command}\n{answer.status_code}: {answer.content.decode()}")
+    assert not refused, "\n\n".join(refused)
+
+
+FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
+    (
+        "new-cluster/",
+        {"slug": "it's", "mode": "sync", "replicas": "3", "failover_policy": "manual", "flush_disk_type": ""},
+        {"slug": "it's", "mode": "sync", "replicas": 3, "failover_policy": "manual"},
+    ),
+    (
+        "clusters/orders/new-topic/",
+        {"name": "a b", "message_type": "FIFO", "read_queue_nums": "4", "write_queue_nums": "many"},
+        {"name": "a b", "message_type": "FIFO", "read_queue_nums": 4, "write_queue_nums": "many"},
+    ),
+    ("members/", {"email": "ann@example.com", "role": "viewer"}, {"email": "ann@example.com", "role": "viewer"}),
+    (
+        "clusters/orders/credentials/",
+        {"name": "shop", "rights": "send"},
+        {"name": "shop", "role": "app", "default_topic_perm": "PUB", "default_group_perm": "DENY"},
+    ),
+    (
+        "clusters/orders/topics/payments/send/",
+        {"body": "grüße", "keys": "k-1 k-2", "properties": "colour=blue"},
+        {"body": "grüße", "keys": ["k-1", "k-2"], "properties": {"colour": "blue"}},
+    ),
+    ("settings/", {"name": "Acme", "time_zone": "Asia/Tokyo"}, {"name": "Acme", "time_zone": "Asia/Tokyo"}),
+    (
+        "clusters/orders/settings/policy/",
+        {"failover_policy": "automatic_when_lossless"},
+        {"failover_policy": "automatic_when_lossless"},
+    ),
+    ("clusters/orders/settings/grow/", {"by": "replica"}, {"by": "replica"}),
+]
+
+
+@pytest.mark.parametrize(("path", "typed", "expected"), FORMS, ids=[form[0] for form in FORMS])
+def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_nothing(
+    world: World, path: str, typed: dict[str, object], expected: dict[str, object]
+) -> None:
+    make_topic(world.cluster, "payments")
+    before = (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count())
+    answer = world.client(world.alice).post(world.path(path), typed, headers={"X-Wants": "curl"})
+    assert answer.status_code == 200
+    assert body_of(answer.content.decode()) == expected
+    assert (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count()) == before
+    world.tenant.refresh_from_db()
+    assert world.tenant.time_zone == "UTC"
+
+
+def test_the_curl_line_of_a_search_has_the_key_and_the_times(world: World) -> None:
+    make_topic(world.cluster, "payments")
+    path = world.cluster_path("topics/payments/messages/search/?key=a%26b&since=2026-01-01+00:00")
+    answer = world.client(world.bob).get(path, headers={"X-Wants": "curl"}).content.decode()
+    assert "search/?key=a%26b&since=2026-01-01T00%3A00%3A00%2B00%3A00" in answer
+
+
+def test_a_viewer_is_not_told_the_curl_line_of_what_a_viewer_may_not_do(world: World) -> None:
+    answer = world.client(world.victor).post(world.path("members/"), {"email": "x"}, headers={"X-Wants": "curl"})
+    assert answer.status_code == 403
+
+
+def test_a_tenant_is_made_by_people_alone_so_no_curl_line_says_otherwise(world: World) -> None:
+    assert commands(world.client(world.alice).get("/tenants/new/").content.decode()) == []
+
+
+def test_a_shell_sends_exactly_what_was_typed(world: World, live_server: LiveServer, settings: Any) -> None:
+    settings.HIGHWATER_PUBLIC_URL = live_server.url
+    typed = 'It\'s "$HOME" `id` \\ grüße'
+    form = {"name": typed, "time_zone": "UTC"}
+    command = world.client(world.alice).post(world.path("settings/"), form, headers={"X-Wants": "curl"})
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner").text
+    shell = ["sh", "-c", command.content.decode()]
+    done = subprocess.run(
+        shell, env={**os.environ, "HIGHWATER_TOKEN": token}, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["name"] == typed
+
+
+def test_an_open_curl_line_follows_what_is_typed(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn
+) -> None:
+    log_in(world.alice)
+    page.goto(live_server.url + world.path("new-cluster/"))
+    page.get_by_text("The same with curl").click()
+    page.get_by_label("Name", exact=True).fill("payments")
+    expect(page.locator("#curl-cluster")).to_contain_text('"slug": "payments"')
+    page.get_by_label("Recover by itself").check()
+    expect(page.locator("#curl-cluster")).to_contain_text('"mode": "dledger"')

@@ -308,7 +308,9 @@ class Stack:
         while True:
             try:
                 with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-                    f"{self.console_url}/readyz", timeout=5
+                    # The first request imports the pages: on a busy machine that takes longer than any later one.
+                    f"{self.console_url}/readyz",
+                    timeout=20,
                 ):
                     return
             except (OSError, urllib.error.URLError) as exc:

@@ -32,7 +32,9 @@ from deploy.local.supervisor import MARK, ProcessInfo, Program, Supervisor, writ
 from deploy.local.terminal import DevError, Terminal, tail
 
 APPLICATION_PROGRAMS = ("web", "worker", "failovers", "beat")
-WEB_SECONDS_MAX = 60
+# A bound that only ends a hang: a first start on a busy machine takes minutes, and a web server that dies is seen at once.
+WEB_SECONDS_MAX = 600
+WEB_ANSWER_SECONDS_MAX = 60
 CACHES = ("tools", "interop")
 SETTINGS = "controlplane.settings.local"
 OPERATOR_EMAIL = "operator@highwater.example"
@@ -310,7 +312,7 @@ class Stack:
                 with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
                     # The first request imports the pages: on a busy machine that takes longer than any later one.
                     f"{self.console_url}/readyz",
-                    timeout=20,
+                    timeout=WEB_ANSWER_SECONDS_MAX,
                 ):
                     return
             except (OSError, urllib.error.URLError) as exc:

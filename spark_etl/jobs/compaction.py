@@ -27,6 +27,7 @@ logger = logging.getLogger("spark_etl")
 JOB: Final = "compaction"
 FILES_MIN: Final = 8
 INVOICE_TAG: Final = "invoice-"
+BILLING: Final = "usage_billing"
 
 
 def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) -> JobResult:
@@ -42,7 +43,9 @@ def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) 
 
 def _maintain(lake: Lake, postgres: Postgres, config: JobConfig, now: datetime) -> JobResult:
     retention = config.retention
-    _tag_invoices(lake, postgres, now - timedelta(days=retention.lake_days))
+    # The next invoice may be made from the version that was counted last.
+    counted = State(postgres, config.namespace).progress(BILLING).snapshot
+    _tag_invoices(lake, postgres, now - timedelta(days=retention.lake_days), counted)
     _delete_older(lake, METERING, "start", now - timedelta(days=retention.lake_days))
     _delete_older(lake, QUARANTINE, "ingested_at", now - timedelta(days=retention.quarantine_days))
     rewritten = added = 0
@@ -84,10 +87,12 @@ def _delete_older(lake: Lake, name: str, column: str, before: datetime) -> None:
         lake.spark.sql(f"delete from {lake.table(name)} where {column} < {_sql(midnight)}")
 
 
-def _tag_invoices(lake: Lake, postgres: Postgres, oldest: datetime) -> None:
-    """Keeps the versions that invoices were made from, for as long as the records themselves are kept."""
+def _tag_invoices(lake: Lake, postgres: Postgres, oldest: datetime, counted: int | None) -> None:
+    """Keeps the versions that invoices were made from, for as long as the records themselves are kept, and `counted`."""
     wanted = set(invoice_snapshots(postgres, oldest))
     table = lake.java_table(METERING)
+    if counted is not None and table.snapshot(counted) is not None:
+        wanted.add(counted)
     tagged = {str(name) for name in table.refs().keySet() if str(name).startswith(INVOICE_TAG)}
     change = table.manageSnapshots()
     for snapshot in sorted(wanted):

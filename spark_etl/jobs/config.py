@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
@@ -14,7 +15,7 @@ import msgspec
 from spark_etl.errors import ConfigError
 
 # A job's place here is its lock in the database: append, never reorder. compaction is the lake's whole maintenance.
-JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction", "repair")
+JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction", "repair", "invoice")
 
 _Positive = Annotated[float, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -93,6 +94,14 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+class InvoiceMonths(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job invoice counts again: a tenant's months, as one version of the lake has them."""
+
+    tenant_id: str
+    snapshot_id: int
+    months: tuple[HourBounds, ...]
+
+
 class _Values(msgspec.Struct, frozen=True, kw_only=True):
     run_id: UUID
     job: str
@@ -107,6 +116,7 @@ class _Values(msgspec.Struct, frozen=True, kw_only=True):
     spark: dict[str, str | int | float | bool] = {}
     retention: Retention = Retention()
     repair: Repair | None = None
+    invoice: InvoiceMonths | None = None
 
 
 class JobConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +137,21 @@ class JobConfig(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[MeteredCluster, ...]
     retention: Retention
     repair: Repair | None
+    invoice: InvoiceMonths | None
+
+
+class CountedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What one price made of one topic of one cluster in one direction, in the month that begins at `month`."""
+
+    month: datetime
+    cluster_id: str
+    direction: str
+    topic: str
+    price_id: str
+    messages: int
+    bytes: int
+    billed_units: Decimal
+    amount: Decimal
 
 
 class JobResult(msgspec.Struct, kw_only=True):
@@ -144,6 +169,8 @@ class JobResult(msgspec.Struct, kw_only=True):
     range_from: datetime | None = None
     range_to: datetime | None = None
     error: str = ""
+    lines: list[CountedLine] | None = None
+    """Of the job invoice."""
 
     def encode(self) -> bytes:
         """As JSON, times in UTC."""
@@ -195,6 +222,7 @@ def parse_config(values: Any, job: str) -> JobConfig:
         clusters=tuple(_checked(cluster, index) for index, cluster in enumerate(given.clusters)),
         retention=given.retention,
         repair=given.repair,
+        invoice=given.invoice,
     )
 
 

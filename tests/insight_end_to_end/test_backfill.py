@@ -25,6 +25,22 @@ def assert_billed_as_generated(days: Backfill) -> None:
         assert differences(days.found(cluster), days.expected(cluster)) == []
 
 
+def assert_bills_can_be_made_again(days: Backfill) -> None:
+    """By the command, from the snapshot in the lake."""
+    from django.core.management import call_command
+
+    from controlplane.billing.closing import issue_time
+    from controlplane.billing.invoices import invoices_issue
+    from controlplane.billing.periods import Month
+    from tests.controlplane.billing_world import make_run
+
+    due = issue_time(Month.of(days.end))
+    make_run(until=due)
+    invoice = invoices_issue(due)[0]
+    assert invoice.snapshot_id
+    assert "equal to what was issued" in str(call_command("reproduce_invoice", invoice.number_text))
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.django_db(transaction=True)
 def test_a_backfill_bills_what_the_brokers_logs_say(tmp_path: Path, java_home: Path) -> None:
@@ -36,6 +52,7 @@ def test_a_backfill_bills_what_the_brokers_logs_say(tmp_path: Path, java_home: P
         billed = days.run("usage_billing", **days.range)
         assert (billed.rows_in, billed.is_backfill) == (RECORDS, True)
         assert_billed_as_generated(days)
+        assert_bills_can_be_made_again(days)
 
 
 @pytest.mark.long

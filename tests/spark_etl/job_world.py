@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mqwire.metering import MeteringRecord
-from spark_etl.jobs import billing_check, compaction, ingest, lag_analytics, repair, usage_billing
+from spark_etl.jobs import billing_check, compaction, ingest, invoice, lag_analytics, repair, usage_billing
 from spark_etl.jobs.config import JobResult, parse_config
 from spark_etl.jobs.lake import Lake, hours_around, opened_lake
 from spark_etl.jobs.postgres import connected
@@ -34,6 +34,7 @@ JOBS: dict[str, ModuleType] = {
     "billing_check": billing_check,
     "compaction": compaction,
     "repair": repair,
+    "invoice": invoice,
 }
 
 

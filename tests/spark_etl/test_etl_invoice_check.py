@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import psycopg
 import pytest
 
+from spark_etl.errors import EtlError
 from tests.spark_etl.database import Database
 from tests.spark_etl.job_world import JobWorld
 from tests.spark_etl.metering import NOW, record, sent, utc
@@ -46,7 +47,14 @@ def count_october(world: JobWorld) -> None:
 
 
 def add_invoice(
-    world: JobWorld, month: str, exact: str, total: str, *, issued_at: datetime, corrects: str | None = None
+    world: JobWorld,
+    month: str,
+    exact: str,
+    total: str,
+    *,
+    issued_at: datetime,
+    corrects: str | None = None,
+    snapshot: str = "",
 ) -> None:
     """An issued invoice with one line, for what was sent to the topic, or the adjustment of that."""
     values = {
@@ -58,12 +66,13 @@ def add_invoice(
         "total": Decimal(total),
         "issued_at": issued_at,
         "corrects": corrects,
+        "snapshot": snapshot,
     }
     statement = (
         "with invoice as (insert into billing_invoice (id, created_at, updated_at, tenant_id, number, month, currency, total,"
         " rounding, snapshot_id, agreed_ends, tenant_name, issued_at, counted_until) select %(id)s, now(), now(), %(tenant)s,"
         " (select coalesce(max(number), 0) + 1 from billing_invoice), %(month)s, 'EUR', %(total)s,"
-        " 'invoice', '', '[]', 'x', %(issued_at)s, now()"
+        " 'invoice', %(snapshot)s, '[]', 'x', %(issued_at)s, now()"
         " returning id)"
         " insert into billing_invoiceline (id, invoice_id, position, cluster_id, cluster_name, direction, topic, price_id,"
         " messages, bytes, billed_units, exact_amount, amount, corrects_id) select gen_random_uuid(), invoice.id, 1,"
@@ -113,3 +122,24 @@ def test_without_a_recount_invoices_are_right_to_the_last_digit_and_totals_to_th
     assert state == "failed"
     assert "2.0100000001 invoiced with all adjustments, 2.0100000000 counted" in error
     assert "its total is 2.02, its lines sum to 2.0100000001" in error
+
+
+def test_a_bill_is_counted_again_from_the_version_it_was_made_from_after_all_others_have_expired(
+    world: JobWorld,
+) -> None:
+    count_october(world)
+    with world.lake() as (lake, _):
+        made_from = lake.snapshot()
+    assert made_from is not None
+    add_invoice(world, "2026-10-01", "2.01", "2.01", issued_at=NOW, snapshot=str(made_from))
+    world.add_to_lake(LATE, now=NOW)
+    keep_nothing = {"retention": {"lake_days": 400, "snapshot_hours": 0}}
+    for _ in range(2):
+        assert world.run("compaction", now=NOW + timedelta(days=3), **keep_nothing).state == "completed"
+    again = {"tenant_id": world.tenant_id, "snapshot_id": made_from, "months": [OCTOBER["range"]]}
+    result = world.run("invoice", invoice=again)
+    assert [(line.topic, line.messages, line.amount) for line in result.lines or ()] == [
+        ("orders", 1_005_000, Decimal("2.0100000000"))
+    ]
+    with pytest.raises(EtlError, match="is no longer kept"):
+        world.run("invoice", invoice={**again, "snapshot_id": 1})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 
 from controlplane.billing.lines import (
     LineKey,
@@ -53,7 +53,9 @@ def adjustment_lines(tenant: Tenant, month: Month, now: datetime) -> dict[str, l
     changed = dict(ChangedMonth.objects.filter(tenant=tenant).values_list("month", "changed_at"))
     for invoice in Invoice.objects.filter(tenant=tenant, month__in=changed).order_by("month", "number"):
         if adjusted_month(tenant, invoice.currency, min(now, changed[invoice.month])) == month:
-            found[invoice.currency] += _differences(invoice)
+            counted = counted_quantities(invoice.tenant, Month.of_date(invoice.month))
+            lines = InvoiceLine.objects.filter(_about(invoice))
+            found[invoice.currency] += month_differences(invoice, counted, lines)
     return {currency: lines for currency, lines in found.items() if lines}
 
 
@@ -81,19 +83,20 @@ def tenants_with_changes() -> Iterable[object]:
     return ChangedMonth.objects.values_list("tenant_id", flat=True)
 
 
-def _differences(invoice: Invoice) -> list[LineView]:
-    """What the invoice's month sums to now, beyond what was invoiced for it.
+def month_differences(
+    invoice: Invoice, counted: dict[LineKey, Quantities], lines_before: Iterable[InvoiceLine]
+) -> list[LineView]:
+    """Return what the invoice's month sums to, as counted, beyond the lines that were invoiced for it.
 
     Exact amounts are compared: where an old invoice rounded its lines, that rounding stays as it was issued.
     """
     invoiced: dict[LineKey, _Invoiced] = defaultdict(_Invoiced)
     # The names of clusters that are no more are on the lines only.
     names = {}
-    for line in InvoiceLine.objects.filter(_about(invoice)):
+    for line in lines_before:
         key = LineKey(line.cluster_id, line.direction, line.topic, line.price_id)
         invoiced[key].add(line)
         names[line.cluster_id] = line.cluster_name
-    counted = counted_quantities(invoice.tenant, Month.of_date(invoice.month))
     prices = prices_of([*invoiced, *counted])
     names |= cluster_names(invoice.tenant)
     lines = []
@@ -105,6 +108,11 @@ def _differences(invoice: Invoice) -> list[LineView]:
             name = names.get(key.cluster_id, "")
             lines.append(line_of(key, difference, prices[key.price_id], name, corrects=invoice))
     return lines
+
+
+def lines_before(invoice: Invoice, number: int) -> QuerySet[InvoiceLine]:
+    """Return all lines about the invoice's month that stand on invoices with a lower number than this."""
+    return InvoiceLine.objects.filter(_about(invoice), invoice__number__lt=number)
 
 
 def lines_about(invoice: Invoice, key: LineKey) -> list[InvoiceLine]:

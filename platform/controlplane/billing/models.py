@@ -307,6 +307,38 @@ class InvoiceLine(models.Model):
         return f"{self.invoice} line {self.position}"
 
 
+class ReproductionState(models.TextChoices):
+    """queued -> running -> completed or failed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class InvoiceReproduction(BaseModel):
+    """One attempt to make an issued invoice's bill again from its snapshot. `differences` are sentences; none: it is equal."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="reproductions")
+    state = models.TextField(choices=ReproductionState.choices, default=ReproductionState.QUEUED)
+    requested_by = models.TextField()
+    finished_at = models.DateTimeField(null=True)
+    total = models.DecimalField(max_digits=20, decimal_places=2, null=True, help_text="of the bill made again")
+    differences = models.JSONField(default=list)
+    error = models.TextField(default="", blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.invoice} {self.state}"
+
+    @property
+    def is_equal(self) -> bool | None:
+        """Whether the bill made again is the invoice; None before that is known."""
+        return None if self.state != ReproductionState.COMPLETED else not self.differences
+
+
 class ChangedMonth(models.Model):
     """A month whose usage changed after an invoice for it was issued. Triggers of the database write it (migration 0003)."""
 

@@ -18,8 +18,10 @@ from controlplane.billing.plan_services import (
     price_update,
     subscription_set,
 )
+from controlplane.billing.reproductions import invoice_by_number, reproduction_queue
 from controlplane.billing.selectors import plan_get, price_get
 from controlplane.billing.serializers import (
+    InvoiceReproductionSerializer,
     PlanCreateSerializer,
     PlanSerializer,
     PlanUpdateSerializer,
@@ -162,3 +164,30 @@ class SubscriptionListApi(OperatorApi):
             raise InvalidInput.for_field("plan", "There is no such plan.", "unknown_plan")
         made = subscription_set(actor=self.actor, tenant=tenant, plan=plan, valid_from=values["valid_from"])
         return Response(status=204) if made is None else Response(SubscriptionSerializer(made).data, status=201)
+
+
+class InvoiceReproductionListApi(OperatorApi):
+    """Bills of one issued invoice, made again from its snapshot."""
+
+    pagination_class: type[CursorPagination] = NewestFirst
+
+    @extend_schema(
+        operation_id="invoice_reproduction_list",
+        responses=InvoiceReproductionSerializer(many=True),
+        tags=["operator"],
+    )
+    def get(self, request: Request, invoice: str) -> Response:
+        """List how often it was made again, and whether that was equal, newest first."""
+        return paginated(self, request, invoice_by_number(invoice).reproductions.all(), InvoiceReproductionSerializer)
+
+    @extend_schema(
+        operation_id="invoice_reproduce",
+        request=None,
+        responses={202: InvoiceReproductionSerializer},
+        tags=["operator"],
+    )
+    @idempotent
+    def post(self, request: Request, invoice: str) -> Response:
+        """Make the bill again from the snapshot that the invoice keeps; the invoice stays as it is."""
+        made = reproduction_queue(actor=self.actor, invoice=invoice_by_number(invoice))
+        return Response(InvoiceReproductionSerializer(made).data, status=202)

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from controlplane.billing.closing import WaitFor
 from controlplane.billing.invoices import InvoiceView, corrections
-from controlplane.billing.models import Direction, InvoiceState, Rounding
+from controlplane.billing.models import Direction, InvoiceState, ReproductionState, Rounding
 from controlplane.billing.money import exact_text, to_cents
 from controlplane.billing.plan_services import KINDS
 from controlplane.billing.selectors import BREAKDOWN_LIMIT_MAX, By, DayUsage, MonthUsage, Sums
@@ -390,3 +390,19 @@ class TenantPlanSerializer(Shape):
 
     plan = PlanSerializer(allow_null=True)
     price = PriceSerializer(allow_null=True)
+
+
+class InvoiceReproductionSerializer(Shape):
+    """A bill made again. `is_equal` is null until it is known; `differences` says in sentences where it is not equal."""
+
+    id = serializers.UUIDField()
+    invoice = serializers.CharField(source="invoice.number_text")
+    snapshot_id = serializers.CharField(source="invoice.snapshot_id")
+    state = serializers.ChoiceField(choices=ReproductionState.choices)
+    is_equal = serializers.BooleanField(allow_null=True)
+    total = serializers.DecimalField(max_digits=20, decimal_places=2, allow_null=True)
+    differences = serializers.ListField(child=serializers.CharField())
+    error = serializers.CharField(allow_blank=True)
+    requested_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)

@@ -3,8 +3,9 @@
 import uuid
 
 from celery import shared_task
+from django.conf import settings
 
-from controlplane.billing import budgets, invoices, plan_services
+from controlplane.billing import budgets, invoices, plan_services, reproductions
 
 
 @shared_task(name="billing.budgets_check")
@@ -29,3 +30,13 @@ def invoices_issue_task() -> int:
 def subscriptions_default_task() -> int:
     """Give tenants without a plan the default one."""
     return plan_services.subscriptions_default()
+
+
+@shared_task(
+    name=reproductions.REPRODUCE_TASK,
+    soft_time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + 60,
+    time_limit=settings.HIGHWATER_JOB_TIMEOUT_S + 120,
+)
+def invoice_reproduce_task(reproduction_id: str) -> str:
+    """Make an issued bill again from its snapshot."""
+    return reproductions.reproduction_execute(uuid.UUID(reproduction_id))

@@ -20,6 +20,11 @@ urlpatterns = [
     path(f"{_INVOICE}pdf/", apis.InvoicePdfApi.as_view(), name="invoice-pdf"),
     path(f"{_INVOICE}csv/", apis.InvoiceCsvApi.as_view(), name="invoice-csv"),
     path(f"{_INVOICE}lines/<int:position>/usage/", apis.InvoiceLineUsageApi.as_view(), name="invoice-line-usage"),
+    path(
+        "operator/invoices/<slug:invoice>/reproductions/",
+        operator_apis.InvoiceReproductionListApi.as_view(),
+        name="invoice-reproduction-list",
+    ),
     path("operator/plans/", operator_apis.PlanListApi.as_view(), name="plan-list"),
     path(_PLAN, operator_apis.PlanDetailApi.as_view(), name="plan-detail"),
     path(f"{_PLAN}prices/", operator_apis.PriceListApi.as_view(), name="price-list"),

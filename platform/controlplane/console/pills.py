@@ -46,6 +46,8 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "past": ("plain", "Past"),
     "draft": ("plain", "Draft"),
     "issued": ("good", "Issued"),
+    "equal": ("good", "Equal"),
+    "differs": ("bad", "Differs"),
     "stuck": ("bad", "Stuck"),
     "loses_data": ("bad", "Will lose data"),
     "never_drains": ("warn", "Never catches up"),

@@ -106,6 +106,7 @@ _operator: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:run>/retry/", operator.job_retry, name="operator-job-retry"),
     path("jobs/<uuid:run>/replay/", operator.job_replay, name="operator-job-replay"),
     path("invoices/", operator_billing.waiting_invoices, name="operator-invoices"),
+    path("invoices/<str:invoice>/reproduce/", operator_billing.invoice_reproduce, name="operator-invoice-reproduce"),
     path("clusters/<uuid:cluster>/metering/", operator_billing.cluster_metering, name="operator-cluster-metering"),
     path("jobs/<uuid:run>/acknowledge/", operator.job_acknowledge, name="operator-job-acknowledge"),
 ]

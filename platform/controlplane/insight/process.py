@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class JobResult:
     snapshot_id: str = ""
     range_from: datetime | None = None
     range_to: datetime | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    """What the job `invoice` counted; as untrusted as the rest."""
 
 
 def run_job(job: str, config: dict[str, Any], lock: JobLock) -> JobResult:
@@ -88,6 +90,7 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
         snapshot_id=_snapshot(answer.get("snapshot_id")),
         range_from=_moment(answer.get("range_from")),
         range_to=_moment(answer.get("range_to")),
+        lines=_lines(answer.get("lines")),
     )
 
 
@@ -192,6 +195,10 @@ def _snapshot(value: Any) -> str:
     """Iceberg's snapshots are 64-bit numbers; kept as text, for no arithmetic is done with them."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     return text if text.isascii() and text.isdigit() and len(text) <= 20 else ""
+
+
+def _lines(value: Any) -> list[dict[str, Any]]:
+    return [line for line in value if isinstance(line, dict)] if isinstance(value, list) else []
 
 
 def _moment(value: Any) -> datetime | None:

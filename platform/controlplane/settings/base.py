@@ -278,6 +278,7 @@ CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "inte
 FAILOVER_QUEUE = "failovers"
 CELERY_TASK_ROUTES = {
     "insight.job_run": {"queue": "jobs"},
+    "billing.invoice_reproduce": {"queue": "jobs"},
     "failover.clusters_sample": {"queue": FAILOVER_QUEUE},
     "failover.cluster_sample": {"queue": FAILOVER_QUEUE},
 }

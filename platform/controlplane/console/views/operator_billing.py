@@ -2,27 +2,59 @@
 
 import uuid
 
+from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.billing.invoices import invoices_waiting
+from controlplane.billing.reproductions import (
+    invoice_by_number,
+    issued_invoices,
+    reproduction_queue,
+    reproductions_mark_lost,
+)
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
 from controlplane.console.billing_forms import AgreeForm
 from controlplane.console.curl import curl
-from controlplane.console.pages import form_take_error, status_of, tell_done
+from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.console.views.operator import operator_page, operator_render
 from controlplane.insight.bounds import cluster_loss_bound
 from controlplane.insight.progress import cluster_by_id, cluster_end_agree, progress_get
+
+_PER_PAGE = 50
 
 
 @require_safe
 @operator_page
 def waiting_invoices(request: ConsoleRequest) -> HttpResponse:
-    """Show the invoices that are due and wait, and for what."""
-    context = {"waiting": invoices_waiting()}
+    """Show the invoices that are due and wait, and for what; and those that were issued, each to be made again."""
+    reproductions_mark_lost()
+    issued = Paginator(issued_invoices(), _PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "waiting": invoices_waiting(),
+        "issued": issued,
+        "query": "",
+        "curl": curl("POST", "/api/v1/operator/invoices/HW-0000001/reproductions/"),
+    }
     return operator_render(request, "console/operator/invoices.html", context, "invoices")
+
+
+@require_POST
+@operator_page
+def invoice_reproduce(request: ConsoleRequest, invoice: str) -> HttpResponse:
+    """Have an issued bill made again from its snapshot."""
+    found = invoice_by_number(invoice)
+    try:
+        reproduction_queue(actor=request.user, invoice=found)
+    except ApplicationError as error:
+        tell_error(request, error)
+    else:
+        tell_done(
+            request, f"{found.number_text} is being made again. It takes about a minute; this page shows the result."
+        )
+    return redirect("console:operator-invoices")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

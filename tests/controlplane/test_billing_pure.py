@@ -197,7 +197,14 @@ def steady(start: str, end: str, per_hour: str) -> dict[datetime, Decimal]:
         ("2026-11-14T00:00", "2026-11-16T00:00", "408", "the average of the last 2 days"),  # 48 + 360
         ("2026-10-01T00:00", "2026-12-01T00:00", "720", "The month is complete"),
         ("2026-10-01T00:00", "2027-01-05T00:00", "720", "The month is complete"),
-        ("2026-11-15T12:00", "2026-11-16T00:00", None, "Less than a day of usage"),
+        (
+            "2026-11-15T12:00",
+            "2026-11-16T00:00",
+            "372",
+            "A rough estimate. Cost so far, plus the average of the last 12 hours",
+        ),
+        ("2026-11-15T23:00", "2026-11-15T23:30", "722", "the average of the last 30 minutes"),
+        ("2026-11-15T23:00", "2026-11-15T23:04", None, "Less than 5 minutes of usage"),
         ("2026-10-01T00:00", "2026-11-01T00:00", None, "No figures of this month yet"),
         ("2026-10-25T00:00", "2026-11-01T06:00", "720", "plus the average of the last 7"),
     ],

@@ -12,7 +12,9 @@ from controlplane.billing.money import ZERO
 from controlplane.billing.periods import HOUR, Month, hour_of
 
 WINDOW = timedelta(days=7)
-LEAST = timedelta(days=1)
+# Less than a day says little of a month, and is called a rough estimate; less than this says nothing.
+ROUGH = timedelta(days=1)
+LEAST = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,15 @@ def forecast(
     begin = max(counted_from, hour_of(counted_until - WINDOW))
     length = counted_until - begin
     if length < LEAST:
-        return Forecast(None, "Less than a day of usage so far: too little for a forecast.")
+        return Forecast(None, "Less than 5 minutes of usage so far: too little for a forecast.")
     recent = sum((amount for hour, amount in hours.items() if hour_of(begin) <= hour < counted_until), start=ZERO)
     # In exact fractions: seconds of the window and of what is left, no floating point.
     left_s, length_s = _seconds(month.end - counted_until), _seconds(length)
     amount = so_far + recent * left_s / length_s
+    rough = "A rough estimate. " if length < ROUGH else ""
     return Forecast(
         amount,
-        f"Cost so far, plus the average of the last {_words(length)} for the remaining {_words(month.end - counted_until)}.",
+        f"{rough}Cost so far, plus the average of the last {_words(length)} for the remaining {_words(month.end - counted_until)}.",
     )
 
 
@@ -62,5 +65,7 @@ def _words(length: timedelta) -> str:
         return f"{days} day{'' if days == 1 else 's'}"
     if length >= timedelta(days=2):
         return f"{length / timedelta(days=1):.1f} days"
-    hours = max(1, round(length / HOUR))
+    if length < HOUR:
+        return f"{length // timedelta(minutes=1)} minutes"
+    hours = round(length / HOUR)
     return f"{hours} hour{'' if hours == 1 else 's'}"

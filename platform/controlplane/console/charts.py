@@ -45,6 +45,7 @@ class Chart:
     zone: ZoneInfo
     curves: list[Curve]
     span: tuple[datetime, datetime] | None = None
+    empty: str = "Nothing is known for this time."
 
     @property
     def json(self) -> str:

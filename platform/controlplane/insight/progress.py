@@ -153,3 +153,11 @@ def cluster_agreed_by_system(cluster: Cluster, until: datetime, reason: str) -> 
         tenant_id=cluster.tenant_id,
         details={"until": until.isoformat(), "reason": reason},
     )
+
+
+def ingested_until() -> datetime | None:
+    """Return how far the metering of every running cluster was read; None when of one nothing was, or none runs."""
+    known = dict(ClusterProgress.objects.values_list("cluster_id", "ingested_until"))
+    moments = [known.get(pk) for pk in Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True)]
+    read = [moment for moment in moments if moment is not None]
+    return min(read) if read and len(read) == len(moments) else None

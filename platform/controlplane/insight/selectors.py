@@ -127,10 +127,15 @@ class GroupHistory:
 
 
 def lag_latest(cluster: Cluster, within: timedelta = timedelta(hours=1)) -> dict[tuple[str, str], LagWindow]:
-    """Return the newest window of each (group, topic) over all queues, no older than `within`."""
-    windows = LagWindow.objects.filter(
-        cluster=cluster, queue_id=-1, window_start__gte=timezone.now() - within
-    ).order_by("consumer_group", "topic", "-window_start")
+    """Return the newest window of each (group, topic) over all queues, no older than `within`.
+
+    One that has just begun, with a single sample, knows no trend yet: the one before it stands.
+    """
+    windows = (
+        LagWindow.objects.filter(cluster=cluster, queue_id=-1, window_start__gte=timezone.now() - within)
+        .alias(has_trend=Q(samples__gt=1))
+        .order_by("consumer_group", "topic", "-has_trend", "-window_start")
+    )
     return {(window.consumer_group, window.topic): window for window in windows.distinct("consumer_group", "topic")}
 
 

@@ -15,8 +15,8 @@ from controlplane.accounts.operators import is_operator
 from controlplane.common.zones import zone_of
 from controlplane.console.pills import Pill, pill_of
 from controlplane.insight.availability import Waiting, figures_awaited
-from controlplane.insight.models import JobRun
-from controlplane.insight.selectors import failures_open
+from controlplane.insight.models import Job, JobRun
+from controlplane.insight.selectors import counted, failures_open
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_list
 from controlplane.topics.gateway import ShownBody
@@ -210,6 +210,26 @@ def open_failures(context: template.Context) -> list[JobRun]:
 def first_figures_awaited() -> Waiting | None:
     """Return why no usage was ever counted on this platform, in a sentence; None as soon as some was."""
     return figures_awaited(timezone.now())
+
+
+@register.inclusion_tag("console/parts/counted.html", takes_context=True)
+def usage_counted(context: template.Context) -> dict[str, Any]:
+    """Show until when the figures of usage go, when the next ones come, and why there are none."""
+    return {"counted": counted(Job.USAGE_BILLING), "tenant": context.get("tenant")}
+
+
+@register.filter
+def span(run: JobRun) -> str | SafeString:
+    """Return the range of a run on one line of a table: `22 Nov, 19:00 – 19:15`; UTC."""
+    if run.range_from is None or run.range_to is None:
+        return "usual"
+    begin, end = run.range_from.astimezone(UTC), run.range_to.astimezone(UTC)
+    return format_html(
+        '<span class="nowrap" title="{}">{}</span> – <span class="nowrap">{}</span>',
+        f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC",
+        f"{begin.day} {begin:%b, %H:%M}",
+        f"{end:%H:%M}" if begin.date() == end.date() else f"{end.day} {end:%b, %H:%M}",
+    )
 
 
 @register.simple_tag(takes_context=True)

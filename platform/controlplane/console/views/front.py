@@ -5,6 +5,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from controlplane.accounts.operators import is_operator
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.forms import TenantForm
@@ -31,10 +32,15 @@ with Producer(
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Show the front page; whoever is logged in goes to their only tenant, to the list of them, or to make the first."""
+    """Show the front page; whoever is logged in goes to their only tenant, to the list of them, or to make the first.
+
+    An operator without a tenant goes to the operators' pages.
+    """
     if not request.user.is_authenticated:
         return render(request, "console/home.html", {"example": _EXAMPLE})
     slugs = list(Membership.objects.filter(user=request.user).values_list("tenant__slug", flat=True)[:2])
+    if not slugs and is_operator(request.user):
+        return redirect("console:operator-jobs")
     if not slugs:
         return redirect("console:tenant-new")
     return redirect("console:cluster-list", slugs[0]) if len(slugs) == 1 else redirect("console:tenant-list")

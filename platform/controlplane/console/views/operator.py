@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -33,6 +34,7 @@ from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.models import Job
+from controlplane.insight.progress import ingested_until
 from controlplane.insight.selectors import Delay, counted, failures_open, ingest_delays, job_run_get, job_run_list
 from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_replay, job_run_retry
 from controlplane.insight.words import length_words
@@ -184,7 +186,8 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
     context = {
         "form": form,
         "problem": jobs_problem(),
-        "covered": [{"job": job, "counted": counted(job)} for job in Job],
+        "covered": [{"job": job, "counted": counted(job), "until": _until(job)} for job in Job],
+        "kept": retention(),
         "charts": [delay_chart(ingest_delays())],
         "runs": Paginator(job_run_list().order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
         "query": "",
@@ -247,6 +250,7 @@ def delay_chart(delays: list[Delay]) -> Chart:
         ZoneInfo("UTC"),
         [curve],
         (moments[0], moments[-1]) if len(moments) > 1 else None,
+        empty="It is known from the second completed run of ingest on, which comes some minutes after the first.",
     )
 
 
@@ -268,6 +272,31 @@ def operator_render(
     response = render(request, template, {**context, "page": page, "failures": failures_open()}, status=status)
     response.headers["Cache-Control"] = "private, no-cache"
     return response
+
+
+def _until(job: Job) -> datetime | None:
+    """How far a job has come: its runs' ranges say so, or for ingest the cluster that is furthest behind."""
+    return ingested_until() if job == Job.INGEST else counted(job).until
+
+
+def retention() -> list[tuple[str, str, str]]:
+    """Return what is kept, for how long, and the setting that says so."""
+    days = (
+        ("Metering records, and with them how far a backfill reaches", "HIGHWATER_LAKE_DAYS"),
+        ("Records that were refused", "HIGHWATER_QUARANTINE_DAYS"),
+        ("Runs of the jobs", "HIGHWATER_JOB_RUN_HISTORY_DAYS"),
+        ("History of lag", "HIGHWATER_LAG_HISTORY_DAYS"),
+    )
+    hours = (
+        ("Versions of the tables that no invoice was made from", "HIGHWATER_LAKE_SNAPSHOT_HOURS"),
+        ("How long a closed hour takes late records", "HIGHWATER_LATE_WINDOW_HOURS"),
+        ("Messages at the brokers, and with them what can be read again", "HIGHWATER_RETENTION_HOURS"),
+    )
+    return [
+        (what, f"{getattr(settings, setting)} {unit}", setting)
+        for unit, rows in (("days", days), ("hours", hours))
+        for what, setting in rows
+    ]
 
 
 def _now(prices: list[Price], now: Any) -> Price | None:

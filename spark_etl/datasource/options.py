@@ -40,6 +40,7 @@ class Options:
     access_key: str
     secret_key: str = field(repr=False)
     use_tls: bool
+    tls_ca: str
     starting: Position
     ending: Position
     max_messages_per_trigger: int | None
@@ -57,7 +58,11 @@ OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "topic": ("", "the topic (required)"),
     "accessKey": ("", "credentials, where the cluster has access control"),
     "secretKey": ("", "their secret"),
-    "useTls": ("false", "true or false"),
+    "useTls": ("false", "true or false; tlsCa alone means true"),
+    "tlsCa": (
+        "",
+        "the authority that signed the cluster's certificates: its PEM text, or a file that every executor has",
+    ),
     "startingOffsets": (
         EARLIEST,
         'earliest, latest, or JSON {"broker-a:0": 17}; queues not named begin at their first',
@@ -100,6 +105,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
     if bool(values["accessKey"]) != bool(values["secretKey"]):
         missing = "secretKey" if values["accessKey"] else "accessKey"
         raise OptionError(f"Option {missing} is missing: only half of the credentials is given.", f"add {missing}.")
+    if values["tlsCa"] and any(key.lower() == "usetls" for key in given) and not _boolean("useTls", values):
+        raise OptionError("Option tlsCa is given, and useTls is false.", "leave one of them out.")
     if streaming and (values["endingTimestamp"] or values["endingOffsets"] != LATEST):
         raise OptionError("A stream has no end.", "leave endingOffsets and endingTimestamp out, or use spark.read.")
     return Options(
@@ -107,7 +114,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
         topic=values["topic"],
         access_key=values["accessKey"],
         secret_key=values["secretKey"],
-        use_tls=_boolean("useTls", values),
+        use_tls=_boolean("useTls", values) or bool(values["tlsCa"]),
+        tls_ca=values["tlsCa"],
         starting=_position("starting", values, given),
         ending=_position("ending", values, given),
         max_messages_per_trigger=_optional_count("maxMessagesPerTrigger", values),

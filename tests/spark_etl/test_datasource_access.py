@@ -15,6 +15,8 @@ from mqwire.acl import SessionCredentials
 from tests.daemons import DaemonCluster
 from tests.interop.targets import ADMIN_KEY, ADMIN_SECRET
 from tests.remoting import create_topic
+from tests.security.certificates import Authority
+from tests.security.test_tls import keys
 from tests.spark_etl.topics import SEND_TIMEOUT_MS
 
 READER = {"accessKey": "reader-key", "secretKey": "reader-secret"}
@@ -34,12 +36,17 @@ ACCOUNTS = {
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a cluster with access control and five messages in `orders`."""
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("etl-authority"))
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[str]:
+    """Of a cluster with access control, TLS beside plain text, and five messages in `orders`."""
     folder: Path = tmp_path_factory.mktemp("etl-access")
     (folder / "plain_acl.yml").write_text(yaml.safe_dump(ACCOUNTS))
-    conf = {"aclEnable": "true", "aclConfigFile": str(folder / "plain_acl.yml")}
-    with DaemonCluster.start(folder, conf) as cluster:
+    conf = {"aclEnable": "true", "aclConfigFile": str(folder / "plain_acl.yml"), **keys(authority, "broker")}
+    with DaemonCluster.start(folder, conf, namesrv_conf=keys(authority, "names")) as cluster:
         administrator = SessionCredentials(ADMIN_KEY, ADMIN_SECRET)
         create_topic(cluster.broker.address, "orders", queues=1, credentials=administrator, namesrv=cluster.namesrv)
         sender = Credentials(ADMIN_KEY, ADMIN_SECRET)
@@ -65,3 +72,23 @@ def test_what_is_refused_is_told_with_the_way_out(spark: SparkSession, namesrv: 
         PySparkException, match=r"(?s)can't be read from.*give accessKey and secretKey.*the option group"
     ):
         orders(spark, namesrv, **given).collect()
+
+
+def test_a_tenants_job_reads_over_tls_with_its_key_and_the_clusters_authority(
+    spark: SparkSession, namesrv: str, authority: Authority, tmp_path: Path
+) -> None:
+    given = {**READER, "group": "spark-readers", "requestTimeoutMs": "20000"}
+    assert orders(spark, namesrv, **given, tlsCa=str(authority.cert_path)).count() == 5
+    text = authority.cert_path.read_text()
+    stream = spark.readStream.format("highwater").options(namesrv=namesrv, topic="orders", **given, tlsCa=text).load()
+    query = stream.writeStream.format("memory").queryName("over_tls").trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert spark.table("over_tls").count() == 5
+
+
+def test_a_cluster_whose_certificate_another_authority_signed_is_not_read(
+    spark: SparkSession, namesrv: str, tmp_path: Path
+) -> None:
+    stranger = str(Authority(tmp_path / "stranger").cert_path)
+    with pytest.raises(PySparkException, match=r"(?i)certificate"):
+        orders(spark, namesrv, **READER, group="spark-readers", tlsCa=stranger, retryTimeoutMs="0").collect()

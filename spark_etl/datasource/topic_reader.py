@@ -39,7 +39,9 @@ def _tls(options: Options) -> bool | ssl.SSLContext:
         return options.use_tls
     is_text = options.tls_ca.startswith("-----BEGIN")
     try:
-        return ssl.create_default_context(**{"cadata" if is_text else "cafile": options.tls_ca})
+        if is_text:
+            return ssl.create_default_context(cadata=options.tls_ca)
+        return ssl.create_default_context(cafile=options.tls_ca)
     except (OSError, ValueError) as error:  # an unusable PEM is an SSLError, which is an OSError
         what = "its text" if is_text else f"the file {options.tls_ca}"
         raise OptionError(

@@ -82,6 +82,9 @@ class History:
         self.seen: dict[tuple[int, int, int], Seen] = {}  # by queue, offset, attempt
         self.contents: dict[tuple[int, int], bytes] = {}  # (epoch, offset) -> the record that a leader appended there
         self.clean_promotions: set[tuple[str, int]] = set()  # (replica, epoch) of those that were asked for as such
+        self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
+        self.answered_offsets: dict[int, int] = {}  # queue -> the highest offset whose commit was answered
+        self.answered_topics: dict[str, bool | None] = {}  # whether it exists; None: its last change was not answered
         self._leaders: dict[int, str] = {}
         self._told_epochs: dict[str, int] = {}
         self._acknowledged_in: dict[int, str] = {}
@@ -176,6 +179,11 @@ class History:
     def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
         """A disk forgot what was not synced; only ASYNC_FLUSH may lose messages so."""
         self.lost_ranges.append(LostRange("power cut", EpochMap(epochs.entries), end_offset, 0, left_until))
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether anything may be lost at all: then offsets and topics may be, too."""
+        return bool(self.lost_ranges)
 
     def may_be_lost(self, copy: Copy) -> bool:
         return any(lost.explains(copy) for lost in self.lost_ranges)

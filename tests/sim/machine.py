@@ -125,6 +125,11 @@ class Machine:
         if self._process is not None:
             self._process.orders.order()
 
+    def finish_stop(self) -> None:
+        """Kill a process that was told to stop and has not ended: it is to be started again."""
+        if self._process is not None and self._process.orders.given:
+            self.kill()
+
     def pause(self) -> None:
         """SIGSTOP."""
         if self._process is not None and not self.paused:

@@ -117,6 +117,10 @@ class QuorumHistory(ElectingHistory):
         self.counts["power cuts that took memory"] += 1
         self._lost_by.append((node, LostRange("power cut", epochs, end_offset, 0, left_until)))
 
+    @property
+    def has_losses(self) -> bool:
+        return bool(self._lost_by)
+
     def lost_by(self, copy: Copy) -> set[str]:
         """Whose power was cut while it held this in memory only."""
         return {node for node, lost in self._lost_by if lost.explains(copy)}

@@ -256,6 +256,7 @@ class QuorumWorld:
             machine.disk.fail_syncs = 0
             machine.disk.die_at = None
             machine.resume()
+            machine.finish_stop()
             process = machine.process
             if process is not None and (
                 process.store.refusal is not None

@@ -1,12 +1,23 @@
-"""Senders that believe in a leader, rightly or not, and readers that read from any replica."""
+"""Who believes in a leader, rightly or not: senders, a consumer, a maker of topics; and readers, who read from any replica."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from mqwire.names import MASTER_ID
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import History
 from tests.sim.network import Network
-from tests.sim.sim_requests import Members, Read, ReadAnswer, Send, SendAnswer
+from tests.sim.sim_requests import (
+    ChangeTopic,
+    CommitOffset,
+    Members,
+    QueryOffset,
+    Read,
+    ReadAnswer,
+    Send,
+    SendAnswer,
+)
 from tests.sim.wire import QUEUES
 
 TIMEOUT_S = 2.0
@@ -113,6 +124,124 @@ class Reader(_Client):
         self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)
 
 
+class _Follower(_Client):
+    """Asks whom it believes to lead, and the name servers when that one does not do as it is asked."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        network: Network,
+        history: History,
+        name: str,
+        *,
+        replicas: list[str],
+        name_servers: list[str],
+        pause_s: float,
+    ) -> None:
+        super().__init__(loop, network, name)
+        self.history = history
+        self.replicas = replicas
+        self.believed = replicas[0]
+        self._name_servers = name_servers
+        self._pause_s = pause_s
+
+    def run(self) -> None:
+        if not self.stopped:
+            self.loop.after(self.loop.random.expovariate(1 / self._pause_s), self.act)
+
+    def act(self) -> None:
+        """Do one thing, then `run` or `look_for_the_leader`."""
+        raise NotImplementedError
+
+    def look_for_the_leader(self) -> None:
+        def answered(answer: dict[int, str] | None) -> None:
+            if answer:
+                self.believed = answer.get(MASTER_ID, self.believed)
+            self.run()
+
+        server = self.loop.random.choice(self._name_servers)
+        self.network.call(self, server, Members(), answered, timeout_s=0.5)
+
+
+class Consumer(_Follower):
+    """Reads from where its group has committed, commits what it has seen, and now and then starts anew."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._offsets: dict[int, int] = {}
+
+    def act(self) -> None:
+        random = self.loop.random
+        queue_id = random.randrange(QUEUES)
+        if random.random() < 0.05:
+            self._offsets.clear()
+        if queue_id in self._offsets:
+            self._read(queue_id, random.choice(self.replicas) if random.random() < 0.3 else self.believed)
+        else:
+            self._resume(queue_id)
+
+    def _resume(self, queue_id: int) -> None:
+        def answered(offset: int | None) -> None:
+            if offset is None:
+                self.look_for_the_leader()
+                return
+            self._offsets[queue_id] = max(0, offset)
+            self.run()
+
+        self.network.call(self, self.believed, QueryOffset(queue_id), answered, timeout_s=0.5)
+
+    def _read(self, queue_id: int, target: str) -> None:
+        def answered(answer: ReadAnswer | None) -> None:
+            if answer is None:
+                self.look_for_the_leader()
+                return
+            self.history.consumed.update(answer.bodies)
+            if answer.messages or answer.moves:
+                self._offsets[queue_id] = answer.next_offset
+            if answer.messages and self.loop.random.random() < 0.5:
+                self._commit(queue_id, answer.next_offset)
+            else:
+                self.run()
+
+        self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)
+
+    def _commit(self, queue_id: int, offset: int) -> None:
+        answered_offsets = self.history.answered_offsets
+
+        def answered(is_held: bool | None) -> None:
+            if is_held:
+                answered_offsets[queue_id] = max(offset, answered_offsets.get(queue_id, 0))
+                self.history.counts["commits"] += 1
+                self.run()
+            else:
+                self.look_for_the_leader()
+
+        self.network.call(self, self.believed, CommitOffset(queue_id, offset), answered, timeout_s=TIMEOUT_S)
+
+
+class TopicAdmin(_Follower):
+    """Makes topics, and deletes some of them."""
+
+    def act(self) -> None:
+        topics = self.history.answered_topics
+        made = [topic for topic, exists in topics.items() if exists]
+        exists = not made or self.loop.random.random() < 0.7
+        topic = f"topic{len(topics)}" if exists else self.loop.random.choice(made)
+        topics[topic] = None
+
+        def answered(is_done: bool | None) -> None:
+            if is_done:
+                topics[topic] = exists
+                self.history.counts["changes of topics"] += 1
+                self.run()
+            else:
+                self.look_for_the_leader()
+
+        self.network.call(
+            self, self.believed, ChangeTopic(topic, exists), answered, timeout_s=TIMEOUT_S, may_double=False
+        )
+
+
 def make_clients(
     loop: EventLoop,
     network: Network,
@@ -121,8 +250,8 @@ def make_clients(
     name_servers: list[str],
     *,
     pauses_s: tuple[float, ...],
-) -> tuple[list[Sender], list[Reader]]:
-    """Three senders, each with one of these mean pauses, and two readers."""
+) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin]]:
+    """Three senders, each with one of these mean pauses; a reader, a consumer, and one who makes topics."""
     senders = [
         Sender(
             loop,
@@ -135,5 +264,9 @@ def make_clients(
         )
         for number in range(3)
     ]
-    readers = [Reader(loop, network, f"reader{number}", replicas=replicas, pause_s=0.1) for number in range(2)]
-    return senders, readers
+    everywhere: dict[str, Any] = {"replicas": replicas, "name_servers": name_servers}
+    return senders, [
+        Reader(loop, network, "reader", replicas=replicas, pause_s=0.1),
+        Consumer(loop, network, history, "consumer", **everywhere, pause_s=0.1),
+        TopicAdmin(loop, network, history, "admin", **everywhere, pause_s=1.0),
+    ]

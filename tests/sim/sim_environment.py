@@ -52,9 +52,10 @@ class StopOrders:
         self._process = process
         self._waiter: object | None = None
         self._ordered = False
+        self.given = False
 
     def order(self) -> None:
-        self._ordered = True
+        self._ordered = self.given = True
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             self._process.wake(waiter)

@@ -28,6 +28,28 @@ class Read(NamedTuple):
 class ReadAnswer(NamedTuple):
     messages: int
     next_offset: int
+    bodies: tuple[bytes, ...] = ()
+    moves: bool = False  # PULL_OFFSET_MOVED: a consumer goes on there, whatever it has seen
+
+
+class QueryOffset(NamedTuple):
+    """Answered by the offset, -1 where the group has none."""
+
+    queue_id: int
+
+
+class CommitOffset(NamedTuple):
+    """Answered by whether as many replicas hold it as a message needs."""
+
+    queue_id: int
+    offset: int
+
+
+class ChangeTopic(NamedTuple):
+    """Make it, or delete it; answered by whether that is done."""
+
+    topic: str
+    exists: bool
 
 
 class Pull(NamedTuple):

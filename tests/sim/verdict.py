@@ -9,7 +9,7 @@ from brokerd.store import MessageStore
 from mqwire.message import StoredMessage
 from tests.sim.history import Copy, History, Violation
 from tests.sim.store_harness import read_all
-from tests.sim.wire import TOPIC
+from tests.sim.wire import READ_GROUP, TOPIC
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -30,6 +30,8 @@ def judge(world: World) -> None:
     messages = {where: message for where, message in first.items() if where[0] == TOPIC}
     _judge_messages(world.history, messages)
     _judge_readers(world.history, messages)
+    if not world.history.has_losses:
+        _judge_tables(world, messages)
 
 
 Content = dict[tuple[str, int, int], StoredMessage]
@@ -83,6 +85,32 @@ def _judge_readers(history: History, messages: Content) -> None:
             history.counts["read and lost, as reported"] += 1
         else:
             raise Violation(f"a reader saw message {seen.attempt} at {_of(copy)}, and now it is not there")
+
+
+def _judge_tables(world: World, messages: Content) -> None:
+    """What consumers committed and who changed topics was told holds; whoever resumes has seen what lies in front of that."""
+    history = world.history
+    for machine in world.machines:
+        process = machine.process
+        assert process is not None, "level groups run"
+        broker = process.broker
+        for queue_id, offset in history.answered_offsets.items():
+            now = broker.consumer_offsets.query(TOPIC, READ_GROUP, queue_id)
+            if now < offset:
+                raise Violation(f"the offset of queue {queue_id} fell from {offset} to {now} on {machine.name}")
+        for topic, exists in history.answered_topics.items():
+            if exists is not None and (broker.topic_configs.select(topic) is not None) is not exists:
+                raise Violation(f"topic {topic} was {'made' if exists else 'deleted'}, and is not so on {machine.name}")
+        if process.replica.leads:
+            for (_, queue_id, offset), message in messages.items():
+                attempt = history.by_body[message.body]
+                resumes_at = broker.consumer_offsets.query(TOPIC, READ_GROUP, queue_id)
+                if attempt.code == "SEND_OK" and offset < resumes_at and message.body not in history.consumed:
+                    raise Violation(
+                        f"the consumer resumes at {resumes_at} of queue {queue_id}, and has never seen message"
+                        f" {attempt.number} at {offset}"
+                    )
+    history.counts["runs whose tables were judged"] += 1
 
 
 def _of(copy: Copy) -> str:

@@ -9,6 +9,11 @@ from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, Respons
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
 from mqwire.headers_broker import GetBrokerMemberGroupRequestHeader
+from mqwire.headers_offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
 from mqwire.headers_replica import (
     ReplicaDemoteRequestHeader,
@@ -19,14 +24,18 @@ from mqwire.headers_replica import (
     ReplicaTransferRequestHeader,
 )
 from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
+from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from mqwire.message import decode_records
 from tests.sim.sim_requests import (
     Change,
     ChangeMode,
+    ChangeTopic,
+    CommitOffset,
     Demote,
     Freeze,
     Members,
     Promote,
+    QueryOffset,
     Read,
     ReadAnswer,
     RoleAnswer,
@@ -90,6 +99,34 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     sub_version=0,
                     expression_type="TAG",
                 ),
+            )
+        case QueryOffset():
+            return RemotingCommand.request(
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                QueryConsumerOffsetRequestHeader(consumer_group=READ_GROUP, topic=TOPIC, queue_id=request.queue_id),
+            )
+        case CommitOffset():
+            return RemotingCommand.request(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                UpdateConsumerOffsetRequestHeader(
+                    consumer_group=READ_GROUP, topic=TOPIC, queue_id=request.queue_id, commit_offset=request.offset
+                ),
+            )
+        case ChangeTopic(exists=True):
+            return RemotingCommand.request(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                CreateTopicRequestHeader(
+                    topic=request.topic,
+                    default_topic="TBW102",
+                    read_queue_nums=QUEUES,
+                    write_queue_nums=QUEUES,
+                    perm=6,
+                    topic_filter_type="SINGLE_TAG",
+                ),
+            )
+        case ChangeTopic():
+            return RemotingCommand.request(
+                RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=request.topic)
             )
         case Status():
             return RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)
@@ -157,8 +194,15 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
                 header = reply.header(PullMessageResponseHeader)
             except RemoteProtocolError:
                 return None
-            messages = len(decode_records(bytes(reply.body))) if refusal is None else 0
-            return ReadAnswer(messages, header.next_begin_offset)
+            bodies = tuple(message.body for message in decode_records(bytes(reply.body))) if refusal is None else ()
+            moves = reply.code == ResponseCode.PULL_OFFSET_MOVED
+            return ReadAnswer(len(bodies), header.next_begin_offset, bodies, moves)
+        case QueryOffset():
+            if reply.code == ResponseCode.QUERY_NOT_FOUND:
+                return -1
+            return None if refusal else reply.header(QueryConsumerOffsetResponseHeader).offset
+        case CommitOffset() | ChangeTopic():
+            return refusal is None and reply.remark is None  # a remark says that the master alone has it
         case Status():
             return None if refusal else status_of(reply)
         case Promote() | Demote() | Freeze() | ChangeMode():

@@ -191,6 +191,7 @@ class World:
             machine.disk.fail_syncs = 0
             machine.disk.die_at = None
             machine.resume()
+            machine.finish_stop()
             process = machine.process
             if process is not None and (process.store.refusal is not None or process.flush_failed):
                 machine.kill()  # as the operator is told to

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from deploy.local import environment as environments
 from deploy.local import tools
+from deploy.local.costs import cost_below, describe_cost
 from deploy.local.environment import Environment
 from deploy.local.lanes import run_lanes
 from deploy.local.layout import REPOSITORY, Layout
@@ -120,6 +121,9 @@ class Dev:
         if self.stack.runs_jobs:
             for line in describe_setup(read_setup(self.layout), datetime.now(UTC)):
                 self.terminal.say(f"  {line}")
+            worker = next((process for process in processes if process.full_name == "jobs" and process.pid), None)
+            if worker and (cost := cost_below(worker.pid)):
+                self.terminal.say(f"  {describe_cost(cost)}")
         else:
             self.terminal.say("  Jobs are switched off (HIGHWATER_JOBS=off): no usage is counted.")
         self.terminal.say(f"\n  Console: {self.stack.console_url}\n  State:   {self.layout.state}")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from string import Formatter
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from spark_etl.jobs.config import JobConfig, JobResult, MeteredCluster
@@ -27,7 +27,7 @@ from spark_etl.jobs.postgres import Postgres, connected
 from spark_etl.jobs.run import main
 from spark_etl.jobs.state import State
 from spark_etl.jobs.usage_billing import JOB as BILLING
-from spark_etl.transforms.check import COMPARED, log_gaps, missing_sequences, usage_differences
+from spark_etl.transforms.check import COMPARED, limits_of_counting, log_gaps, missing_sequences, usage_differences
 from spark_etl.transforms.late import hours_to_count
 from spark_etl.transforms.time import from_ms
 from spark_etl.transforms.usage import USAGE_KEY
@@ -128,6 +128,7 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
         of_clusters = F.col("cluster").isin(clusters)
         records = lake.records(hours, snapshot=snapshot).where(of_clusters)
         seen = seen_in(records)
+        lake.expect(seen.record_count)
         actual = postgres.query(USAGE.format(begin=hours.begin.isoformat(), end=hours.end.isoformat())).persist()
         actual.count()
     finally:
@@ -139,6 +140,7 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     newest = lake.records(hours).where(of_clusters)
     findings = _findings(lake, seen, newest, usage, actual, refused, postgres).persist()
     try:
+        notes = notes_of(limits_of_counting(newest).orderBy("cluster", "broker").limit(FINDINGS_LISTED).collect())
         count = findings.count()
         listed_findings = [row.finding for row in findings.limit(FINDINGS_LISTED).collect()]
         by_cluster = {
@@ -157,7 +159,26 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
         range_from=seen.range_from,
         range_to=seen.range_to,
         error="\n".join([f"{count} findings", *listed_findings]) if count else "",
+        notes="\n".join(notes),
     )
+
+
+def notes_of(rows: Sequence[Row]) -> list[str]:
+    """What the figures can't say, in sentences: it makes no bill wrong by more than they state."""
+    found = []
+    for row in rows:
+        broker = f"Cluster {row.cluster}, broker {row.broker}"
+        if row.pulls_lost_ms:
+            found.append(
+                f"{broker}: it was killed {row.kills} times; what it handed out in {row.pulls_lost_ms / 1000:g} s in all"
+                " may not be counted. Sends are."
+            )
+        if row.clock_step_ms:
+            found.append(
+                f"{broker}: its clock was up to {row.clock_step_ms / 1000:+g} s from steady time, which intervals follow."
+                " Way out: let NTP keep the clock."
+            )
+    return found
 
 
 def _findings(

@@ -67,7 +67,11 @@ def _maintain(lake: Lake, postgres: Postgres, config: JobConfig, now: datetime) 
             f"table => '{lake.namespace}.{name}', older_than => {_sql(expire)}, retain_last => 1, stream_results => true",
         )
         orphans = now - timedelta(hours=retention.orphan_hours)
-        _call(lake, "remove_orphan_files", f"table => '{lake.namespace}.{name}', older_than => {_sql(orphans)}")
+        # On S3 the files are listed by what reads them: Spark's own file systems know no s3.
+        listing = ", prefix_listing => true" if lake.url.startswith("s3://") else ""
+        _call(
+            lake, "remove_orphan_files", f"table => '{lake.namespace}.{name}', older_than => {_sql(orphans)}{listing}"
+        )
     return JobResult(rows_in=rewritten, rows_out=added, snapshot_id=str(lake.snapshot() or ""))
 
 

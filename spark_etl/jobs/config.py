@@ -7,15 +7,12 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 
 from spark_etl.errors import ConfigError
-
-# A job's place here is its lock in the database: append, never reorder. compaction is the lake's whole maintenance.
-JOBS: Final = ("ingest", "usage_billing", "lag_analytics", "billing_check", "compaction", "repair", "invoice")
 
 _Positive = Annotated[float, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -79,8 +76,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Versions of the tables that no invoice was made from. A job that stood still for longer counts its whole window
     again.
     """
-    orphan_hours: _Positive = 72
-    """Files that no table knows: what killed runs left. Never below the length of the longest run."""
+    orphan_hours: Annotated[float, msgspec.Meta(ge=24)] = 72
+    """Files that no table knows: what killed runs left. Longer than the longest run, as those of a run that still
+    writes are known to no table either.
+    """
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +170,8 @@ class JobResult(msgspec.Struct, kw_only=True):
     error: str = ""
     lines: list[CountedLine] | None = None
     """Of the job invoice."""
+    notes: str = ""
+    """What an operator should know and can't change; no failure."""
 
     def encode(self) -> bytes:
         """As JSON, times in UTC."""

@@ -108,6 +108,7 @@ def add_read(lake: Lake, read: DataFrame, names: Mapping[str, str]) -> tuple[Job
         *(F.count("record"), F.count("refused"), F.min(start_ms), F.max(start_ms), F.sum("messages")),
         F.collect_list(F.when(F.col("error") != "", F.struct("cluster", "error"))),
     ).collect()
+    lake.expect(records)
     before = (lake.count(METERING), lake.count(QUARANTINE))
     if records:
         lake.add_records(

@@ -62,6 +62,7 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     clusters = [cluster.cluster_id for cluster in config.clusters]
     window = (F.col("end_ms") - F.pmod(F.col("end_ms"), F.lit(WINDOW_MS))).alias("window_ms")
     scopes = [Scope(cluster, hours.begin, hours.end) for cluster in clusters]
+    found = lake.count()
     if since and config.range is None and done is not None and lake.is_known(done):
         touched = (
             lake.added(done, snapshot)
@@ -69,12 +70,14 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
                 F.col("cluster").isin(clusters) & (F.col("end_ms") >= hours.from_ms) & (F.col("end_ms") < hours.to_ms)
             )
             .groupBy("cluster")
-            .agg(F.min(window).alias("first"), F.max(window).alias("last"))
+            .agg(F.min(window).alias("first"), F.max(window).alias("last"), F.count(F.lit(1)).alias("records"))
             .collect()
         )
+        found = sum(row.records for row in touched)
         scopes = [Scope(row.cluster, from_ms(row["first"]), from_ms(row["last"] + WINDOW_MS)) for row in touched]
     result = JobResult(rows_in=0, rows_out=0, snapshot_id=str(snapshot))
     if scopes:
+        lake.expect(found)
         result = _write(lake, postgres, config, scopes, snapshot)
     if config.range is None:
         state.save_progress(JOB, snapshot)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from spark_etl.jobs.config import JobConfig
 from spark_etl.jobs.postgres import CONNECT_TIMEOUT_S, Postgres
@@ -35,6 +36,7 @@ DATABASE_SCHEMA: Final = "lake"
 METERING: Final = "metering"
 QUARANTINE: Final = "quarantine"
 BUCKETS: Final = 8
+RECORDS_COMPILED_MIN: Final = 2000
 INCOMING: Final = "incoming"
 
 _PARTITIONS: Final = {METERING: f"days(start), bucket({BUCKETS}, cluster)", QUARANTINE: "days(ingested_at)"}
@@ -57,23 +59,38 @@ class Lake:
         self.url = url
         self.namespace = namespace
 
+    def expect(self, records: int) -> None:
+        """What follows is about so many records: few are interpreted, as compiling their queries costs more than it saves."""
+        few = records < RECORDS_COMPILED_MIN
+        self.spark.conf.set("spark.sql.codegen.wholeStage", str(not few).lower())
+        self.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if few else "FALLBACK")
+
     def table(self, name: str) -> str:
         """The table's full name in SQL."""
         return f"{CATALOG}.{self.namespace}.{name}"
 
     def create(self) -> None:
-        """Makes the tables where they are missing."""
+        """Makes the tables where they are missing, and columns that they do not have yet."""
         # A statement of the session's costs more than to ask whether there is anything to do.
-        if all(self.spark.catalog.tableExists(self.table(name)) for name in _SCHEMAS):
-            return
-        self.spark.sql(f"create namespace if not exists {CATALOG}.{self.namespace}")
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in _PROPERTIES.items())
         for name, schema in _SCHEMAS.items():
-            columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
-            self.spark.sql(
-                f"create table if not exists {self.table(name)} ({columns}) using iceberg"
-                f" partitioned by ({_PARTITIONS[name]}) location '{self.url}/{name}' tblproperties ({properties})"
-            )
+            if not self.spark.catalog.tableExists(self.table(name)):
+                self._create_table(name, schema)
+            elif self.java_table(name).schema().columns().size() < len(schema):
+                self._add_columns(name, schema)
+
+    def _create_table(self, name: str, schema: StructType) -> None:
+        self.spark.sql(f"create namespace if not exists {CATALOG}.{self.namespace}")
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+        self.spark.sql(
+            f"create table if not exists {self.table(name)} ({_columns(schema)}) using iceberg"
+            f" partitioned by ({_PARTITIONS[name]}) location '{self.url}/{name}' tblproperties ({properties})"
+        )
+
+    def _add_columns(self, name: str, schema: StructType) -> None:
+        """Of a later version of this program; null in the rows that are there."""
+        there = set(self.spark.table(self.table(name)).columns)
+        missing = StructType([field for field in schema if field.name not in there])
+        self.spark.sql(f"alter table {self.table(name)} add columns ({_columns(missing)})")
 
     def snapshot(self, name: str = METERING) -> int | None:
         """The table's version now; None while it is empty."""
@@ -187,11 +204,17 @@ def opened_lake(spark: SparkSession, config: JobConfig, postgres: Postgres) -> I
         session.conf.set(f"spark.sql.catalog.{CATALOG}{name}", value)
     postgres.change(f"create schema if not exists {DATABASE_SCHEMA}")
     lake = Lake(session, config.lake, config.namespace)
+    # Until a job knows better.
+    lake.expect(0)
     try:
         lake.create()
         yield lake
     finally:
         lake.close()
+
+
+def _columns(schema: StructType) -> str:
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
 
 
 def _between(column: str, begin: datetime, end: datetime) -> Any:

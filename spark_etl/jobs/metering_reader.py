@@ -273,6 +273,9 @@ def _record_batch(good: list[tuple[Message, bytes, MeteringRecord]], cluster_id:
         "queue_offset": [message.queue_offset for message, _, _ in good],
         "ingested_ms": [now_ms] * len(good),
         "start": [record.start_ms * 1000 for _, _, record in good],
+        # Left out of the JSON where they are 0.
+        "clock_step_ms": [record.clock_step_ms for _, _, record in good],
+        "pulls_lost_ms": [record.pulls_lost_ms for _, _, record in good],
     }
     arrays = []
     for column in _RECORD_ARROW:

@@ -20,11 +20,10 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from mqwire.jobs import JobLock, job_lock_key
 from spark_etl.errors import EtlError
-from spark_etl.jobs.config import JOBS, Database
+from spark_etl.jobs.config import Database
 
-# The first of the two keys of our advisory locks; the second is the job's place in JOBS.
-LOCK_CLASS: Final = 0x48575354
 LOCK_WAIT_S: Final = 60.0
 LOCK_PAUSE_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 10
@@ -144,14 +143,14 @@ class Postgres:
     def lock(self, job: str) -> None:
         """Takes the job's lock until the connection ends; raises EtlError when another run keeps it."""
         deadline_s = time.monotonic() + LOCK_WAIT_S
-        while not self.rows("select pg_try_advisory_lock(%s, %s)", LOCK_CLASS, JOBS.index(job))[0][0]:
+        while not self.rows("select pg_try_advisory_lock(%s, %s)", *job_lock_key(JobLock.WORK, job))[0][0]:
             if time.monotonic() > deadline_s:
                 raise EtlError(f"Another run of {job} is at work on this database.", "wait until it has ended.")
             time.sleep(LOCK_PAUSE_S)
 
     def unlock(self, job: str) -> None:
         """Gives a lock back before the connection ends."""
-        self.rows("select pg_advisory_unlock(%s, %s)", LOCK_CLASS, JOBS.index(job))
+        self.rows("select pg_advisory_unlock(%s, %s)", *job_lock_key(JobLock.WORK, job))
 
     def _options(self) -> dict[str, str]:
         database = self._database

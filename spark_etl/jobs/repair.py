@@ -67,10 +67,14 @@ def _requeue(lake: Lake, config: JobConfig, wanted: Repair, now: datetime) -> Jo
         good = read.where("record is not null").select(
             "cluster", F.col("record.broker").alias("broker_name"), "record.queue_id", "record.queue_offset"
         )
-        good.createOrReplaceTempView("good")
+        # By way of the driver: Spark 4.1 can't plan a merge whose source is a view of the table itself, and Iceberg's delete
+        # takes no subquery over several columns.
+        keys = good.distinct().collect()
+        lake.spark.createDataFrame(keys, good.schema).createOrReplaceTempView("good")
         lake.spark.sql(
-            f"delete from {lake.table(QUARANTINE)} kept where exists (select 1 from good where kept.cluster = good.cluster and"
-            " kept.broker_name = good.broker_name and kept.queue_id = good.queue_id and kept.queue_offset = good.queue_offset)"
+            f"merge into {lake.table(QUARANTINE)} kept using good on kept.cluster = good.cluster"
+            " and kept.broker_name = good.broker_name and kept.queue_id = good.queue_id"
+            " and kept.queue_offset = good.queue_offset when matched then delete"
         )
     finally:
         read.unpersist()
@@ -87,10 +91,13 @@ def _migrate(lake: Lake, wanted: Repair) -> JobResult:
         .parquet(f"{wanted.source}/metering")
         .withColumn("start", F.timestamp_millis("start_ms"))
         .withColumn("cluster", F.col("cluster").cast("string"))
-        # There was one metering queue.
-        .withColumn("queue_id", F.lit(0))
-        .select(*LAKE_RECORD.names)
     )
+    if "queue_id" not in old.columns:
+        old = old.withColumn("queue_id", F.lit(0))  # there was one metering queue
+    for field in LAKE_RECORD:
+        if field.name not in old.columns:
+            old = old.withColumn(field.name, F.lit(None).cast(field.dataType))
+    old = old.select(*LAKE_RECORD.names)
     ((rows, first_ms, last_ms),) = old.agg(F.count(F.lit(1)), F.min("start_ms"), F.max("start_ms")).collect()
     before = lake.count()
     if rows:

@@ -21,9 +21,10 @@ from typing import Final
 import msgspec
 from pyspark.sql import SparkSession
 
+from mqwire.jobs import JobName
 from spark_etl.datasource import register
 from spark_etl.errors import ConfigError, EtlError
-from spark_etl.jobs.config import JOBS, JobConfig, JobResult, load_config
+from spark_etl.jobs.config import JobConfig, JobResult, load_config
 from spark_etl.jobs.run import Run, shortened
 from spark_etl.jobs.session import build_session
 
@@ -52,8 +53,8 @@ class Resident:
 
     def _result(self, order: Order) -> JobResult:
         try:
-            if order.job not in JOBS:
-                raise ConfigError(f"There is no job {order.job!r}.", f"use one of {', '.join(JOBS)}.")
+            if order.job not in list(JobName):
+                raise ConfigError(f"There is no job {order.job!r}.", f"use one of {', '.join(JobName)}.")
             run: Run = importlib.import_module(f"spark_etl.jobs.{order.job}").run
             config = load_config(Path(order.config), order.job)
             return run(self._session(config), config)

@@ -18,6 +18,10 @@ from spark_etl.jobs.jars import ALWAYS, ICEBERG_AWS, jar_paths
 # Where `import spark_etl` and `import highwater` are found.
 IMPORT_ROOTS: Final = tuple(str(Path(__file__).resolve().parents[2] / folder) for folder in ("", "platform"))
 
+PYTHONS: Final = {
+    "PYSPARK_PYTHON": "spark.pyspark.python",
+    "PYSPARK_DRIVER_PYTHON": "spark.pyspark.driver.python",
+}
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -45,9 +49,12 @@ def build_session(name: str, master: str, settings: Mapping[str, str], *, lake: 
     """
     if os.environ.get("JAVA_HOME") is None and shutil.which("java") is None:
         raise EtlError("Spark needs Java 17 or newer, which isn't on this machine.", "install it, or set JAVA_HOME.")
-    # Driver and executors must run the same Python.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Driver and executors must run the same version of Python. PySpark looks at the variables alone; who starts it by
+    # spark-submit gets them from these settings.
+    for variable, setting in PYTHONS.items():
+        os.environ[variable] = settings.get(setting) or os.environ.get(variable) or sys.executable
+    # Memory that the JVM's many threads would each keep for themselves.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     roots = os.pathsep.join(IMPORT_ROOTS)
     # Spark's Python workers on this machine inherit it; those of a cluster are told.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [roots, os.environ.get("PYTHONPATH")]))

@@ -110,6 +110,7 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     work = _work(lake, state, config, now, snapshot, prices, since)
     staged, refused = 0, []
     if work is not None and work.seen.hours:
+        lake.expect(work.seen.record_count)
         records = counted_records(work.records, state.epochs())
         usage = usage_rows(usage_of(lake, config, records, prices))
         attempt = postgres.stage(USAGE, usage)

@@ -60,6 +60,23 @@ def log_gaps(records: DataFrame) -> DataFrame:
     )
 
 
+def limits_of_counting(records: DataFrame) -> DataFrame:
+    """What no one can count any more, bounded, and clocks that went their own way: cluster, broker, kills,
+    pulls_lost_ms (in all), clock_step_ms (the largest, with its sign). Brokers of which there is nothing to say are
+    left out.
+    """
+    lost, step = F.coalesce("pulls_lost_ms", F.lit(0)), F.coalesce("clock_step_ms", F.lit(0))
+    return (
+        records.where((lost > 0) | (step != 0))
+        .groupBy("cluster", "broker")
+        .agg(
+            F.count_if(lost > 0).alias("kills"),
+            F.sum(lost).alias("pulls_lost_ms"),
+            F.max_by(step, F.abs(step)).alias("clock_step_ms"),
+        )
+    )
+
+
 def missing_sequences(records: DataFrame) -> DataFrame:
     """Numbers left out within an epoch: cluster, broker, epoch, sequence (of the next record), missing (how many)."""
     in_order = Window.partitionBy("cluster", "broker", "epoch").orderBy("sequence")

@@ -76,6 +76,9 @@ READ_RECORD: Final = T.StructType(
         _long("queue_offset"),
         _long("ingested_ms"),
         T.StructField("start", T.TimestampType()),
+        # Null in records that were read before these were.
+        _long("clock_step_ms"),
+        _long("pulls_lost_ms"),
     ]
 )
 # One row per record. `cluster` is the control plane's cluster id. A record belongs to the hour in which its interval begins, whole.

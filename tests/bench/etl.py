@@ -2,10 +2,12 @@
 
     python -m tests.bench.etl                       1 and 10 million rows
     python -m tests.bench.etl --rows 50000000       another number
+    python -m tests.bench.etl --skew                ten clusters, one of which has 90 % of the rows
     python -m tests.bench.etl --quick               seconds; shows that it works, measures nothing worth quoting
 
 For each number: `ingest` (messages as the data source gives them -> parsed, deduplicated, in the lake, in micro-batches as
-the job's; they are made before the clock runs) and `usage_billing` (the lake -> priced hourly usage in PostgreSQL). The heap is
+the job's; they are made before the clock runs) and `usage_billing` (the lake -> priced hourly usage in PostgreSQL). Told are rows a
+second and processor time (driver, JVM, Python workers) for a million rows, which tells something on a busy machine too. The heap is
 bounded (--heap-mib, 1024); memory is the highest resident size of the JVM, and of Spark's Python workers. A metering row is one
 line of a record: a topic sent to, delivered to a group, or stored; a record here has 200.
 
@@ -16,6 +18,7 @@ Reading from a broker is measured apart: messages a second of the data source ov
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -24,7 +27,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -37,6 +40,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from brokerd.store import MessageToStore
+from deploy.local.costs import cost_below, memory_bytes
 from highwater import Message, MessageQueue, Producer
 from mqwire.message import pack_host
 from mqwire.names import RMQ_SYS_METERING
@@ -86,7 +90,7 @@ class Peak:
         def watch() -> None:
             while not self._stop.wait(0.5):
                 self.jvm_bytes = max(self.jvm_bytes, resident_bytes(self.jvm))
-                self.python_bytes = max(self.python_bytes, sum(map(proportional_bytes, descendants(self.jvm))))
+                self.python_bytes = max(self.python_bytes, sum(map(memory_bytes, descendants(self.jvm))))
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -95,6 +99,28 @@ class Peak:
         finally:
             self._stop.set()
             thread.join()
+
+
+@dataclass
+class Meter:
+    """Wall-clock and processor time of the blocks that are measured."""
+
+    jvm: int
+    seconds: float = 0.0
+    processor_s: float = 0.0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        started, before = time.monotonic(), self._processor_s()
+        yield
+        self.seconds += time.monotonic() - started
+        self.processor_s += self._processor_s() - before
+
+    def _processor_s(self) -> float:
+        """Of this process (the driver), and of the JVM with the Python workers below it."""
+        below = cost_below(self.jvm)
+        assert below is not None
+        return time.process_time() + below.processor_s
 
 
 def descendants(pid: int) -> list[int]:
@@ -115,15 +141,6 @@ def descendants(pid: int) -> list[int]:
         found += children
         waiting += children
     return found
-
-
-def proportional_bytes(pid: int) -> int:
-    """Resident memory of a process, its share of what forks have in common (Pss); 0 when it has just ended."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def generated(spark: SparkSession, first: int, records: int) -> DataFrame:
@@ -180,7 +197,9 @@ def generated(spark: SparkSession, first: int, records: int) -> DataFrame:
     )
 
 
-def config_of(folder: Path, database: Any, job: str, cluster: MeteredCluster = CLUSTER, **given: Any) -> JobConfig:
+def config_of(
+    folder: Path, database: Any, job: str, clusters: Sequence[MeteredCluster] = (CLUSTER,), **given: Any
+) -> JobConfig:
     """A job's configuration over the lake in the folder."""
     values = {
         "run_id": str(uuid.uuid4()),
@@ -189,14 +208,7 @@ def config_of(folder: Path, database: Any, job: str, cluster: MeteredCluster = C
         "lake": str(folder / "lake"),
         "checkpoints": str(folder / "checkpoints"),
         "database": database.config,
-        "clusters": [
-            {
-                "cluster_id": cluster.cluster_id,
-                "tenant_id": cluster.tenant_id,
-                "cluster_name": cluster.cluster_name,
-                "namesrv_addr": cluster.namesrv_addr,
-            }
-        ],
+        "clusters": [msgspec.to_builtins(cluster) for cluster in clusters],
         **given,
     }
     return parse_config(values, job)
@@ -212,32 +224,49 @@ class Generated:
     store_timestamp_ms: int = 0
 
 
-def reading(now_ms: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a worker does with messages that it has pulled."""
-    cluster_id, cluster_name = CLUSTER.cluster_id, CLUSTER.cluster_name
+def reading(
+    now_ms: int, clusters: Sequence[MeteredCluster]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a worker does with messages that it has pulled. Of several clusters the first has 90 % of them."""
+    ids = [cluster.cluster_id for cluster in clusters]
+
+    def cluster_of(row: dict[str, Any]) -> str:
+        number = row["queue_offset"]
+        return ids[0] if number % 10 < 9 or len(ids) == 1 else ids[1 + number // 10 % (len(ids) - 1)]
 
     def columns(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = batch.to_pylist()
-            messages = [
-                Generated(row["body"], MessageQueue(RMQ_SYS_METERING, "broker-a", row["queue_id"]), row["queue_offset"])
-                for row in rows
-            ]
-            yield from columns_of(messages, cluster_id=cluster_id, cluster_name=cluster_name, now_ms=now_ms)
+            rows = sorted(batch.to_pylist(), key=cluster_of)
+            for cluster_id, found in itertools.groupby(rows, cluster_of):
+                messages = [
+                    Generated(
+                        row["body"], MessageQueue(RMQ_SYS_METERING, "broker-a", row["queue_id"]), row["queue_offset"]
+                    )
+                    for row in found
+                ]
+                yield from columns_of(messages, cluster_id=cluster_id, cluster_name=CLUSTER.cluster_name, now_ms=now_ms)
 
     return columns
 
 
-def measure(report: Report, spark: SparkSession, folder: Path, database: Any, rows: int) -> None:
+def measure(
+    report: Report,
+    spark: SparkSession,
+    folder: Path,
+    database: Any,
+    rows: int,
+    clusters: Sequence[MeteredCluster] = (CLUSTER,),
+) -> None:
     """Both jobs over so many rows."""
+    kind = "" if len(clusters) == 1 else ", one cluster of ten has 90 %"
     records = math.ceil(rows / ROWS_PER_RECORD)
     rows = records * ROWS_PER_RECORD
     pid = jvm_of(spark)
     peak = Peak(pid)
     now_ms = to_ms(BEGIN) + records * HOUR_MS
-    seconds = 0.0
+    meter = Meter(pid)
     made = str(folder / "messages")
-    config = config_of(folder, database, "ingest")
+    config = config_of(folder, database, "ingest", clusters)
     added = 0
     with (
         peak.watched(),
@@ -249,31 +278,30 @@ def measure(report: Report, spark: SparkSession, folder: Path, database: Any, ro
         for first in range(0, records, MESSAGES_PER_BATCH):
             batch = generated(spark, first, min(MESSAGES_PER_BATCH, records - first))
             batch.write.mode("overwrite").parquet(made)
-            started = time.monotonic()
-            messages = lake.spark.read.parquet(made).select("body", "queue_id", "queue_offset")
-            read = map_in_arrow(messages, reading(now_ms), READ).persist()
-            result, _ = add_read(lake, read, {})
-            read.unpersist()
-            state.catch_up(lake)
+            with meter.measured():
+                messages = lake.spark.read.parquet(made).select("body", "queue_id", "queue_offset")
+                read = map_in_arrow(messages, reading(now_ms, clusters), READ).persist()
+                result, _ = add_read(lake, read, {})
+                read.unpersist()
+                state.catch_up(lake)
             added += result.rows_out or 0
-            seconds += time.monotonic() - started
             if (first // MESSAGES_PER_BATCH) % 10 == 9:
                 done = min(records, first + MESSAGES_PER_BATCH) * ROWS_PER_RECORD
-                print(f"    {done / 1e6:g} million: {done / seconds:,.0f} rows/s, {mib(peak)}", flush=True)
+                print(f"    {done / 1e6:g} million: {done / meter.seconds:,.0f} rows/s, {mib(peak)}", flush=True)
     assert added == records, added
-    tell(report, f"ingest, {rows / 1e6:g} million rows", rows, seconds, peak)
+    tell(report, f"ingest, {rows / 1e6:g} million rows{kind}", rows, meter, peak)
     end = BEGIN + timedelta(minutes=records) + timedelta(hours=1)
-    config = config_of(folder, database, "usage_billing", range={"from": BEGIN.isoformat(), "to": end.isoformat()})
-    peak = Peak(pid)
-    started = time.monotonic()
-    with peak.watched():
+    asked = {"from": BEGIN.isoformat(), "to": end.isoformat()}
+    config = config_of(folder, database, "usage_billing", clusters, range=asked)
+    peak, meter = Peak(pid), Meter(pid)
+    with peak.watched(), meter.measured():
         result = usage_billing.run(spark, config)
-    seconds = time.monotonic() - started
     assert result.rows_in == records, result
-    tell(report, f"usage_billing, {rows / 1e6:g} million rows", rows, seconds, peak)
+    tell(report, f"usage_billing, {rows / 1e6:g} million rows{kind}", rows, meter, peak)
     (total,) = database.rows(
-        "select sum(messages)::bigint as messages from billing_usage where direction = 'in' and cluster_id = %s",
-        CLUSTER.cluster_id,
+        "select sum(messages)::bigint as messages from billing_usage where direction = 'in'"
+        " and cluster_id = any(%s::uuid[])",
+        [cluster.cluster_id for cluster in clusters],
     )
     assert total["messages"] == rows // 2 * 7, "what is in the database is not what was generated"
 
@@ -289,14 +317,12 @@ def measure_broker(report: Report, spark: SparkSession, folder: Path, database: 
     )
     with DaemonCluster.start(folder / "broker", store_dir=store) as running:
         cluster = msgspec.structs.replace(CLUSTER, namesrv_addr=running.namesrv)
-        peak = Peak(jvm_of(spark))
-        config = config_of(folder, database, "ingest", cluster)
-        started = time.monotonic()
-        with peak.watched():
+        peak, meter = Peak(jvm_of(spark)), Meter(jvm_of(spark))
+        config = config_of(folder, database, "ingest", [cluster])
+        with peak.watched(), meter.measured():
             result = ingest.run(spark, config, now=lambda: BEGIN + timedelta(hours=records))
-        seconds = time.monotonic() - started
     assert (result.rows_out, result.error) == (records, ""), result
-    tell(report, f"ingest from a broker, {rows / 1e6:g} million rows", rows, seconds, peak)
+    tell(report, f"ingest from a broker, {rows / 1e6:g} million rows", rows, meter, peak)
 
 
 def jvm_of(spark: SparkSession) -> int:
@@ -323,11 +349,17 @@ def mib(peak: Peak) -> str:
     return f"JVM {peak.jvm_bytes / 1024**2:,.0f} MiB, Python {peak.python_bytes / 1024**2:,.0f} MiB"
 
 
-def tell(report: Report, label: str, rows: int, seconds: float, peak: Peak) -> None:
-    report.add("highwater", label, [rows / seconds], unit="rows/s")
+def tell(report: Report, label: str, rows: int, meter: Meter, peak: Peak) -> None:
+    report.add("highwater", label, [rows / meter.seconds], unit="rows/s")
+    cost = meter.processor_s / rows * 1e6
+    report.add("highwater", f"{label}: processor time", [cost], unit="s a million rows", higher_is_better=False)
     for name, size in (("JVM", peak.jvm_bytes), ("Python workers", peak.python_bytes)):
         report.add("highwater", f"{label}: {name}", [size / 1024**2], unit="MiB", higher_is_better=False)
-    print(f"  {label}: {rows / seconds:,.0f} rows/s in {seconds:.1f} s, {mib(peak)}", flush=True)
+    print(
+        f"  {label}: {rows / meter.seconds:,.0f} rows/s in {meter.seconds:.1f} s, {cost:.2f} s of processor time a million"
+        f" rows, {mib(peak)}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -335,6 +367,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, action="append", help="metering rows; may be given several times")
     parser.add_argument("--broker-rows", type=int, default=1_000_000, help="rows read from a broker; 0: none")
     parser.add_argument("--heap-mib", type=int, default=1024)
+    parser.add_argument("--skew", action="store_true")
+    parser.add_argument("--conf", default="{}", help="Spark's settings, as a JSON object")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     sizes = [20_000] if options.quick else options.rows or [1_000_000, 10_000_000]
@@ -347,14 +381,18 @@ def main() -> None:
     django.setup()
     report = Report()
     folder = Path(tempfile.mkdtemp(prefix="highwater-bench-etl-"))
-    settings = {"spark.driver.memory": f"{options.heap_mib}m"}
+    settings = {"spark.driver.memory": f"{options.heap_mib}m", **json.loads(options.conf)}
+    clusters = [CLUSTER]
+    if options.skew:
+        clusters += [msgspec.structs.replace(CLUSTER, cluster_id=str(uuid.uuid4())) for _ in range(9)]
     try:
         with ExitStack() as running:
             spark = build_session("bench", "local[*]", settings)
             running.callback(spark.stop)
             register(spark)
             url = running.enter_context(server.running())
-            measure_reading(report, spark, folder / "reading", 2_000 if options.quick else READ_MESSAGES)
+            if options.broker_rows:
+                measure_reading(report, spark, folder / "reading", 2_000 if options.quick else READ_MESSAGES)
             broker_rows = min(options.broker_rows, sizes[0]) if options.quick else options.broker_rows
             if broker_rows:
                 with migrated_database(url) as database:
@@ -362,7 +400,7 @@ def main() -> None:
             for rows in sizes:
                 with migrated_database(url) as database:
                     database.subscribe(CLUSTER.tenant_id, [PRICE])
-                    measure(report, spark, folder / f"{rows}", database, rows)
+                    measure(report, spark, folder / f"{rows}", database, rows, clusters)
                 shutil.rmtree(folder / f"{rows}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -135,6 +135,10 @@ class JobWorld:
             state.create()
             yield lake, state
 
+    def data_files(self) -> set[Path]:
+        """The files that records are in."""
+        return set((self.folder / "lake" / "metering" / "data").rglob("*.parquet"))
+
     def add_to_lake(self, *records: MeteringRecord, now: datetime, cluster_id: str | None = None) -> None:
         """Records as an ingest at `now` would have left them."""
         cluster = cluster_id or self.cluster_id

@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_etl.transforms.check import log_gaps, missing_sequences, usage_differences
+from spark_etl.jobs.billing_check import notes_of
+from spark_etl.transforms.check import limits_of_counting, log_gaps, missing_sequences, usage_differences
 from tests.spark_etl.metering import CLUSTER, lake_frame, record
 
 SCHEMA = (
@@ -71,6 +72,32 @@ def test_what_retention_deleted_before_it_was_counted_is_no_gap(spark: SparkSess
         log_gaps(lake_frame(spark, [first, record(HOUR, 2, start_offset=500, end_offset=600, deleted_to=500)])).count()
         == 0
     )
+
+
+def test_what_a_killed_broker_handed_out_uncounted_is_bounded_and_a_clock_that_steps_is_told(
+    spark: SparkSession,
+) -> None:
+    records = lake_frame(
+        spark,
+        [
+            record(HOUR, 1, pulls_lost_ms=1000),
+            record(HOUR, 2),
+            record(HOUR, 1, epoch=2, pulls_lost_ms=60_000),
+            record(HOUR, 1, broker="broker-b", clock_step_ms=500),
+            record(HOUR, 2, broker="broker-b", clock_step_ms=-86_400_000),
+            record(HOUR, 1, broker="broker-c"),
+        ],
+    )
+    assert notes_of(limits_of_counting(records).orderBy("broker").collect()) == [
+        (
+            f"Cluster {CLUSTER}, broker broker-a: it was killed 2 times; what it handed out in 61 s in all may not be counted."
+            " Sends are."
+        ),
+        (
+            f"Cluster {CLUSTER}, broker broker-b: its clock was up to -86400 s from steady time, which intervals follow."
+            " Way out: let NTP keep the clock."
+        ),
+    ]
 
 
 def test_numbers_that_were_left_out_are_found(spark: SparkSession) -> None:

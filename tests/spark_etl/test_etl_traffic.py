@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,30 @@ def test_an_ingest_that_is_killed_while_it_writes_is_completed_by_the_next(
         records = lake.records()
         assert records.select(*RECORD_KEY).distinct().count() == records.count() > 0
         assert lake.quarantined().count() == 0
+
+
+@pytest.mark.long
+def test_records_in_a_damaged_file_are_read_again_from_the_brokers(metered_world: JobWorld, tmp_path: Path) -> None:
+    world = JobWorld(metered_world.spark, metered_world.database, tmp_path, metered_world.namesrv, "DefaultCluster")
+    read_and_count(world)
+    before = totals(world)
+    (file,) = world.data_files()
+    content = bytearray(file.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    file.write_bytes(content)
+    now = datetime.now(UTC)
+    today = {"from": (now - timedelta(days=1)).isoformat(), "to": (now + timedelta(hours=1)).isoformat()}
+    damaged = world.run("usage_billing", range=today)
+    assert damaged.state == "failed"
+    assert "taken out of use, it can't be read: " in damaged.error
+    assert str(file) in damaged.error
+    assert totals(world) == before, "no bill became smaller"
+    assert world.run("repair", repair={"action": "reread", "clusters": [world.cluster_id]}).rows_out == 1
+    assert (read_and_count(world).rows_out or 0) > 0
+    assert world.run("usage_billing", range=today).state == "completed"
+    assert totals(world)["in", "", "normal"] == before["in", "", "normal"]
+    checked = world.run("billing_check")
+    assert checked.state == "completed", checked.error
 
 
 def test_a_cluster_that_cannot_be_read_fails_the_run_after_the_others_were_read(

@@ -47,6 +47,7 @@ def config_of(run: JobRun) -> dict[str, Any]:
             "lake_days": settings.HIGHWATER_LAKE_DAYS,
             "quarantine_days": settings.HIGHWATER_QUARANTINE_DAYS,
             "snapshot_hours": settings.HIGHWATER_LAKE_SNAPSHOT_HOURS,
+            "orphan_hours": settings.HIGHWATER_LAKE_ORPHAN_HOURS,
         },
         "namespace": settings.HIGHWATER_LAKE_NAMESPACE,
         "clusters": [_cluster(cluster) for cluster in _clusters(run.job)],

@@ -4,14 +4,13 @@ Whoever dies lets go, as the connection ends with the process. So a run that say
 has lost its worker.
 """
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-_CLASS = 0x4857  # "HW": apart from whoever else locks in this database
+from mqwire import jobs
 
 
 class JobLock:
@@ -36,13 +35,8 @@ def job_lock(job: str) -> Iterator[JobLock | None]:
     connection = connections.create_connection("default")
     try:
         with connection.cursor() as cursor:
-            cursor.execute("select pg_try_advisory_lock(%s, %s)", [_CLASS, _key(job)])
+            cursor.execute("select pg_try_advisory_lock(%s, %s)", jobs.job_lock_key(jobs.JobLock.RUN, job))
             row = cursor.fetchone()
         yield JobLock(connection) if row is not None and row[0] else None
     finally:
         connection.close()
-
-
-def _key(job: str) -> int:
-    number = zlib.crc32(job.encode("ascii"))
-    return number - 2**32 if number >= 2**31 else number

@@ -12,18 +12,19 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
+from mqwire.jobs import JobName
 
 FAILURE_CHARACTERS_MAX = 200
 
 
 class Job(models.TextChoices):
-    """The jobs of `spark_etl.jobs`, in the order in which they feed each other; compaction tidies up after ingest."""
+    """The jobs that are scheduled, and that operators start."""
 
-    INGEST = "ingest"
-    USAGE_BILLING = "usage_billing"
-    LAG_ANALYTICS = "lag_analytics"
-    BILLING_CHECK = "billing_check"
-    COMPACTION = "compaction"
+    INGEST = JobName.INGEST.value
+    USAGE_BILLING = JobName.USAGE_BILLING.value
+    LAG_ANALYTICS = JobName.LAG_ANALYTICS.value
+    BILLING_CHECK = JobName.BILLING_CHECK.value
+    COMPACTION = JobName.COMPACTION.value
 
 
 class JobRunState(models.TextChoices):
@@ -55,6 +56,9 @@ class JobRun(BaseModel):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     error = models.TextField(default="", blank=True)
+    notes = models.TextField(
+        default="", db_default="", blank=True, help_text="what an operator should know and can't change; no failure"
+    )
     attempt = models.IntegerField(default=1)
     requested_by = models.TextField()
     is_backfill = models.BooleanField(default=False, help_text="the range was asked for")

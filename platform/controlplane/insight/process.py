@@ -46,18 +46,20 @@ class JobResult:
     range_to: datetime | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     """What the job `invoice` counted; as untrusted as the rest."""
+    notes: str = ""
 
 
-def run_job(job: str, config: dict[str, Any], lock: JobLock) -> JobResult:
+def run_job(job: str, config: dict[str, Any], lock: JobLock, *, in_session: bool = True) -> JobResult:
     """Run the job `spark_etl.jobs.<job>` to its end, and return its result. Its files are removed afterwards.
 
-    It is ended when it takes longer than job_timeout_s(), or when the job's lock is lost.
+    It runs in the worker's resident session, unless that is switched off, or not `in_session`. It is ended when it takes
+    longer than job_timeout_s(), or when the job's lock is lost.
     """
     folder = Path(settings.HIGHWATER_STATE_DIR) / "jobs" / str(config["run_id"])
     folder.mkdir(mode=0o700, parents=True)
     try:
         _write_private(folder / "config.json", json.dumps(config))
-        run = _run_resident if settings.HIGHWATER_JOB_RESIDENT_IDLE_S > 0 else _run
+        run = _run_resident if in_session and settings.HIGHWATER_JOB_RESIDENT_IDLE_S > 0 else _run
         log, status, cause = run(job, folder, lock, config)
         tail = _tail(log, _secrets(config))
         return result_of(folder / "result.json", status, cause, tail)
@@ -91,6 +93,7 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
         range_from=_moment(answer.get("range_from")),
         range_to=_moment(answer.get("range_to")),
         lines=_lines(answer.get("lines")),
+        notes=str(answer.get("notes") or "")[:_ERROR_CHARACTERS_MAX],
     )
 
 

@@ -162,6 +162,9 @@ class JobRunSerializer(Shape):
     rows_refused = Offset(help_text="would have lowered usage that was counted before")
     snapshot_id = serializers.CharField(allow_blank=True, help_text="the lake's snapshot that it read")
     error = serializers.CharField(allow_blank=True)
+    notes = serializers.CharField(
+        allow_blank=True, help_text="what an operator should know and can't change; no failure"
+    )
     attempt = serializers.IntegerField()
     retry_of = serializers.UUIDField(source="retry_of_id", allow_null=True)
     requested_by = serializers.CharField()

@@ -254,6 +254,7 @@ def _finish(run: JobRun, result: JobResult) -> None:
         "finished_at": now,
         "updated_at": now,
         "error": result.error.replace("\x00", ""),
+        "notes": result.notes.replace("\x00", ""),
         "rows_in": result.rows_in,
         "rows_out": result.rows_out,
         "rows_quarantined": result.rows_quarantined,

@@ -3,8 +3,7 @@
 Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
 HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_METERING_INTERVAL_MS, HIGHWATER_LOG_LEVEL,
 HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER, HIGHWATER_SPARK_CONF, HIGHWATER_LAKE,
-HIGHWATER_CHECKPOINTS. SECRET_KEY is read by
-`local` and `production`.
+HIGHWATER_CHECKPOINTS, and further settings of the jobs (below). SECRET_KEY is read by `local` and `production`.
 """
 
 from pathlib import Path
@@ -59,6 +58,7 @@ HIGHWATER_LAKE_NAMESPACE = env.str(
 HIGHWATER_LAKE_DAYS = env.int("HIGHWATER_LAKE_DAYS", default=400)  # metering records; a backfill reaches no further
 HIGHWATER_QUARANTINE_DAYS = env.int("HIGHWATER_QUARANTINE_DAYS", default=90)
 HIGHWATER_LAKE_SNAPSHOT_HOURS = env.int("HIGHWATER_LAKE_SNAPSHOT_HOURS", default=48)  # versions no invoice refers to
+HIGHWATER_LAKE_ORPHAN_HOURS = env.int("HIGHWATER_LAKE_ORPHAN_HOURS", default=72)  # files that killed runs left
 HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.dict(  # job=seconds;job=seconds, or empty: only by hand
     "HIGHWATER_JOB_INTERVALS_S",
     cast={"value": int},

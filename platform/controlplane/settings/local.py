@@ -19,6 +19,16 @@ STORAGES = {
 
 # Somebody has just started it and wants to see figures: records twice a minute.
 HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=30_000)
+# A session that is small and quiet between its runs; `python -m tests.bench.quiet` measures it. For many clusters or a
+# large backfill give it memory and Java's full compiler instead.
+HIGHWATER_SPARK_CONF = env.str("HIGHWATER_SPARK_CONF", default="") or {
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": (
+        "-Duser.timezone=UTC -XX:+UseSerialGC -Xms128m -Xmn48m -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=40"
+        " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m"
+    ),
+}
 HIGHWATER_SPARK_SETUP = str(STATE_DIR / "spark" / "setup.json")
 HIGHWATER_JOB_COMMAND = [
     "{python}",

@@ -12,8 +12,9 @@ from controlplane.insight.job_config import config_of, spark_conf_problem
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import JobRun
 from controlplane.insight.process import run_job
+from mqwire.jobs import JobName
 
-_REPAIR = "repair"
+_REPAIR = JobName.REPAIR.value
 _DONE = {
     "reread": "The next ingest reads {count} queues from their oldest message. Records that are there are left out.",
     "requeue": "{count} refused messages are records now, and in the lake.",
@@ -53,7 +54,8 @@ class Command(BaseCommand):
         with job_lock(_REPAIR) as lock:
             if lock is None:
                 raise CommandError("Another repair is at work. Wait until it has ended.")
-            result = run_job(_REPAIR, config, lock)
+            # This command has no second job for a session to wait for.
+            result = run_job(_REPAIR, config, lock, in_session=False)
         if not result.completed:
             raise CommandError(result.error)
         return _DONE[action].format(count=result.rows_out)

@@ -15,7 +15,7 @@ from highwater._cli_quorum import show_quorum
 from highwater._cli_session import EXIT_REFUSED, Session, verb
 from highwater._sync_admin import Admin
 from highwater.errors import HighwaterError, NoRouteError
-from highwater.promotion import Standing, decide, promises_in
+from highwater.promotion import Standing, decide, is_drained, promises_in
 from mqwire.bodies import ReplicaStatus
 
 app = typer.Typer()
@@ -150,8 +150,8 @@ def _drain(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *, yes: boo
     try:
         deadline_s = time.monotonic() + _DRAIN_MS / 1000 * 0.8
         while not level and time.monotonic() < deadline_s:
-            end_offset = admin.replica_status(master.address).end_offset
-            level = admin.replica_status(candidate).held_offset >= end_offset
+            end, held = admin.replica_status(master.address), admin.replica_status(candidate).held_offset
+            level = is_drained(end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held)
             if not level:
                 time.sleep(_LOOK_PERIOD_S)
     finally:

@@ -246,7 +246,7 @@ def cleanness_of(
             False,
             f"{name} holds everything that was acknowledged, but {who} may have shown consumers what no other replica holds:"
             " too few were in sync with it, or no one knows when it ended (minInSyncReplicas lets it go on). Those would be"
-            " passed over: their offsets are given to other messages.",
+            f" passed over: their offsets are given to other messages. {_shown_words(at_risk)}",
             *at_risk,
         )
     if len(counted) >= group.needed or led_last:
@@ -260,6 +260,14 @@ def cleanness_of(
         f" {len(group.replica_ids)} replicas answer{'s' if len(counted) == 1 else ''}{without}.",
         *at_risk,
     )
+
+
+def is_drained(*, end_offset: int, confirm_offset: int, held_offset: int) -> bool:
+    """Return whether a master that takes no more sends may hand its role to one that holds its log to `held_offset`.
+
+    What waits for its acknowledgement is drained, too: no one is told of a failure that was none.
+    """
+    return held_offset >= end_offset and confirm_offset >= end_offset
 
 
 def decide(
@@ -368,6 +376,15 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
         and one.in_sync_until_s > former.ended_at_s
         for one in counted.values()
     )
+
+
+def _shown_words(at_risk: tuple[int | None, int | None]) -> str:
+    """How many of them are known of: what the old master had past the candidate's end when it was last asked."""
+    known_bytes, messages = at_risk
+    if not known_bytes:
+        return "None is known of from when it was last asked; no one knows how many came after that."
+    count = f"{known_bytes} bytes" if messages is None else f"{messages} message{'' if messages == 1 else 's'}"
+    return f"When it was last asked there were {count}; consumers may have read all of them."
 
 
 def _why_not_counted(group: Group, one: Standing) -> str:

@@ -19,6 +19,7 @@ from highwater.promotion import (
     cleanness_of,
     decide,
     disk_that_counts,
+    is_drained,
     judge_recovery,
     promises_in,
 )
@@ -213,9 +214,10 @@ def test_what_a_dead_leader_may_have_shown_alone_is_not_passed_over_as_clean(
     ended_at_s: float | None, one: Standing, two: Standing, clean: bool
 ) -> None:
     former = FormerLeader(replica_id=0, epoch=3, ended_at_s=ended_at_s)
-    cleanness = cleanness_of(group(former=former), by_id(one, two), 1)
+    cleanness = cleanness_of(group(former=former), by_id(one, two), 1, at_risk=(900, 7))
     assert cleanness.clean is clean
     assert clean or "may have shown consumers what no other replica holds" in cleanness.because
+    assert clean or "there were 7 messages; consumers may have read all of them." in cleanness.because
 
 
 def test_a_leader_that_shows_only_what_enough_hold_needs_no_proof_of_its_end() -> None:
@@ -257,3 +259,10 @@ def test_the_one_that_holds_most_of_what_is_left_is_recovered_with_and_the_loss_
     assert (recovery.problem, recovery.lost, recovery.survivors) == (None, (0, 1, 2), (3, 4))
     assert recovery.loss.startswith("replicas 0 and 1 and 2 of 5 voters are given up for good.")
     assert "not in the log of replica 4, which ends at offset 1000 of epoch 3, is lost" in recovery.loss
+
+
+@pytest.mark.parametrize(("confirmed", "held", "drained"), [(100, 100, True), (90, 100, False), (100, 90, False)])
+def test_a_master_is_drained_when_the_candidate_holds_all_and_every_sender_was_answered(
+    confirmed: int, held: int, drained: bool
+) -> None:
+    assert is_drained(end_offset=100, confirm_offset=confirmed, held_offset=held) is drained

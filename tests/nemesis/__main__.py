@@ -30,6 +30,8 @@ def main() -> int:
                 print(f"  left out: {reason}")
             for violation in outcome.violations:
                 print(f"  VIOLATION: {violation}")
+            for (asked, end), count in sorted(outcome.operations.items()):
+                print(f"  {asked} {end}: {count}")
             failed += bool(outcome.violations)
             print(
                 f"  {len(outcome.events)} events, {outcome.acknowledged} messages acknowledged, {outcome.committed}"

@@ -19,12 +19,12 @@ from tests.dledger.groups import quorum_group, status, wait_leader
 from tests.dledger.history import read_queue
 from tests.nemesis.clients import PULL_GROUP, PUSH_GROUP, QUEUES, TOPIC, Clients
 from tests.nemesis.judge import Committed, End, violations
-from tests.nemesis.weather import LINKS, PROCESSES, Event, Kind, Sky, forecast, mount, unmount
+from tests.nemesis.weather import LINKS, OPERATIONS, PROCESSES, Event, Kind, Sky, forecast, mount, unmount
 from tests.processes import wait_until
 from tests.remoting import call, create_topic
 from tests.replication.network import HERE, Network, network, why_not
 
-MODES: Final = {"single": 1, "async": 2, "sync": 3, "dledger": 3}  # and how many replicas
+MODES: Final = {"single": 1, "async": 2, "sync": 3, "dledger": 3, "changing": 3}  # and how many replicas
 _CONF: Final = {
     "haSendHeartbeatInterval": "500",
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
@@ -44,6 +44,7 @@ class Outcome:
     committed: int = 0
     topics: int = 0
     seen: Mapping[str, int] = field(default_factory=dict)
+    operations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
@@ -70,6 +71,7 @@ def run(mode: str, seed: int, seconds: float, folder: Path, say: Callable[[str],
             stack.callback(unmount, disk)
         if disks:
             kinds.append(Kind.FULL_DISK)
+        kinds += OPERATIONS.get(mode, ())
         group = stack.enter_context(_group(mode, folder, places, disks))
         leader = wait_leader(group)
         create_topic(group[leader].address, TOPIC, queues=QUEUES, namesrv=group.namesrv)
@@ -83,6 +85,7 @@ def run(mode: str, seed: int, seconds: float, folder: Path, say: Callable[[str],
         history = clients.history
         outcome.acknowledged, outcome.committed = len(history.acknowledged), len(history.committed)
         outcome.topics = len(history.topics)
+        outcome.operations = sky.operations
         outcome.seen = {name: len(keys) for name, keys in history.seen.items()}
         outcome.violations = violations(history, end)
     return outcome
@@ -114,7 +117,7 @@ def _group(mode: str, folder: Path, places: Network | None, disks: Sequence[Path
     group = ReplicaGroup(names, [])
     try:
         for number in range(MODES[mode]):
-            synchronous = mode == "sync"
+            synchronous = mode in ("sync", "changing")
             role = "SLAVE" if number else "SYNC_MASTER" if synchronous else "ASYNC_MASTER"
             conf = {
                 "brokerName": group.name,

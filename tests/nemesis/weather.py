@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from typer.testing import CliRunner
+
+from highwater.cli import app
 from tests.daemons import ReplicaGroup
+from tests.remoting import Refused
 from tests.replication.network import HERE, Network
+from tests.replication.replicas import status
 
 DISK_BYTES = 192 * 1024 * 1024
 _FULL_LEAVES_BYTES = 64 * 1024
@@ -29,10 +36,25 @@ class Kind(enum.Enum):
     CUT_FROM_CLIENTS = "cut off from clients and name server"
     ISOLATE = "cut off from all"
     FULL_DISK = "disk full"
+    SWITCH = "switchover"
+    FAIL_OVER = "kill -9, and another is promoted"
+    CHANGE_MODE = "change of the mode"
 
 
 PROCESSES = (Kind.KILL, Kind.PAUSE, Kind.KILL_ALL)
 LINKS = (Kind.CUT, Kind.CUT_ONE_WAY, Kind.CUT_FROM_CLIENTS, Kind.ISOLATE)
+
+
+# What an operator does meanwhile, by `highwater admin`: the rule of promotion that the control plane goes by, too.
+OPERATIONS = {
+    "async": (Kind.SWITCH,),
+    "sync": (Kind.SWITCH, Kind.FAIL_OVER),
+    "changing": (Kind.CHANGE_MODE, Kind.CHANGE_MODE),
+}
+_NEXT_MODE = {
+    "sync": ["--mode", "dledger"],
+    "dledger": ["--mode", "sync", "--in-sync-replicas", "2", "--min-in-sync-replicas", "2"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +68,7 @@ class Event:
     calm_s: float
 
     def __str__(self) -> str:
-        link = f" -> {self.other}" if self.kind in (Kind.CUT, Kind.CUT_ONE_WAY) else ""
+        link = f" -> {self.other}" if self.kind in (Kind.CUT, Kind.CUT_ONE_WAY, Kind.SWITCH, Kind.FAIL_OVER) else ""
         return f"{self.kind.value}: replica {self.place}{link}, {self.for_s:.1f} s"
 
 
@@ -67,6 +89,7 @@ class Sky:
         self._group = group
         self._places = places
         self._disks = disks
+        self.operations: Counter[tuple[str, str]] = Counter()  # (what an operator asked for, whether it was done)
 
     def strike(self, event: Event) -> None:
         """Begin it, wait, and end it: what was killed is started again."""
@@ -79,6 +102,9 @@ class Sky:
             Kind.CUT_FROM_CLIENTS: (self._cut_from_clients, self._rejoin_clients),
             Kind.ISOLATE: (self._isolate, self._rejoin),
             Kind.FULL_DISK: (self._fill, self._make_room),
+            Kind.SWITCH: (self._promote, self._nothing),
+            Kind.FAIL_OVER: (self._fail_over, self._start),
+            Kind.CHANGE_MODE: (self._change_mode, self._nothing),
         }[event.kind]
         begin(event)
         try:
@@ -134,6 +160,26 @@ class Sky:
 
     def _rejoin(self, event: Event) -> None:
         self._network.rejoin(event.place)
+
+    def _admin(self, *arguments: str) -> None:
+        """What an operator asks for may be refused, or come to nothing: the group must only stay right."""
+        common = ("-n", self._group.namesrv, "-b", self._group.name)
+        result = CliRunner().invoke(app, ["admin", arguments[0], *common, *arguments[1:]])
+        self.operations[arguments[0], "done" if result.exit_code == 0 else "refused"] += 1
+
+    def _promote(self, event: Event) -> None:
+        self._admin("promote", "--broker-id", str(event.other))
+
+    def _fail_over(self, event: Event) -> None:
+        self._kill(event)
+        self._promote(event)
+
+    def _change_mode(self, event: Event) -> None:
+        with contextlib.suppress(OSError, TimeoutError, Refused):
+            self._admin("changeMode", *_NEXT_MODE[status(self._group[event.place]).mode])
+
+    def _nothing(self, event: Event) -> None:
+        """An operation ends by itself."""
 
     def _fill(self, event: Event) -> None:
         fill(self._disks[event.place])

@@ -5,6 +5,15 @@ Django: the steps (mode_steps.py, removal.py) and the simulation (tests/sim/mode
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+# What brokers call the modes, in the order in which a group goes through them.
+MODE_LADDER = ("single", "async", "sync", "dledger")
+
+
+def modes_on_the_way(present: str, wanted: str) -> tuple[str, ...]:
+    """Return the modes to go through, the wanted one last; empty when there is nothing to do."""
+    begin, end = MODE_LADDER.index(present), MODE_LADDER.index(wanted)
+    return MODE_LADDER[begin + 1 : end + 1] if end >= begin else tuple(reversed(MODE_LADDER[end:begin]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeSeen:

@@ -12,13 +12,12 @@ from datetime import datetime
 
 from controlplane.clusters.models import ClusterMode, FlushType, in_sync_replicas_of
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
+from controlplane.failover.mode_order import modes_on_the_way
 from controlplane.failover.quorum_plan import PlannedStep
 from controlplane.failover.quorum_verdict import keeps_up
 from controlplane.failover.verdict import GroupView, ReplicaView
 
 ALONE = (ClusterMode.SINGLE, ClusterMode.MULTI)
-# In the order in which a group goes through them; with several groups multi stands where single does.
-_LADDER = (ClusterMode.SINGLE, ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
 
 _DOES: dict[tuple[str, str], str] = {
     (
@@ -89,11 +88,8 @@ def broker_mode(mode: str) -> str:
 
 def mode_path(present: str, wanted: str) -> tuple[str, ...]:
     """Return the modes to go through, the wanted one last; empty when there is nothing to do."""
-    if broker_mode(present) == broker_mode(wanted):
-        return ()
-    begin, end = _LADDER.index(ClusterMode(broker_mode(present))), _LADDER.index(ClusterMode(broker_mode(wanted)))
-    between = _LADDER[begin + 1 : end] if end > begin else tuple(reversed(_LADDER[end + 1 : begin]))
-    return (*between, wanted)
+    path = modes_on_the_way(broker_mode(present), broker_mode(wanted))
+    return (*path[:-1], wanted) if path else ()
 
 
 def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> int:

@@ -29,7 +29,7 @@ from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
-from highwater.promotion import Ballot, Standing, ballot_above, decide, promises_in
+from highwater.promotion import Ballot, Standing, ballot_above, decide, is_drained, promises_in
 
 # Sends are held for so long at most: the master takes them again by itself should no one go on.
 _FREEZE_MS = 10_000
@@ -87,8 +87,7 @@ def failover_drain(context: StepContext) -> None:
         if end is None or held is None:
             continue
         behind = end.end_offset - held.held_offset
-        # What waits for its acknowledgement is drained too: no one is told of a failure that was none.
-        if behind <= 0 and end.confirm_offset >= end.end_offset:
+        if is_drained(end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held.held_offset):
             _save(failover, drained_offset=end.end_offset)
             timeline_add(failover, "drained", f"Replica {failover.candidate_id} holds all {end.end_offset} bytes.")
             return

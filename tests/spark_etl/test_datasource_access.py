@@ -74,13 +74,21 @@ def test_what_is_refused_is_told_with_the_way_out(spark: SparkSession, namesrv: 
         orders(spark, namesrv, **given).collect()
 
 
+IN_ITS_GROUP = {**READER, "group": "spark-readers", "requestTimeoutMs": "20000"}
+
+
 def test_a_tenants_job_reads_over_tls_with_its_key_and_the_clusters_authority(
+    spark: SparkSession, namesrv: str, authority: Authority
+) -> None:
+    assert orders(spark, namesrv, **IN_ITS_GROUP, tlsCa=str(authority.cert_path)).count() == 5
+
+
+@pytest.mark.long
+def test_a_tenants_stream_reads_over_tls_with_the_authority_as_text(
     spark: SparkSession, namesrv: str, authority: Authority, tmp_path: Path
 ) -> None:
-    given = {**READER, "group": "spark-readers", "requestTimeoutMs": "20000"}
-    assert orders(spark, namesrv, **given, tlsCa=str(authority.cert_path)).count() == 5
-    text = authority.cert_path.read_text()
-    stream = spark.readStream.format("highwater").options(namesrv=namesrv, topic="orders", **given, tlsCa=text).load()
+    given = {**IN_ITS_GROUP, "tlsCa": authority.cert_path.read_text()}
+    stream = spark.readStream.format("highwater").options(namesrv=namesrv, topic="orders", **given).load()
     query = stream.writeStream.format("memory").queryName("over_tls").trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     assert spark.table("over_tls").count() == 5

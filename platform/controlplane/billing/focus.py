@@ -2,6 +2,9 @@
 
 A row is what one price made of one topic of one cluster in one direction on one UTC day. Costs are exact: an invoice rounds its
 total once, and no row. There are no discounts and no commitments: list, contracted and effective cost are the billed cost.
+
+Of the 137 rules that FinOps' own validator (focus-validator 2, for Python 3.12) applies to this, it finds one broken whatever is
+written: InvoiceId must be null (C-004) and must not be null (C-005), as it can't see whether there is an invoice.
 """
 
 import csv

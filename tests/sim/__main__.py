@@ -14,6 +14,7 @@ from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.seeds import MODES, run_seed
 from tests.sim.shell_bugs import SHELL_BUGS
+from tests.sim.step_bugs import OPEN_BUGS, STEP_BUGS
 from tests.sim.world import FLUSHES, Outcome
 
 _PROGRESS_S = 5.0
@@ -35,12 +36,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--planted-bugs", action="store_true", help="look for each planted bug instead, for at most --seeds seeds (200)"
     )
+    parser.add_argument(
+        "--table", action="store_true", help="all modes and flush types, each with --seeds seeds, in one table"
+    )
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)  # the trace tells it all
     if options.planted_bugs:
         return find_planted_bugs(options.mode, options.first_seed, options.seeds or 200)
+    if options.table:
+        return table(options.first_seed, options.seeds or 100)
     return campaign(
-        options.mode,
+        options.mode or "sync",
         options.flush,
         options.first_seed,
         options.seeds or 100,
@@ -52,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def find_planted_bugs(mode: str | None, first_seed: int, seeds: int) -> int:
     """Every one but the survivors must be found; the exit status is how many turned out otherwise."""
     missed = 0
-    for bug in (*BUGS, *SURVIVORS, *SHELL_BUGS, *QUORUM_BUGS, *CHANGING_BUGS):
+    for bug in (*BUGS, *SURVIVORS, *SHELL_BUGS, *STEP_BUGS, *OPEN_BUGS, *QUORUM_BUGS, *CHANGING_BUGS):
         if mode not in (None, bug.mode):
             continue
         began_s = time.monotonic()
@@ -96,6 +102,33 @@ def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, decrees: boo
     for name, count in sorted(counts.items()):
         print(f"  {count:>9} {name}")
     return 0
+
+
+def table(first_seed: int, seeds: int) -> int:
+    """The nightly campaign, as Markdown on stdout; goes on after a violation, and returns how many there were."""
+    found: list[str] = []
+    print("| mode | flush | seeds | SEND_OK | faults | violations | wall time | processor time of a seed |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    for mode in MODES:
+        for flush in FLUSHES:
+            counts: Counter[str] = Counter()
+            began_s, began_cpu_s, before = time.monotonic(), time.process_time(), len(found)
+            for seed in range(first_seed, first_seed + seeds):
+                outcome = run_seed(mode, flush, seed)
+                counts.update(outcome.counts)
+                if outcome.violation is not None:
+                    found.append(
+                        f"{outcome.violation}\nagain: ./dev sim --mode {mode} --flush {flush} --first-seed {seed}"
+                        " --seeds 1 --trace"
+                    )
+            cpu_s = (time.process_time() - began_cpu_s) / seeds
+            print(
+                f"| {mode} | {flush} | {seeds:,} | {counts['SEND_OK']:,} | {counts['faults']:,} | {len(found) - before}"
+                f" | {time.monotonic() - began_s:,.0f} s | {cpu_s:.2f} s |",
+                flush=True,
+            )
+    print(*found, sep="\n\n")
+    return min(len(found), 1)
 
 
 def tell_failure(mode: str, flush: str, outcome: Outcome, *, decrees: bool, shown: bool) -> None:

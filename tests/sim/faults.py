@@ -60,6 +60,7 @@ class Faults:
     def _strike(self) -> None:
         if self.stopped:
             return
+        self._world.history.counts["faults"] += 1
         kinds, weights = zip(*self._kinds, strict=True)
         self._loop.random.choices(kinds, weights)[0]()
         self.run()

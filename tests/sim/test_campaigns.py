@@ -19,6 +19,7 @@ from tests.sim.planted_bugs import BUGS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.quorum_world import run_quorum_seed
 from tests.sim.shell_bugs import SHELL_BUGS
+from tests.sim.step_bugs import STEP_BUGS
 from tests.sim.world import run_seed
 
 SEEDS = {"sync": 12, "async": 5}
@@ -35,6 +36,10 @@ QUICK_BUGS = {
     "a flush covers what came while it ran": 3,
     "a slave shows its log's end": 3,
     "a slave takes sends": 3,
+    "a new file's name is not synced": 2,
+    "a flush syncs the first file only": 2,
+    "an offset is answered one too far": 2,
+    "recovery keeps only what the checkpoint knows": 2,
     "an equal log gets no vote": 2,
     "the commit counts older epochs": 5,
     "one less than a majority is enough": 3,
@@ -136,7 +141,7 @@ def test_another_seed_is_another_run() -> None:
 
 @pytest.mark.parametrize(
     "bug",
-    [bug for bug in (*BUGS, *SHELL_BUGS, *QUORUM_BUGS, *CHANGING_BUGS) if bug.name in QUICK_BUGS],
+    [bug for bug in (*BUGS, *SHELL_BUGS, *STEP_BUGS, *QUORUM_BUGS, *CHANGING_BUGS) if bug.name in QUICK_BUGS],
     ids=lambda bug: bug.name,
 )
 def test_a_planted_bug_is_found(bug: PlantedBug) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from brokerd.replica.in_sync import AckMode
 from brokerd.replica.replica import ReplicaSettings
+from brokerd.store import StoreError
 from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
 from tests.sim.control_plane import ControlPlane
@@ -66,10 +67,13 @@ def judged(world: Judgeable, seed: int) -> Outcome:
             world.run()
     except Violation as found:
         violation = str(found)
-        world.loop.note(f"VIOLATION {violation}")
+    except StoreError as error:
+        violation = f"a log cannot be read: {error}"
     finally:
         for machine in world.machines:
             machine.shut()
+    if violation is not None:
+        world.loop.note(f"VIOLATION {violation}")
     return Outcome(seed, world.loop.fingerprint, violation, dict(world.history.counts), tuple(world.loop.last_lines))
 
 

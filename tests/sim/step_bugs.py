@@ -1,0 +1,315 @@
+"""Bugs planted in recovery, services, tables, adoption, name servers and promotions, as in planted_bugs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from brokerd.consumer_offset import ConsumerOffsetManager
+from brokerd.metadata_log import MetadataLog
+from brokerd.replica import elections
+from brokerd.replica import replica as replicas
+from brokerd.replica.adoption import next_members
+from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.own_disk import changes_by_own_disk
+from brokerd.replica.tally import Tally
+from brokerd.services.acknowledgement import PendingAcknowledgements
+from brokerd.services.replica_claim import LeaderClaim
+from brokerd.store.commit_log import CommitLog
+from brokerd.store.message_store import MessageStore
+from brokerd.store.recovery import Recovery
+from highwater import promotion
+from highwater.promotion import Ballot, Cleanness, Group, Standing
+from namesrvd.route_info import RouteInfoManager
+from tests.sim import control_plane
+from tests.sim.planted_bugs import PlantedBug
+
+Patched = AbstractContextManager[Any]
+
+
+# --- recovery and the log
+
+
+def _recovered_is_durable() -> Patched:
+    def believes(self: CommitLog, begin: int) -> None:
+        self.durable_offset = self.end_offset
+
+    return patch.object(CommitLog, "make_recovered_durable", believes)
+
+
+def _recovered_is_not_written_again() -> Patched:
+    return patch.object(CommitLog, "_write_again", lambda self, fd, base, offset: None)
+
+
+def _only_what_the_checkpoint_knows() -> Patched:
+    scan = Recovery._scan
+
+    def cuts(self: Recovery, start: int, dispatch_from: int) -> int:
+        if self.report.durable_mark > start:
+            self._log.cut(self.report.durable_mark)
+        return scan(self, start, dispatch_from)
+
+    return patch.object(Recovery, "_scan", cuts)
+
+
+def _flush_of_one_file() -> Patched:
+    """Of those that an append has reached, only the first."""
+
+    def flush(self: CommitLog) -> int:
+        with self._flush_lock:
+            target, fd = self.end_offset, self._writers.get(self.base_of(self.durable_offset))
+            if target > self.durable_offset and fd is not None:
+                self._disk.fdatasync(fd)
+            self.durable_offset = target
+            return target
+
+    return patch.object(CommitLog, "flush", flush)
+
+
+class _NoNamesSynced:
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def sync_directory(self, path: str) -> None:
+        """Forgotten."""
+
+
+def _new_files_name_not_synced() -> Patched:
+    create = CommitLog._create
+
+    def forgets(self: CommitLog, base: int) -> int:
+        disk, self._disk = self._disk, _NoNamesSynced(self._disk)
+        try:
+            return create(self, base)
+        finally:
+            self._disk = disk
+
+    return patch.object(CommitLog, "_create", forgets)
+
+
+def _checkpoint_above_the_cut() -> Patched:
+    return patch.object(MessageStore, "_lower_checkpoint", lambda self, end_offset: None)
+
+
+# --- services
+
+
+def _claims_without_who_is_silent() -> Patched:
+    return patch.object(LeaderClaim, "_check_complete", lambda self, others: None)
+
+
+def _ended_leader_still_answers() -> Patched:
+    return patch.object(PendingAcknowledgements, "give_up", lambda self, cause, code=0: [])
+
+
+def _in_sync_set_not_inherited() -> Patched:
+    return patch.object(InSyncSet, "await_in_sync", lambda self, replica_ids, now_s: None)
+
+
+def _lease_too_long() -> Patched:
+    return patch.object(InSyncSet, "lease_s", lambda self, replica_id: 60.0)
+
+
+# --- tables
+
+
+def _topic_answered_at_once() -> Patched:
+    return patch.object(MetadataLog, "answer", lambda self, reply: reply)
+
+
+def _commit_answered_at_once() -> Patched:
+    def answers(self: MetadataLog, peer: Any, frame: bytes) -> None:
+        peer.write(frame)
+        peer.flush()
+
+    return patch.object(MetadataLog, "answer_with_offsets", answers)
+
+
+def _commit_answered_when_appended() -> Patched:
+    write = MetadataLog._write_for_waiting
+
+    def answers(self: MetadataLog) -> None:
+        waiting, self._waiting = self._waiting, []
+        write(self)
+        if self.refusal() is None:
+            self.write_offsets()
+            for peer, frame in waiting:
+                peer.write(frame)
+                peer.flush()
+
+    return patch.object(MetadataLog, "_write_for_waiting", answers)
+
+
+def _followers_tables_stay() -> Patched:
+    return patch.object(MetadataLog, "receive", lambda self, data: iter([data] if data else []))
+
+
+def _tables_not_rebuilt_at_a_start() -> Patched:
+    return patch.object(MetadataLog, "rebuild", lambda self: None)
+
+
+def _offsets_taken_back_to_zero() -> Patched:
+    def bound(self: ConsumerOffsetManager, queue_end_offset: Any) -> None:
+        for by_queue in self._offsets.values():
+            by_queue.update(dict.fromkeys(by_queue, 0))
+
+    return patch.object(ConsumerOffsetManager, "bound", bound)
+
+
+def _offset_one_too_far() -> Patched:
+    query = ConsumerOffsetManager.query
+
+    def beyond(self: ConsumerOffsetManager, topic: str, group: str, queue_id: int) -> int:
+        return query(self, topic, group, queue_id) + 1
+
+    return patch.object(ConsumerOffsetManager, "query", beyond)
+
+
+# --- adoption and votes
+
+
+def _disk_adopted_while_it_is_empty() -> Patched:
+    def adopts(members: Any, own_id: int, own: str, followers: Mapping[int, Any], **times: float) -> Any:
+        eager = {key: replace(one, joined=True, in_sync=True) for key, one in followers.items()}
+        return next_members(members, own_id, own, eager, **times)
+
+    return patch.object(elections, "next_members", adopts)
+
+
+def _votes_of_the_forgetful_count() -> Patched:
+    add = Tally.add
+
+    def trusting(self: Tally, voter: int, incarnation: str, *, log_may_be_incomplete: bool) -> None:
+        add(self, voter, incarnation, log_may_be_incomplete=False)
+
+    return patch.object(Tally, "add", trusting)
+
+
+def _majority_founds() -> Patched:
+    wins = Tally.wins
+    return patch.object(Tally, "wins", lambda self, members, *, founding: wins(self, members, founding=False))
+
+
+def _own_disk_is_not_doubted() -> Patched:
+    def certain(state: Any, doubts: Any, durable_counts: bool, random: Any) -> dict[str, object]:
+        return changes_by_own_disk(state, (), durable_counts, random)
+
+    return patch.object(replicas, "changes_by_own_disk", certain)
+
+
+# --- name servers
+
+
+def _master_is_not_told() -> Patched:
+    member_group = RouteInfoManager.broker_member_group
+
+    def without(self: RouteInfoManager, cluster_name: str, broker_name: str) -> Any:
+        group = member_group(self, cluster_name, broker_name)
+        group.broker_addrs.pop(0, None)
+        return group
+
+    return patch.object(RouteInfoManager, "broker_member_group", without)
+
+
+# --- promotions
+
+
+def _one_promise_too_few() -> Patched:
+    fewer = property(lambda self: len(self.replica_ids) - self.in_sync_replicas)
+    return patch.object(Group, "needed", fewer)
+
+
+def _every_answer_counts() -> Patched:
+    def all_of_them(group: Group, answers: Mapping[int, Standing]) -> dict[int, Standing]:
+        return dict(answers)
+
+    return patch.object(promotion, "counting", all_of_them)
+
+
+def _shorter_log_is_clean() -> Patched:
+    cleanness_of = promotion.cleanness_of
+
+    def lenient(group: Group, answers: Mapping[int, Standing], candidate_id: int, **others: Any) -> Cleanness:
+        candidate = answers.get(candidate_id)
+        if candidate is None:
+            return cleanness_of(group, answers, candidate_id, **others)
+        alike = {
+            key: replace(one, log_epoch=candidate.log_epoch, held_offset=candidate.held_offset)
+            for key, one in answers.items()
+        }
+        return cleanness_of(group, alike, candidate_id, **others)
+
+    return patch.object(promotion, "cleanness_of", lenient)
+
+
+def _what_readers_saw_is_forgotten() -> Patched:
+    return patch.object(promotion, "_may_have_shown", lambda group, counted: False)
+
+
+def _any_answer_is_a_promise() -> Patched:
+    def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
+        return {one.replica_id: one for one in answers}
+
+    return patch.object(control_plane, "promises_in", promises_in)
+
+
+def _fence_is_not_above() -> Patched:
+    def ballot_above(seen: Iterable[int]) -> Ballot:
+        highest = max(seen, default=0)
+        return Ballot(highest, highest + 1)
+
+    return patch.object(control_plane, "ballot_above", ballot_above)
+
+
+def _every_disk_counts() -> Patched:
+    both = ExitStack()
+    both.enter_context(
+        patch.object(control_plane, "disk_that_counts", lambda remembered, incarnation, *, has_caught_up: incarnation)
+    )
+    return both
+
+
+STEP_BUGS = (
+    PlantedBug("what recovery found is called durable", "single", "sync", _recovered_is_durable),
+    PlantedBug("recovery keeps only what the checkpoint knows", "single", "sync", _only_what_the_checkpoint_knows),
+    PlantedBug("a flush syncs the first file only", "single", "sync", _flush_of_one_file),
+    PlantedBug("a new file's name is not synced", "single", "sync", _new_files_name_not_synced),
+    PlantedBug("a truncation leaves the checkpoint above it", "async", "sync", _checkpoint_above_the_cut),
+    PlantedBug("a commit is answered at once", "single", "sync", _commit_answered_at_once),
+    PlantedBug("a follower's tables stay as they are", "sync", "sync", _followers_tables_stay),
+    PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),
+    PlantedBug("an offset is answered one too far", "single", "sync", _offset_one_too_far),
+    PlantedBug("name servers do not tell the master", "async", "sync", _master_is_not_told),
+)
+
+# The few seeds that ran so far (six or seven of each, or none) have not found these: a campaign must tell whether more do, or a
+# judge is missing. One that is found belongs above.
+OPEN_BUGS = (
+    PlantedBug(
+        "what recovery found is synced, and not written again", "single", "sync", _recovered_is_not_written_again
+    ),
+    PlantedBug("a claim does not wait for who is silent", "async", "sync", _claims_without_who_is_silent, 3),
+    PlantedBug("an ended leader still answers", "async", "sync", _ended_leader_still_answers),
+    PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
+    PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
+    PlantedBug("a topic is answered at once", "single", "sync", _topic_answered_at_once),
+    PlantedBug("a commit is answered when it is appended", "single", "sync", _commit_answered_when_appended),
+    PlantedBug("tables are not read from the log at a start", "single", "sync", _tables_not_rebuilt_at_a_start),
+    PlantedBug("a disk is adopted while it is empty", "dledger", "sync", _disk_adopted_while_it_is_empty),
+    PlantedBug("votes of those whose sync failed count in full", "dledger", "sync", _votes_of_the_forgetful_count),
+    PlantedBug("a majority founds the group", "dledger", "sync", _majority_founds),
+    PlantedBug("no replica doubts its own disk", "dledger", "sync", _own_disk_is_not_doubted),
+    PlantedBug("one promise too few is enough", "sync", "sync", _one_promise_too_few),
+    PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts),
+    PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
+    PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
+    PlantedBug("any answer is a promise", "async", "sync", _any_answer_is_a_promise),
+    PlantedBug("the fence is not above what was seen", "async", "sync", _fence_is_not_above),
+    PlantedBug("every disk counts", "sync", "sync", _every_disk_counts),
+)

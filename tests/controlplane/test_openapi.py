@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import schemathesis
 from django.core.management import call_command
@@ -20,12 +21,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from controlplane.clusters.models import Operation, OperationState, OperationType
+from controlplane.common.schema import EXAMPLES
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from controlplane.wsgi import application
 from tests.controlplane.world import SYSTEM, World
 
-EXAMPLES = 5
+CASES_PER_OPERATION = 5
 KNOWN = {
     "tenant": "acme",
     "cluster": "orders",
@@ -75,7 +77,7 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) ->
 
 @schema.parametrize()
 @settings(
-    max_examples=EXAMPLES,
+    max_examples=CASES_PER_OPERATION,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -112,6 +114,58 @@ def test_every_operation_may_answer_with_a_problem(capsys: pytest.CaptureFixture
     for operations in document["paths"].values():
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]
+
+
+def _document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    call_command("spectacular", "--format", "openapi-json")
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_every_operation_has_a_summary_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for path, operations in _document(capsys)["paths"].items():
+        for method, operation in operations.items():
+            summary = operation.get("summary", "")
+            assert 8 <= len(summary) <= 110, f"{method} {path}: {summary!r}"
+            assert "\n" not in summary
+
+
+def test_every_example_is_valid_by_its_own_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    document = _document(capsys)
+    schemas = document["components"]["schemas"]
+    assert set(EXAMPLES) <= set(schemas)
+    for name in EXAMPLES:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        for example in schemas[name]["examples"]:
+            assert set(example) <= set(schemas[name]["properties"]), name
+            jsonschema_rs.validator_for(schema).validate(example)
+
+
+def test_a_test_message_has_one_body_of_two(capsys: pytest.CaptureFixture[str]) -> None:
+    components = _document(capsys)["components"]
+    schema = {"$ref": "#/components/schemas/TestMessageRequest", "components": components}
+    validator = jsonschema_rs.validator_for(schema)
+    assert [validator.is_valid(body) for body in ({"body": "a"}, {"body_base64": "YQ=="})] == [True, True]
+    assert [validator.is_valid(body) for body in ({}, {"body": "a", "body_base64": "YQ=="})] == [False, False]
+
+
+def test_every_link_leads_to_an_operation_and_fills_its_address(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = _document(capsys)["paths"]
+    needs = {
+        operation["operationId"]: {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
+        for operations in paths.values()
+        for operation in operations.values()
+    }
+    links = [
+        (operation["operationId"], link)
+        for operations in paths.values()
+        for operation in operations.values()
+        for response in operation["responses"].values()
+        for link in response.get("links", {}).values()
+    ]
+    assert {"cluster_create", "topic_create", "group_promote"} <= {before for before, _ in links}
+    for before, link in links:
+        assert set(link["parameters"]) == needs[link["operationId"]], f"{before} -> {link['operationId']}"
 
 
 def test_offsets_are_strings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.selectors import cluster_health, operation_view
 from controlplane.clusters.services import Growth
 from controlplane.common.strictness import Shape
+from controlplane.tenants.serializers import NewSlug
 
 
 class ErrorSerializer(Shape):
@@ -106,7 +107,7 @@ class ClusterSerializer(Shape):
 class ClusterCreateSerializer(Shape):
     """What a new cluster needs."""
 
-    slug = serializers.CharField(min_length=2, max_length=39)
+    slug = NewSlug()
     name = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
     mode = serializers.ChoiceField(choices=ClusterMode.choices, default=ClusterMode.SINGLE)
     flush_disk_type = serializers.ChoiceField(

@@ -258,6 +258,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "controlplane.common.schema.add_problems",
+        "controlplane.common.schema.add_examples",
+        "controlplane.common.schema.add_links",
     ],
 }
 

@@ -2,12 +2,22 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.common.strictness import Shape
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
+from controlplane.tenants.services import SLUG_PATTERN
 from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
+
+
+@extend_schema_field({"type": "string", "minLength": 2, "maxLength": 39, "pattern": f"^{SLUG_PATTERN.pattern}$"})
+class NewSlug(serializers.CharField):
+    """A name in addresses that is about to be given; services check it, and say which rule it breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(min_length=2, max_length=39, **options)
 
 
 class TenantSerializer(Shape):
@@ -23,7 +33,7 @@ class TenantSerializer(Shape):
 class TenantCreateSerializer(Shape):
     """What a new tenant needs."""
 
-    slug = serializers.CharField(min_length=2, max_length=39)
+    slug = NewSlug()
     name = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
 
 

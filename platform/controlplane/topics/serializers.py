@@ -6,12 +6,14 @@ import base64
 import binascii
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.clusters.serializers import ErrorSerializer
 from controlplane.common.strictness import Shape
 from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, BROWSE_LIMIT_MAX
 from controlplane.topics.models import MessageType, TopicState
+from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
 from controlplane.topics.services import QUEUES_MAX
@@ -71,10 +73,18 @@ class TopicOptionsSerializer(Shape):
     description = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
+@extend_schema_field({"type": "string", "pattern": f"^{NAME_PATTERN}$"})
+class NewTopicName(serializers.CharField):
+    """A topic's name that is about to be given; services check it, and say which rule it breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=127, **options)
+
+
 class TopicCreateSerializer(TopicOptionsSerializer):
     """What a new topic needs."""
 
-    name = serializers.CharField(max_length=127)
+    name = NewTopicName()
 
 
 class TopicUpdateSerializer(Shape):

@@ -105,6 +105,8 @@ def test_a_result_is_written_whole_with_times_in_utc(tmp_path: Path) -> None:
         "range_from": "2026-11-21T13:00:00+00:00",
         "range_to": None,
         "error": "",
+        "lines": None,
+        "notes": "",
     }
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 

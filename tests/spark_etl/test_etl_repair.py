@@ -148,7 +148,8 @@ def test_hours_may_fall_once_an_operator_has_said_why(world: JobWorld, lake_comm
     world.run("usage_billing", now=NOW)
     for lost in world.data_files() - {kept}:
         lost.unlink()
-    refused = world.run("usage_billing", now=NOW)
+    asked = {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}
+    refused = world.run("usage_billing", now=NOW, range=asked)
     assert (refused.state, refused.rows_refused) == ("failed", 1)
     assert [row["messages"] for row in world.database.usage(world.cluster_id)] == [6]
     hours = ("--from", "2026-11-21T13:00+00:00", "--to", "2026-11-21T14:00+00:00")

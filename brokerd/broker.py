@@ -26,6 +26,7 @@ from brokerd.metadata_log import MetadataLog
 from brokerd.processors import HANDLERS
 from brokerd.processors.replica_admin import replica_status
 from brokerd.producer_manager import ProducerManager
+from brokerd.quotas import Quotas
 from brokerd.rebalance_lock import RebalanceLockManager
 from brokerd.replica.diverged import DivergedMessages, count_records
 from brokerd.replica.epoch_file import EpochFile
@@ -150,6 +151,13 @@ class Broker:
         self.schedule = ScheduleMessageService(self)
         self.metering = MeteringService(self)
         self.message_index = MessageIndexService(self)
+        self.quotas = Quotas(
+            config,
+            clock.monotonic,
+            stored_bytes=lambda: store.end_offset - store.min_physical_offset,
+            stored_by_topic=lambda: self.metering.stored_bytes.by_topic(),
+            is_exempt=self._is_infrastructure,
+        )
         self.dispatcher = Dispatcher(self, HANDLERS)
         self._waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         # Where an append's records end, and their queues: whose waiting pulls are answered once that is confirmed.
@@ -191,6 +199,10 @@ class Broker:
         self.stats.put_batch(batch.topic, len(positions), result.end_offset - positions[0])
         self.log_grew()
         return result
+
+    def _is_infrastructure(self, access_key: str) -> bool:
+        account = None if self.acl is None else self.acl.accounts.get(access_key)
+        return account is not None and account.infrastructure
 
     def _not_leading(self) -> NotLeadingError:
         return NotLeadingError(self.replica.refuses_sends(self.clock.monotonic()) or _STEPPED_DOWN)
@@ -470,6 +482,7 @@ class Broker:
 
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended: its clients are gone."""
+        self.quotas.disconnect(peer)
         self.producers.close_peer(peer)
         self.consumers.close_peer(peer)
 

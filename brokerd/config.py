@@ -100,6 +100,16 @@ class BrokerConfig:
     acl_enable: bool = boolean("aclEnable", False)
     acl_config_file: str = path("aclConfigFile", "")  # ours; empty: plain_acl.yml beside broker.conf
 
+    # Quotas, ours; 0: none. Of this broker; what is over one is refused with SYSTEM_BUSY (quotas.py).
+    quota_credential_messages_per_second: int = integer("quotaCredentialMessagesPerSecond", 0, hot=True)
+    quota_credential_bytes_per_second: int = integer("quotaCredentialBytesPerSecond", 0, at_most=2**59, hot=True)
+    quota_credential_connections: int = integer("quotaCredentialConnections", 0, hot=True)
+    quota_credential_held_pulls: int = integer("quotaCredentialHeldPulls", 0, hot=True)
+    quota_topic_messages_per_second: int = integer("quotaTopicMessagesPerSecond", 0, hot=True)
+    quota_topic_bytes_per_second: int = integer("quotaTopicBytesPerSecond", 0, at_most=2**59, hot=True)
+    quota_topic_stored_bytes: int = integer("quotaTopicStoredBytes", 0, at_most=2**59, hot=True)
+    quota_stored_bytes: int = integer("quotaStoredBytes", 0, at_most=2**59, hot=True)
+
     # Topics and groups.
     auto_create_topic_enable: bool = boolean("autoCreateTopicEnable", True, hot=True)
     auto_create_subscription_group: bool = boolean("autoCreateSubscriptionGroup", True, hot=True)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from brokerd.acl import credential_of
 from brokerd.acl_needs import NEEDS
 from brokerd.dispatch_types import AfterDurable, AfterOffsets, Handler
 from brokerd.peer import PAUSE_READING_BYTES
@@ -86,7 +87,12 @@ class Dispatcher:
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.NO_PERMISSION, remark))
                     return
-            peer.proven = True
+            if not peer.proven:
+                remark = broker.quotas.connect(credential_of(broker.acl, request), peer)
+                if remark is not None:
+                    self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))
+                    return
+                peer.proven = True
             if broker.store_gate.closed and code not in _SERVED_WHILE_REOPENING:
                 remark = "the broker is cutting its log to its master's; try again in a moment"
                 self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))

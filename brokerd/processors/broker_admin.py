@@ -3,6 +3,8 @@ AdminBrokerProcessor."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 import os
 
@@ -84,6 +86,9 @@ def runtime_info(broker: Broker) -> dict[str, str]:
     }
     if store.refusal is not None:
         info["storeRefusal"] = str(store.refusal)
+    info["quotas"] = json.dumps(
+        [dataclasses.asdict(usage) for usage in broker.quotas.usage(broker.held_pulls.by_credential)]
+    )
     for pool in ("send", "pull", "query", "litePull", "ack"):
         info[f"{pool}ThreadPoolQueueSize"] = "0"
         info[f"{pool}ThreadPoolQueueCapacity"] = "0"

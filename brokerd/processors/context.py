@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from brokerd.environment import Threads
     from brokerd.metadata_log import MetadataLog
     from brokerd.producer_manager import ProducerManager
+    from brokerd.quotas import Quotas
     from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.replica.diverged import DivergedMessages
     from brokerd.replica.replica import Replica
     from brokerd.services.delay_level import ScheduleMessageService
+    from brokerd.services.long_polling import PullRequestHoldService
     from brokerd.services.metering import MeteringService
     from brokerd.services.quorum import QuorumService
     from brokerd.services.replica_follower import FollowerService
@@ -58,6 +60,8 @@ class Broker(Protocol):
     metering: MeteringService
     acl: AccessControl | None
     stats: BrokerStats
+    quotas: Quotas
+    held_pulls: PullRequestHoldService
     store_host: bytes
     advertised_address: str
     random: Random

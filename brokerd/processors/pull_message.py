@@ -52,6 +52,7 @@ class PullMessageProcessor:
         try:
             header = self._header(request)
             accept = self._check(header)
+            self._check_quota(request, header)
         except RemoteProtocolError as error:
             peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
             return
@@ -175,6 +176,13 @@ class PullMessageProcessor:
             )
         return self._filter(header)
 
+    def _check_quota(self, request: RemotingCommand, header: PullMessageRequestHeader) -> None:
+        quotas = self._broker.quotas
+        if quotas.are_set:
+            remark = quotas.pull_refusal(credential_of(self._broker.acl, request), header.topic)
+            if remark is not None:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+
     def _filter(self, header: PullMessageRequestHeader) -> Callable[[int], bool] | None:
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
             if header.expression_type not in (None, "", "TAG"):
@@ -253,12 +261,19 @@ class PullMessageProcessor:
         if broker.held_pulls.full:
             self._answer(peer, request, header, self._get(header, header.queue_offset, accept))
             return
+        credential = credential_of(broker.acl, request)
+        remark = broker.quotas.hold_refusal(credential, broker.held_pulls.by_credential.get(credential, 0))
+        if remark is not None:
+            peer.write(request.reply(ResponseCode.SYSTEM_BUSY, remark).encode())
+            return
         if broker.config.long_polling_enable:
             suspend_s = min(max(header.suspend_timeout_millis, 0) / 1000, max_suspend_s)
         else:
             suspend_s = min(broker.config.short_polling_time_ms / 1000, max_suspend_s)
         deadline_s = broker.clock.monotonic() + suspend_s
-        broker.held_pulls.hold(HeldPull(peer, request, header, accept, header.queue_offset, deadline_s))
+        broker.held_pulls.hold(
+            HeldPull(peer, request, header, accept, header.queue_offset, deadline_s, False, credential)
+        )
 
     def _answer(
         self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader, result: GetResult
@@ -269,6 +284,7 @@ class PullMessageProcessor:
         if result.count and not peer.closed:
             credential = credential_of(self._broker.acl, request)
             self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
+            self._broker.quotas.pulled(credential, header.topic, result.count, result.size_bytes)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
         self._write(
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,

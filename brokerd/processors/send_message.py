@@ -33,6 +33,7 @@ from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
 if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.peer import Peer
+    from brokerd.quotas import Quotas
     from mqwire.bodies import TopicConfig
     from mqwire.command import RemotingCommand
 
@@ -46,6 +47,36 @@ Body: TypeAlias = "bytes | bytearray | memoryview"
 _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES
 
 _new_tuple: Final = tuple.__new__
+
+
+class _Spending:
+    """What the sends of one wake-up take of their quotas: looked up once for each credential and topic, settled at its end."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._shares: dict[tuple[str, str], list[int] | str] = {}
+
+    def count(self, credential: str, topic: str, size_bytes: int) -> None:
+        """One request; raises Refusal when its quota is used up."""
+        share = self._shares.get((credential, topic))
+        if share is None:
+            share = self._shares[credential, topic] = self._quotas.send_refusal(credential, topic) or [0, 0]
+        if isinstance(share, str):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, share)
+        share[0] += 1
+        share[1] += size_bytes
+
+    def add(self, credential: str, topic: str, messages: int) -> None:
+        """A request that was counted as one was a batch: these are the others in it."""
+        share = self._shares[credential, topic]
+        assert not isinstance(share, str), "a refused request is not taken apart"
+        share[0] += messages
+
+    def settle(self) -> None:
+        """Tell the quotas what was taken."""
+        for (credential, topic), share in self._shares.items():
+            if not isinstance(share, str):
+                self._quotas.sent(credential, topic, *share)
 
 
 class SendMessageProcessor:
@@ -66,13 +97,18 @@ class SendMessageProcessor:
         messages: list[MessageToStore] = []
         taken: list[_Taken] = []
         credential = ""
+        spent = _Spending(broker.quotas) if broker.quotas.are_set else None
         for request in requests:
             try:
                 if refusal is not None:
                     raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
                 header, queue_id = self._check(peer, request)
+                if spent is not None:
+                    spent.count(credential_of(broker.acl, request), header[0].topic, len(request.body))
                 if header[0].batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
                     batch = self._batch(peer, header, queue_id, request.body)
+                    if spent is not None:
+                        spent.add(credential_of(broker.acl, request), batch.topic, len(batch.bodies) - 1)
                     self._append(peer, taken, messages, credential)  # first what was sent first
                     messages, taken = [], []
                     self._append_batch(peer, request, batch)
@@ -91,6 +127,8 @@ class SendMessageProcessor:
                 messages.append(message)
                 taken.append((request, queue_id, unique_key))
         self._append(peer, taken, messages, credential)
+        if spent is not None:
+            spent.settle()
 
     def _append(self, peer: Peer, taken: list[_Taken], messages: list[MessageToStore], credential: str) -> None:
         """Store and answer; `taken` are the requests of `messages`, one for each."""
@@ -144,7 +182,11 @@ class SendMessageProcessor:
             remark = broker.acl.check(request, peer.remote_address)
             if remark is not None:
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
-        peer.proven = True
+        if not peer.proven:
+            remark = broker.quotas.connect(credential_of(broker.acl, request), peer)
+            if remark is not None:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+            peer.proven = True
         header = self._headers.read(request)
         origin = header[0]
         queue_id = header[1]

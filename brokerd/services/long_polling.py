@@ -28,6 +28,7 @@ class HeldPull:
     offset: int
     deadline_s: float
     answered: bool = False
+    credential: str = ""
 
 
 class PullRequestHoldService:
@@ -36,13 +37,14 @@ class PullRequestHoldService:
     What a closed connection waited for is dropped when its queue or its time comes up.
     """
 
-    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order")
+    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order", "by_credential")
 
     def __init__(self) -> None:
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._by_deadline: list[tuple[float, int, HeldPull]] = []
         self._order = itertools.count()
         self._count = 0
+        self.by_credential: dict[str, int] = {}  # how many pulls each has here
 
     def __len__(self) -> int:
         return self._count
@@ -60,6 +62,7 @@ class PullRequestHoldService:
         self._by_queue.setdefault((pull.header.topic, pull.header.queue_id), []).append(pull)
         heapq.heappush(self._by_deadline, (pull.deadline_s, next(self._order), pull))
         self._count += 1
+        self.by_credential[pull.credential] = self.by_credential.get(pull.credential, 0) + 1
 
     def take(self, queues: Iterable[tuple[str, int]]) -> list[HeldPull]:
         """The pulls that wait for one of `queues`; they are held no longer."""
@@ -69,8 +72,8 @@ class PullRequestHoldService:
         for queue in queues:
             held = self._by_queue.pop(queue, None)
             if held:
-                self._count -= len(held)
                 for pull in held:
+                    self._uncount(pull)
                     if not pull.answered and not pull.peer.closed:
                         taken.append(pull)
                     pull.answered = True
@@ -103,6 +106,14 @@ class PullRequestHoldService:
         held = self._by_queue.get(queue)
         if held is not None and pull in held:
             held.remove(pull)
-            self._count -= 1
+            self._uncount(pull)
             if not held:
                 del self._by_queue[queue]
+
+    def _uncount(self, pull: HeldPull) -> None:
+        self._count -= 1
+        left = self.by_credential[pull.credential] - 1
+        if left:
+            self.by_credential[pull.credential] = left
+        else:
+            del self.by_credential[pull.credential]

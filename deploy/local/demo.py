@@ -56,10 +56,11 @@ class DemoCluster:
     namesrv_addr: str
     access_key: str
     secret_key: str
+    tls_ca: str = ""
 
     @property
     def snippets(self) -> list[Snippet]:
-        return snippets_render(Values(self.namesrv_addr, self.access_key, self.secret_key, TOPIC))
+        return snippets_render(Values(self.namesrv_addr, self.access_key, self.secret_key, TOPIC, self.tls_ca))
 
 
 class Console:
@@ -178,7 +179,7 @@ def describe_cluster(console: Console) -> DemoCluster:
     if cluster is None or cluster["state"] != "running" or app is None:
         raise DevError("There is no running demo cluster with a credential.", "./dev up")
     revealed = console.post(f"{CLUSTER_PATH}credentials/{app['access_key']}/reveal/")
-    return DemoCluster(cluster["namesrv_addr"], revealed["access_key"], revealed["secret_key"])
+    return DemoCluster(cluster["namesrv_addr"], revealed["access_key"], revealed["secret_key"], cluster["tls_ca"])
 
 
 def send_and_read_back(cluster: DemoCluster) -> ReceivedMessage:

@@ -32,6 +32,7 @@ from highwater._models import (
     SendResult,
     SendStatus,
 )
+from highwater._network import trust_ca
 from highwater._producer import AsyncProducer
 from highwater._routes import TopicRoute
 from highwater._sync_admin import Admin
@@ -112,4 +113,5 @@ __all__ = [
     "TopicRoute",
     "TopicStats",
     "is_system_topic",
+    "trust_ca",
 ]

@@ -53,6 +53,10 @@ SecretKey = Annotated[
 ]
 TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="For each request.")]
 UseTls = Annotated[bool, typer.Option("--tls", help="Connect with TLS. Else HIGHWATER_TLS.")]
+TlsCa = Annotated[
+    str | None,
+    typer.Option("--tls-ca", help="Connect with TLS to the cluster of this CA, a PEM file. Else HIGHWATER_TLS_CA."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 # mqadmin's switches take a value: `-o true`.
@@ -64,6 +68,7 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     "secret_key": (SecretKey, None),
     "timeout_ms": (TimeoutMs, 5000),
     "tls": (UseTls, False),
+    "tls_ca": (TlsCa, None),
     "as_json": (AsJson, False),
 }
 
@@ -174,16 +179,18 @@ def _session(
     secret_key: str | None,
     timeout_ms: int,
     tls: bool,
+    tls_ca: str | None,
     as_json: bool,
 ) -> Session:
     if bool(access_key) != bool(secret_key):
         raise ConfigurationError("--access-key and --secret-key go together")
     # The options win; what they leave open comes from the environment.
-    environment = {**os.environ, "HIGHWATER_ENDPOINT": namesrv} if namesrv else os.environ
+    given = {"HIGHWATER_ENDPOINT": namesrv, "HIGHWATER_TLS_CA": tls_ca}
+    environment = {**os.environ, **{name: value for name, value in given.items() if value}}
     settings = settings_from_env(environment)
     if access_key and secret_key:
         settings = replace(settings, credentials=Credentials(access_key, secret_key))
-    return Session(replace(settings, use_tls=tls or settings.use_tls), timeout_ms, as_json)
+    return Session(replace(settings, use_tls=settings.use_tls or tls), timeout_ms, as_json)
 
 
 @contextmanager

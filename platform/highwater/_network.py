@@ -5,6 +5,7 @@ Tests put scripted streams in their place; the default is anyio's TCP, so asynci
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Protocol
 
@@ -13,6 +14,23 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from highwater.errors import ConfigurationError, ConnectError, ConnectionLostError
+
+
+def trust_ca(path: str | os.PathLike[str]) -> ssl.SSLContext:
+    """TLS with a cluster whose CA certificate is this PEM file; pass it as `use_tls`. Raises ConfigurationError.
+
+    A cluster's CA signs for its own daemons and no one else, so that whatever it signed is the cluster, at any address.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(
+            f"the CA certificate {os.fspath(path)} cannot be read: {error}. Save the cluster's CA there, as PEM."
+        ) from error
+    return context
 
 
 class NetworkStream(Protocol):

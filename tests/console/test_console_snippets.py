@@ -47,11 +47,14 @@ def values(platform_stack: PlatformStack) -> Iterator[Values]:
         assert api.post(f"{cluster}topics/", json={"name": TOPIC}).status_code == 201
         access_key = api.get(f"{cluster}credentials/").json()["results"][0]["access_key"]
         secret_key = api.post(f"{cluster}credentials/{access_key}/reveal/").json()["secret_key"]
-        yield Values(api.get(cluster).json()["namesrv_addr"], access_key, secret_key, TOPIC)
+        made = api.get(cluster).json()
+        assert made["tls_ca"], "every new cluster has TLS"
+        yield Values(made["namesrv_addr"], access_key, secret_key, TOPIC, made["tls_ca"])
         api.delete(cluster)
 
 
-def test_the_java_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
+def test_the_java_program_sends_and_receives_over_tls(values: Values, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(text_of(values, "java", "ca.pem"))
     output = run_java(text_of(values, "java", "src/main/java/Quickstart.java"), tmp_path)
     assert "sent SEND_OK" in output
     assert "received Hello from Java" in output
@@ -62,10 +65,13 @@ def test_the_go_program_sends_and_receives(values: Values, tmp_path: Path) -> No
     assert "received Hello from Go" in output
 
 
-def test_the_python_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
+def test_the_python_program_sends_and_receives_over_tls(values: Values, tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text(text_of(values, "python", "ca.pem"))
     program = tmp_path / "quickstart.py"
     program.write_text(text_of(values, "python", "quickstart.py"))
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=150, check=False)
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sent SEND_OK" in done.stdout
     assert "received Hello from Python" in done.stdout
@@ -105,6 +111,20 @@ def _node_modules(install: str) -> Path:
             assert done.returncode == 0, done.stderr
             (folder / "done").touch()
     return folder / "node_modules"
+
+
+@pytest.mark.parametrize("language", ["java", "python"])
+@pytest.mark.parametrize("tls_ca", ["", "-----BEGIN CERTIFICATE-----"])
+def test_a_program_uses_tls_exactly_where_the_cluster_has_it(language: str, tls_ca: str) -> None:
+    snippet = next(s for s in snippets_render(Values("h:1", tls_ca=tls_ca)) if s.name == language)
+    text = "\n".join(file.text for file in snippet.files)
+    assert ("TLS" in text or "tls" in text) == ("ca.pem" in text) == bool(tls_ca)
+
+
+@pytest.mark.parametrize("language", ["go", "node"])
+def test_a_language_whose_client_has_no_tls_says_so(language: str) -> None:
+    notes = {s.name: s.note for s in snippets_render(Values("h:1", tls_ca="-----BEGIN CERTIFICATE-----"))}
+    assert "no TLS" in notes[language]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

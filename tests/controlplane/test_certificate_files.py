@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.provisioning.certificate_files import authority_ensure, certificates_renew, certificates_write
-from controlplane.provisioning.processes import cluster_daemons
+from controlplane.provisioning.processes import cluster_daemons, replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
 
@@ -46,6 +46,15 @@ def test_every_configuration_names_its_files(secured: Cluster, driver: DriverTwi
         text = next(text for path, text in daemon.files.items() if path.endswith(".conf"))
         assert f"tls.server.certPath={daemon.data_dir}/tls.pem" in text
         assert "tls.server.mode=permissive" in text
+
+
+def test_brokers_speak_tls_with_name_servers_and_each_other(secured: Cluster, driver: DriverTwin) -> None:
+    brokers = replica_daemons(secured, driver)
+    assert brokers
+    for daemon in brokers:
+        text = next(text for path, text in daemon.files.items() if path.endswith("/broker.conf"))
+        assert "tls.enable=true" in text
+        assert f"tls.client.trustCertPath={daemon.data_dir}/ca.pem" in text
 
 
 def test_a_cluster_from_before_keeps_its_configuration(world: World, driver: DriverTwin) -> None:

@@ -39,7 +39,7 @@ from tests.controlplane.world import World
 def _daemons_that_answer() -> Iterator[None]:
     """What real daemons answer is the end-to-end test's business."""
 
-    def registered(name_servers: list[str], *_: object) -> list[probe.Registration]:
+    def registered(name_servers: list[str], *_: object, **__: object) -> list[probe.Registration]:
         brokers = frozenset(replica.address for replica in Replica.objects.exclude(port=None))
         return [probe.Registration(address, brokers) for address in name_servers]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controlplane.provisioning.certificates import authority_make, certificate_issue
+from controlplane.clusters.certificates import authority_make, certificate_issue
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class Identity:
 
 
 class Authority:
-    """A certificate authority whose files are in `folder`."""
+    """A certificate authority whose files are in `folder`; `pair` is its certificate and key."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._ca = authority_make("tests", datetime.now(UTC))
+        self.pair = authority_make("tests", datetime.now(UTC))
         self.cert_path = folder / "ca.pem"
-        self.cert_path.write_text(self._ca.cert_pem)
+        self.cert_path.write_text(self.pair.cert_pem)
 
     def issue(self, name: str) -> Identity:
         """A certificate of that name for 127.0.0.1; issued again, it replaces the former one's files."""
-        issued = certificate_issue(self._ca, name, ["127.0.0.1"], datetime.now(UTC))
+        issued = certificate_issue(self.pair, name, ["127.0.0.1"], datetime.now(UTC))
         identity = Identity(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         identity.cert_path.write_text(issued.cert_pem)
         identity.key_path.write_text(issued.key_pem)

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from controlplane.provisioning.certificates import (
+from controlplane.clusters.certificates import (
     CERTIFICATE_LIFETIME,
     SignedKey,
     authority_make,

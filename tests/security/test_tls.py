@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.secrets import secret_encrypt
+from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials, Message, Producer
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -153,6 +156,25 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_required(
     for context in (authority.client_context(), authority.client_context(stranger)):
         with pytest.raises(OSError), secured(broker.address, context) as stream:  # noqa: PT011 - closed or refused
             broker.send(stream)
+
+
+def test_the_control_plane_shows_a_certificate_of_the_clusters_ca_and_trusts_no_other(
+    make_live_broker: MakeLiveBroker, authority: Authority, tmp_path: Path
+) -> None:
+    requiring = {"tls.server.need.client.auth": "require", "tls.server.trustCertPath": str(authority.cert_path)}
+    broker = make_live_broker(**keys(authority, "broker", **requiring))
+
+    def context_of(owner: Authority) -> ssl.SSLContext:
+        context = cluster_tls(
+            Cluster(tls_ca=owner.pair.cert_pem, tls_ca_key_encrypted=secret_encrypt(owner.pair.key_pem))
+        )
+        assert context is not None
+        return context
+
+    with secured(broker.address, context_of(authority)) as stream:
+        assert broker.send(stream).code == ResponseCode.SUCCESS
+    with pytest.raises(ssl.SSLCertVerificationError):
+        secured(broker.address, context_of(Authority(tmp_path / "another-ca")))
 
 
 def test_a_handshake_that_stalls_holds_up_nobody(make_live_broker: MakeLiveBroker, authority: Authority) -> None:

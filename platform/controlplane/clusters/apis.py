@@ -14,6 +14,7 @@ from controlplane.clusters.credential_services import (
     credential_delete,
     credential_reveal,
 )
+from controlplane.clusters.limits import broker_uses, limit_uses
 from controlplane.clusters.models import Cluster, Operation
 from controlplane.clusters.operations import operation_retry
 from controlplane.clusters.selectors import (
@@ -33,6 +34,7 @@ from controlplane.clusters.serializers import (
     CredentialSecretSerializer,
     CredentialSerializer,
     CredentialWithSecretSerializer,
+    LimitsSerializer,
     OperationSerializer,
 )
 from controlplane.clusters.services import cluster_create, cluster_delete, cluster_grow, cluster_update
@@ -45,6 +47,18 @@ from controlplane.tenants.rules import actor_require
 
 _IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="The ETag that was read.")
 _IF_NONE_MATCH = OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER, description="The ETag that is known.")
+
+
+class LimitsApi(TenantApi):
+    """What a tenant may have."""
+
+    permissions: ClassVar = {"GET": "tenant.view"}
+
+    @extend_schema(operation_id="limits_get", responses=LimitsSerializer)
+    def get(self, request: Request, tenant: str) -> Response:
+        """Return limits with their use: what is counted here, and what each broker keeps, as it says now."""
+        found = {"limits": limit_uses(self.tenant), "brokers": broker_uses(self.tenant)}
+        return Response(LimitsSerializer(found).data)
 
 
 class ClusterListApi(TenantApi):

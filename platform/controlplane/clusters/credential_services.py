@@ -12,18 +12,19 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.account_distribution import accounts_distribute
+from controlplane.clusters.limits import over_limit, tenant_limit
 from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput
+from controlplane.common.errors import BrokerUnreachable, InvalidInput
+from controlplane.common.words import name_check
 from controlplane.tenants.rules import actor_require
 from highwater import AclAccount
 
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 _GROUP_PERMS = ("DENY", "SUB", "PUB|SUB", "SUB|PUB")
 _RESOURCE_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-_MAX_CREDENTIALS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,11 @@ def credential_create(
     require_running(cluster)
     if not name.strip():
         raise InvalidInput.for_field("name", "A name is needed.", "required")
-    if cluster.credentials.count() >= _MAX_CREDENTIALS:
-        raise Conflict(f"A cluster holds at most {_MAX_CREDENTIALS} credentials.", code="too_many")
+    at_most = tenant_limit(cluster.tenant, "credentials_per_cluster")
+    if cluster.credentials.filter(is_control=False).count() >= at_most:
+        raise over_limit("credentials_per_cluster", at_most)
     with transaction.atomic():
-        credential = _row(cluster, name=name.strip(), role=CredentialRole(role), permissions=permissions)
+        credential = _row(cluster, name=name_check("name", name), role=CredentialRole(role), permissions=permissions)
         _record(actor, "credential.create", credential)
     try:
         distribution = accounts_distribute(cluster)

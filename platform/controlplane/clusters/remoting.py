@@ -10,6 +10,7 @@ from django.conf import settings
 
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt
+from controlplane.clusters.tls import cluster_tls
 from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict
 from highwater import Admin, Credentials, Producer
 from highwater.errors import BrokerError, HighwaterError
@@ -37,6 +38,7 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
             cluster.name_server_addresses,
             credentials=control_credentials(cluster),
             timeout_ms=timeout_ms or settings.HIGHWATER_REMOTING_TIMEOUT_MS,
+            use_tls=cluster_tls(cluster) or False,
         ) as admin,
     ):
         yield admin
@@ -53,6 +55,7 @@ def cluster_producer(cluster: Cluster) -> Iterator[Producer]:
             group=GATEWAY_GROUP,
             credentials=control_credentials(cluster),
             timeout_ms=settings.HIGHWATER_REMOTING_TIMEOUT_MS,
+            use_tls=cluster_tls(cluster) or False,
         ) as producer,
     ):
         yield producer

@@ -6,17 +6,22 @@ expects, so that repeating one is harmless.
 """
 
 import socket
+import ssl
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
+from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials
 from mqwire.acl import SessionCredentials, Signer
-from mqwire.bodies import ClusterInfo, DataVersion, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
+from mqwire.bodies import ClusterInfo, DataVersion, KVTable, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
@@ -43,6 +48,18 @@ _MASTER_ID = 0
 
 
 @dataclass(frozen=True, slots=True)
+class _Access:
+    """How the control plane speaks with a cluster: who signs, and over which TLS, if any."""
+
+    credentials: Credentials
+    tls: ssl.SSLContext | None
+
+
+def _access(cluster: Cluster) -> _Access:
+    return _Access(control_credentials(cluster), cluster_tls(cluster))
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a replica said: its status, or why there is none. `refused` tells that it did answer, with an error;
     `refused_for_good`, that asking again later changes nothing.
@@ -56,12 +73,12 @@ class Answer:
 
 def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
     """Ask each replica for its role and log, all at once; takes 1.5 s at most."""
-    credentials = control_credentials(cluster)
+    access = _access(cluster)
     if not addresses:
         return {}
 
     def ask(address: str) -> Answer:
-        return _change(address, credentials, HighwaterRequestCode.REPLICA_STATUS, None, _STATUS_TIMEOUT_S)
+        return _change(address, access, HighwaterRequestCode.REPLICA_STATUS, None, _STATUS_TIMEOUT_S)
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
@@ -69,18 +86,47 @@ def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, An
 
 def accounts_versions(cluster: Cluster, addresses: Sequence[str]) -> dict[str, int | None]:
     """Ask each daemon which version of its accounts is in force, all at once; None for one that does not say."""
-    credentials = control_credentials(cluster)
+    access = _access(cluster)
     if not addresses:
         return {}
 
     def ask(address: str) -> int | None:
         try:
-            reply = _request(address, credentials, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, None, _STATUS_TIMEOUT_S)
+            reply = _request(address, access, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, None, _STATUS_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:
                 return None
             version = reply.header(GetBrokerAclConfigResponseHeader).version
             return DataVersion.from_json(version.encode()).timestamp
         except (OSError, ProtocolError):
+            return None
+
+    with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
+        return dict(zip(addresses, threads.map(ask, addresses), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerQuota:
+    """One quota of a broker, by its key in broker.conf: whose it is, how much is used, and the limit."""
+
+    quota: str
+    name: str
+    used: int
+    limit: int
+
+
+def broker_quotas(cluster: Cluster, addresses: Sequence[str]) -> dict[str, tuple[BrokerQuota, ...] | None]:
+    """Ask each broker for the use of its quotas, all at once; None for one that does not say. Takes 1.5 s at most."""
+    access = _access(cluster)
+    if not addresses:
+        return {}
+
+    def ask(address: str) -> tuple[BrokerQuota, ...] | None:
+        try:
+            reply = _request(address, access, RequestCode.GET_BROKER_RUNTIME_INFO, None, _STATUS_TIMEOUT_S)
+            if reply.code != ResponseCode.SUCCESS:
+                return None
+            return msgspec.json.decode(KVTable.from_json(reply.body).table["quotas"], type=tuple[BrokerQuota, ...])
+        except (OSError, ProtocolError, KeyError, msgspec.MsgspecError):
             return None
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
@@ -110,17 +156,17 @@ def replica_promote(
         lost=";".join(map(str, lost)),
     )
     code = HighwaterRequestCode.REPLICA_PROMOTE
-    return _change(address, control_credentials(cluster), code, header, _CHANGE_TIMEOUT_S)
+    return _change(address, _access(cluster), code, header, _CHANGE_TIMEOUT_S)
 
 
 def replica_fences(cluster: Cluster, addresses: Sequence[str], *, group: str, epoch: int) -> dict[str, Answer]:
     """Ask each replica, all at once, to promise the epoch: to lead and to follow no one in it or below; takes 1.5 s at most."""
-    credentials, header = control_credentials(cluster), ReplicaDemoteRequestHeader(group=group, epoch=epoch)
+    access, header = _access(cluster), ReplicaDemoteRequestHeader(group=group, epoch=epoch)
     if not addresses:
         return {}
 
     def ask(address: str) -> Answer:
-        return _change(address, credentials, HighwaterRequestCode.REPLICA_DEMOTE, header, _STATUS_TIMEOUT_S)
+        return _change(address, access, HighwaterRequestCode.REPLICA_DEMOTE, header, _STATUS_TIMEOUT_S)
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
@@ -130,14 +176,14 @@ def replica_freeze_sends(cluster: Cluster, address: str, *, group: str, epoch: i
     """Have the master refuse sends for so long, 0 to take them again."""
     header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
     code = HighwaterRequestCode.REPLICA_FREEZE_SENDS
-    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
 
 
 def replica_transfer(cluster: Cluster, address: str, *, group: str, target: int) -> Answer:
     """Ask the leader of a group that elects to hand its role over; begun when answered, done when the target leads."""
     header = ReplicaTransferRequestHeader(group=group, target=target)
     code = HighwaterRequestCode.REPLICA_TRANSFER
-    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
 
 
 def replica_members(
@@ -154,14 +200,14 @@ def replica_members(
     """
     header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
     code = HighwaterRequestCode.REPLICA_MEMBERS
-    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
 
 
 def replica_mode(cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
     """Ask a group's leader for another mode; written when answered, in force on each replica when its status shows it."""
     header = ReplicaModeRequestHeader(group=group, mode=mode, in_sync_replicas=in_sync_replicas)
     code = HighwaterRequestCode.REPLICA_MODE
-    return _change(address, control_credentials(cluster), code, header, _STATUS_TIMEOUT_S)
+    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +220,9 @@ class Closed:
 
 def metering_close(cluster: Cluster, address: str) -> Closed:
     """Have a broker refuse its clients and record what it counted; ask until `recorded`."""
-    credentials = control_credentials(cluster)
+    access = _access(cluster)
     try:
-        reply = _request(address, credentials, HighwaterRequestCode.METERING_CLOSE, None, _CHANGE_TIMEOUT_S)
+        reply = _request(address, access, HighwaterRequestCode.METERING_CLOSE, None, _CHANGE_TIMEOUT_S)
     except (OSError, ProtocolError) as error:
         return Closed(error=str(error) or type(error).__name__)
     if reply.code != ResponseCode.SUCCESS:
@@ -188,9 +234,7 @@ def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | No
     """Return the record that begins at this offset of the CommitLog; None when none does, or no one answers."""
     header = ViewMessageRequestHeader(offset=offset)
     try:
-        reply = _request(
-            address, control_credentials(cluster), RequestCode.VIEW_MESSAGE_BY_ID, header, _STATUS_TIMEOUT_S
-        )
+        reply = _request(address, _access(cluster), RequestCode.VIEW_MESSAGE_BY_ID, header, _STATUS_TIMEOUT_S)
         return decode_record(reply.body) if reply.code == ResponseCode.SUCCESS else None
     except (OSError, ProtocolError):
         return None
@@ -199,9 +243,7 @@ def record_at(cluster: Cluster, address: str, offset: int) -> StoredMessage | No
 def topic_table(cluster: Cluster, address: str) -> dict[str, TopicConfig] | None:
     """Return every topic that the broker keeps, by name; None when it does not answer."""
     try:
-        reply = _request(
-            address, control_credentials(cluster), RequestCode.GET_ALL_TOPIC_CONFIG, None, _CHANGE_TIMEOUT_S
-        )
+        reply = _request(address, _access(cluster), RequestCode.GET_ALL_TOPIC_CONFIG, None, _CHANGE_TIMEOUT_S)
         if reply.code != ResponseCode.SUCCESS:
             return None
         return dict(TopicConfigSerializeWrapper.from_json(reply.body).topic_config_table)
@@ -215,13 +257,13 @@ def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str
     It is a replica's own address, also where the master is registered with its group's leader port, one of
     `leader_addresses`. No one connects anywhere else, whatever a name server says.
     """
-    credentials = control_credentials(cluster)
+    access = _access(cluster)
     replicas = Replica.objects.filter(group__cluster=cluster, group__name=group, port__isnull=False)
     own_addresses = {replica.address for replica in replicas}
     found: dict[str, str | None] = {}
     for name_server in cluster.name_server_addresses:
         try:
-            reply = _request(name_server, credentials, RequestCode.GET_BROKER_CLUSTER_INFO, None, _STATUS_TIMEOUT_S)
+            reply = _request(name_server, access, RequestCode.GET_BROKER_CLUSTER_INFO, None, _STATUS_TIMEOUT_S)
             data = ClusterInfo.from_json(reply.body).broker_addr_table.get(group)
         except (OSError, ProtocolError):
             data = None
@@ -260,9 +302,7 @@ def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
         flag=0,
     )
     try:
-        reply = _request(
-            address, control_credentials(cluster), RequestCode.SEND_MESSAGE, header, _STATUS_TIMEOUT_S, body=b"probe"
-        )
+        reply = _request(address, _access(cluster), RequestCode.SEND_MESSAGE, header, _STATUS_TIMEOUT_S, body=b"probe")
     except (OSError, ProtocolError) as error:
         return ProbeAnswer(str(error) or type(error).__name__)
     match reply.code:
@@ -273,9 +313,9 @@ def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
     return ProbeAnswer(reply.remark or f"response code {reply.code}")
 
 
-def _change(address: str, credentials: Credentials, code: int, header: CustomHeader | None, timeout_s: float) -> Answer:
+def _change(address: str, access: _Access, code: int, header: CustomHeader | None, timeout_s: float) -> Answer:
     try:
-        reply = _request(address, credentials, code, header, timeout_s)
+        reply = _request(address, access, code, header, timeout_s)
         if reply.code != ResponseCode.SUCCESS:
             for_good = reply.code == ResponseCode.INVALID_PARAMETER
             error = reply.remark or f"response code {reply.code}"
@@ -293,7 +333,7 @@ def _signer(credentials: Credentials) -> Signer:
 
 def _request(
     address: str,
-    credentials: Credentials,
+    access: _Access,
     code: int,
     header: CustomHeader | None,
     timeout_s: float,
@@ -301,11 +341,16 @@ def _request(
     body: bytes = b"",
 ) -> RemotingCommand:
     request = RemotingCommand.request(code, header, body=body)
-    _signer(credentials).sign(request)
+    _signer(access.credentials).sign(request)
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout_s
     incoming = Connection()
-    with socket.create_connection((host, int(port)), timeout=min(timeout_s, _CONNECT_TIMEOUT_S)) as stream:
+    with ExitStack() as closing:
+        stream = closing.enter_context(
+            socket.create_connection((host, int(port)), timeout=min(timeout_s, _CONNECT_TIMEOUT_S))
+        )
+        if access.tls is not None:
+            stream = closing.enter_context(access.tls.wrap_socket(stream))
         stream.sendall(request.encode())
         while True:
             stream.settimeout(max(0.01, deadline - time.monotonic()))

@@ -225,3 +225,36 @@ class OperationSerializer(Shape):
     def get_steps(self, operation: Operation) -> list[dict[str, Any]]:
         """Return the steps in order."""
         return list(StepSerializer(operation_view(operation).steps, many=True).data)
+
+
+class LimitSerializer(Shape):
+    """A limit with its use; of what is limited per cluster, the fullest cluster's."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    used = serializers.IntegerField()
+    limit = serializers.IntegerField()
+
+
+class BrokerQuotaSerializer(Shape):
+    """A quota that a broker keeps, by its key in broker.conf. Rates are the last second's."""
+
+    quota = serializers.CharField()
+    name = serializers.CharField(help_text="the access key or topic; empty: all")
+    used = serializers.IntegerField()
+    limit = serializers.IntegerField()
+
+
+class BrokerUseSerializer(Shape):
+    """One broker's quotas."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    broker = serializers.CharField()
+    quotas = BrokerQuotaSerializer(many=True, allow_null=True, help_text="null: it does not answer")
+
+
+class LimitsSerializer(Shape):
+    """Everything that is limited."""
+
+    limits = LimitSerializer(many=True)
+    brokers = BrokerUseSerializer(many=True)

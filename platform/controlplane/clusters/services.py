@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.credential_services import credential_rows_create
+from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import (
     REPLICATED_MODES,
     BrokerGroup,
@@ -26,6 +27,7 @@ from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, PreconditionFailed
+from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.services import slug_check
@@ -71,7 +73,7 @@ def cluster_create(
                 cluster = Cluster.objects.create(
                     tenant=tenant,
                     slug=slug,
-                    name=name.strip() or slug,
+                    name=name_check("name", name) or slug,
                     mode=mode,
                     flush_disk_type=flush_disk_type,
                     failover_policy=failover_policy,
@@ -82,6 +84,7 @@ def cluster_create(
             NameServer.objects.create(cluster=cluster, position=position, host=settings.HIGHWATER_ADVERTISED_HOST)
         for position in range(shape.groups):
             group_rows_create(cluster, position, shape.replicas)
+        limits_check(tenant)
         credential_rows_create(cluster)
         operation = operation_start(actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_CREATE)
         audit_event_record(
@@ -212,6 +215,7 @@ def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> O
             added: dict[str, object] = {"group": _add_group(locked).name}
         else:
             added = {"replica": _add_replicas(locked)}
+        limits_check(cluster.tenant)
         operation = operation_start(
             actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_GROW, metadata=added
         )
@@ -268,7 +272,7 @@ def cluster_update(
     Raises PreconditionFailed when the row changed since `cluster` was read.
     """
     actor_require(actor, "cluster.update", cluster.tenant)
-    name = cluster.name if name is None else name.strip()
+    name = cluster.name if name is None else name_check("name", name)
     failover_policy = cluster.failover_policy if failover_policy is None else failover_policy
     if not name:
         raise InvalidInput.for_field("name", "A name is needed.", "required")

@@ -17,6 +17,7 @@ urlpatterns = [
         apis.CredentialRevealApi.as_view(),
         name="credential-reveal",
     ),
+    path("tenants/<slug:tenant>/limits/", apis.LimitsApi.as_view(), name="limits"),
     path("tenants/<slug:tenant>/operations/", apis.TenantOperationListApi.as_view(), name="operation-list"),
     path("operations/<uuid:operation_id>/", apis.OperationDetailApi.as_view(), name="operation-detail"),
     path("operations/<uuid:operation_id>/retry/", apis.OperationRetryApi.as_view(), name="operation-retry"),

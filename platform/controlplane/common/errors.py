@@ -76,6 +76,14 @@ class NotFound(ApplicationError):
     title = "Not found"
 
 
+class LimitReached(ApplicationError):
+    """The tenant or user has as much as it may have."""
+
+    status = 409
+    code = "over_limit"
+    title = "Limit reached"
+
+
 class Conflict(ApplicationError):
     """The resource's state does not admit this, or a name is taken."""
 

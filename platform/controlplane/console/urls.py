@@ -12,6 +12,7 @@ from controlplane.console.views import (
     front,
     invoices,
     lag,
+    limits,
     members,
     messages,
     mode,
@@ -40,6 +41,7 @@ _topic: list[URLPattern | URLResolver] = [
 
 _cluster: list[URLPattern | URLResolver] = [
     path("", clusters.cluster_page, name="cluster"),
+    path("ca.pem", clusters.cluster_ca, name="cluster-ca"),
     path("health/", clusters.cluster_health, name="cluster-health"),
     path("roles/", failover.cluster_roles, name="cluster-roles"),
     path("groups/<str:group>/promote/", failover.group_promote, name="group-promote"),
@@ -88,6 +90,7 @@ _tenant: list[URLPattern | URLResolver] = [
     path("invoices/<str:invoice>/pdf/", invoices.invoice_pdf_page, name="invoice-pdf"),
     path("invoices/<str:invoice>/csv/", invoices.invoice_csv_page, name="invoice-csv"),
     path("invoices/<str:invoice>/lines/<int:position>/", invoices.invoice_line_page, name="invoice-line"),
+    path("limits/", limits.limits_page, name="limits"),
     path("settings/", tenant_settings.tenant_settings, name="tenant-settings"),
     path("members/", members.member_list, name="member-list"),
     path("members/<uuid:membership>/", members.member_update, name="member-update"),

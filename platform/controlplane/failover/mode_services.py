@@ -5,6 +5,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
+from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
@@ -66,6 +67,7 @@ def mode_change_start(
         )
         for group in BrokerGroup.objects.filter(cluster=cluster, name__in=plan.adding):
             _rows_add(group, plan.adding[group.name])
+        limits_check(cluster.tenant, more_brokers=-sum(map(len, plan.removing.values())))
         audit_event_record(
             actor=actor,
             action=str(operation.type),

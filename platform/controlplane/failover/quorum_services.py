@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
@@ -122,6 +123,8 @@ def quorum_change_start(
                 broker_id=replica_id,
                 defaults={"broker_role": "", "host": settings.HIGHWATER_ADVERTISED_HOST},
             )
+        if plan.kind != ChangeKind.REPLACE:
+            limits_check(cluster.tenant)
         if plan.adding:
             used = max(group.replica_ids_used, max(plan.adding) + 1)
             BrokerGroup.objects.filter(pk=group.pk).update(replica_ids_used=used, updated_at=timezone.now())

@@ -6,6 +6,7 @@ from celery import shared_task
 from django.db.models import Count
 
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
+from controlplane.common.turns import interleaved, turn
 from controlplane.failover import elections, sampling, services
 from controlplane.provisioning.drivers import get_driver
 
@@ -16,17 +17,23 @@ def clusters_sample_task() -> None:
     running = Cluster.objects.filter(state=ClusterState.RUNNING).annotate(brokers=Count("broker_groups__replicas"))
     # One that grows out of mode single has several before it has another mode.
     running = running.exclude(mode=ClusterMode.SINGLE, brokers__lte=1)
-    for cluster_id in running.values_list("pk", flat=True):
+    for cluster_id in interleaved((tenant, pk) for tenant, pk in running.values_list("tenant_id", "pk")):
         cluster_sample_task.apply_async(args=(str(cluster_id),), expires=3)
 
 
-@shared_task(name="failover.cluster_sample", ignore_result=True)
+@shared_task(name="failover.cluster_sample", ignore_result=True, soft_time_limit=20, time_limit=30)
 def cluster_sample_task(cluster_id: str) -> None:
     """Look at one cluster, and promote where the policy says so; or measure what its groups decided themselves."""
     cluster = Cluster.objects.select_related("tenant").filter(pk=uuid.UUID(cluster_id), state=ClusterState.RUNNING)
     found = cluster.first()
     if found is None:
         return
+    with turn("leaders", found.tenant_id, found.pk) as mine:
+        if mine:
+            _look(found)
+
+
+def _look(found: Cluster) -> None:
     driver = get_driver()
     views = sampling.cluster_sample(found, driver)
     sampling.fences_release(found)

@@ -6,6 +6,7 @@ from celery import shared_task
 from django.conf import settings
 
 from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.common.turns import interleaved, turn
 from controlplane.insight import bounds, figures, services
 
 BACKFILL_TIMEOUT_S = services.BACKFILL_DAYS_MAX * settings.HIGHWATER_JOB_TIMEOUT_PER_DAY_S
@@ -61,14 +62,19 @@ def log_samples_expire_task() -> int:
 @shared_task(name="insight.figures_sample")
 def figures_sample_task() -> None:
     """Enqueue one sample for each running cluster; one that still waits is dropped."""
-    for cluster_id in Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True):
+    running = Cluster.objects.filter(state=ClusterState.RUNNING).values_list("tenant_id", "pk")
+    for cluster_id in interleaved((tenant, pk) for tenant, pk in running):
         cluster_figures_sample_task.apply_async(args=(str(cluster_id),), expires=figures.SAMPLE_EVERY_S)
 
 
-@shared_task(name="insight.cluster_figures_sample", ignore_result=True)
+@shared_task(name="insight.cluster_figures_sample", ignore_result=True, soft_time_limit=30, time_limit=40)
 def cluster_figures_sample_task(cluster_id: str) -> bool:
     """Sample what flows through one cluster."""
-    return figures.cluster_figures_sample(uuid.UUID(cluster_id))
+    cluster = Cluster.objects.filter(pk=uuid.UUID(cluster_id)).first()
+    if cluster is None:
+        return False
+    with turn("figures", cluster.tenant_id, cluster.pk) as mine:
+        return mine and figures.cluster_figures_sample(cluster.pk)
 
 
 @shared_task(name="insight.figures_expire")

@@ -6,10 +6,10 @@ daemon's folder: whoever needs one again gets a fresh one.
 
 from datetime import datetime
 
+from controlplane.clusters.certificates import SignedKey, authority_make, certificate_issue, renews_at
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt, secret_encrypt
 from controlplane.common.logging import get_logger
-from controlplane.provisioning.certificates import SignedKey, authority_make, certificate_issue, renews_at
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import CA_FILE, CERT_FILE, KEY_FILE, cluster_daemons

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Replica
 from controlplane.clusters.remoting import control_credentials
+from controlplane.clusters.tls import cluster_tls
 from controlplane.common.logging import get_logger
 from controlplane.provisioning.accounts import accounts_reconcile
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
@@ -45,7 +46,11 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
     statuses = driver.process_statuses([daemon.process.name for daemon in daemons])
     own_addresses = [daemon.row.address for daemon in daemons if isinstance(daemon.row, Replica)]
     answers = registrations(
-        cluster.name_server_addresses, control_credentials(cluster), own_addresses, leader_addresses(cluster.pk)
+        cluster.name_server_addresses,
+        control_credentials(cluster),
+        own_addresses,
+        leader_addresses(cluster.pk),
+        tls=cluster_tls(cluster),
     )
     now = timezone.now()
     for daemon in daemons:

@@ -1,6 +1,7 @@
 """Questions to a cluster's daemons while it is not running yet: who is registered, who answers, who is let in."""
 
 import socket
+import ssl
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ def registrations(
     credentials: Credentials,
     own_addresses: Collection[str],
     leader_addresses: Collection[str] = (),
+    *,
+    tls: ssl.SSLContext | None,
 ) -> list[Registration]:
     """Ask each name server by itself for the brokers that it knows: they don't know each other.
 
@@ -43,7 +46,7 @@ def registrations(
     answers = []
     for name_server in name_servers:
         try:
-            with Admin([name_server], credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
+            with Admin([name_server], credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
                 table = admin.cluster_info().broker_addr_table
                 found = {broker for data in table.values() for broker in data.broker_addrs.values()}
                 for address in found.intersection(leader_addresses).difference(own_addresses):
@@ -62,20 +65,20 @@ def _own_address(admin: Admin, address: str) -> set[str]:
         return set()
 
 
-def broker_answers(name_servers: list[str], broker: str, credentials: Credentials) -> str:
+def broker_answers(name_servers: list[str], broker: str, credentials: Credentials, tls: ssl.SSLContext | None) -> str:
     """Send one signed request to a broker; return an empty text when it answers, else why not."""
     try:
-        with Admin(name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS) as admin:
+        with Admin(name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
             admin.broker_runtime_info(broker)
     except HighwaterError as error:
         return str(error)
     return ""
 
 
-def broker_refuses_strangers(name_servers: list[str], broker: str) -> bool:
+def broker_refuses_strangers(name_servers: list[str], broker: str, tls: ssl.SSLContext | None) -> bool:
     """Send one unsigned request; return whether it is refused for lack of permission."""
     try:
-        with Admin(name_servers, timeout_ms=_TIMEOUT_MS) as admin:
+        with Admin(name_servers, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
             admin.broker_config(broker)
     except PermissionDeniedError:
         return True

@@ -8,6 +8,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.clusters.credential_services import acl_account
+from controlplane.clusters.limits import broker_quota_keys
 from controlplane.clusters.models import (
     Cluster,
     ClusterMode,
@@ -148,6 +149,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             leader_port=at_leader_ports.get(replica.group_id),
             metering_interval_ms=settings.HIGHWATER_METERING_INTERVAL_MS,
             tls=_tls_paths(cluster, path),
+            quotas=broker_quota_keys(cluster.tenant),
         )
         text = render_broker_conf(configuration)
         daemons.append(
@@ -186,6 +188,7 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
         total_replicas=1 if alone else 2,
         leader_port=None,
         metering_interval_ms=METERING_INTERVAL_MS,
+        quotas={},  # changed while it runs
     )
     return f"{render_broker_conf(lasting)}{replica.group.founding_peers if elects else ''}"
 

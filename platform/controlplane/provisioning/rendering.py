@@ -6,7 +6,7 @@ Pure functions: values in, text out.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 
@@ -87,6 +87,7 @@ class BrokerConfiguration:
     plan: Plan = Plan()
     metering_interval_ms: int = METERING_INTERVAL_MS
     tls: TlsPaths | None = None
+    quotas: Mapping[str, int] = field(default_factory=dict)
 
 
 def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
@@ -100,6 +101,18 @@ def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
             **_tls(configuration.tls),
         }
     )
+
+
+def _own_tls(paths: TlsPaths | None) -> dict[str, str | int | bool]:
+    """A broker's own connections, to name servers and to other replicas: over TLS, with its certificate, to this cluster only."""
+    if paths is None:
+        return {}
+    return {
+        "tls.enable": True,
+        "tls.client.certPath": paths.cert_path,
+        "tls.client.keyPath": paths.key_path,
+        "tls.client.trustCertPath": paths.ca_path,
+    }
 
 
 def _tls(paths: TlsPaths | None) -> dict[str, str | int | bool]:
@@ -143,7 +156,9 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
             "autoCreateSubscriptionGroup": True,
             **_replication(configuration),
             **_metering(configuration),
+            **configuration.quotas,
             **_tls(configuration.tls),
+            **_own_tls(configuration.tls),
             "aclEnable": True,
             "aclConfigFile": configuration.acl_path,
             "innerClientAuthenticationCredentials": json.dumps(

@@ -26,6 +26,7 @@ from controlplane.clusters.models import (
     Replica,
 )
 from controlplane.clusters.remoting import control_credentials
+from controlplane.clusters.tls import cluster_tls
 from controlplane.common.errors import ApplicationError
 from controlplane.provisioning import probe
 from controlplane.provisioning.certificate_files import authority_ensure, certificates_write
@@ -129,7 +130,9 @@ def wait_for_registration(context: StepContext) -> None:
     _fail_if_crashing(context, replica_daemons(cluster, context.driver))
     wanted = {replica.address for replica in cluster_replicas(cluster)}
     leaders = leader_addresses(cluster.pk)
-    for answer in probe.registrations(cluster.name_server_addresses, control_credentials(cluster), wanted, leaders):
+    for answer in probe.registrations(
+        cluster.name_server_addresses, control_credentials(cluster), wanted, leaders, tls=cluster_tls(cluster)
+    ):
         if answer.error:
             raise StepNotReady(f"The name server {answer.name_server} does not answer: {answer.error}")
         missing = sorted(wanted - answer.addresses)
@@ -177,12 +180,12 @@ def spread_topics(context: StepContext) -> None:
 def verify(context: StepContext) -> None:
     """Prove that signed requests are answered, and unsigned ones are not."""
     cluster = context.cluster
-    credentials = control_credentials(cluster)
+    credentials, tls = control_credentials(cluster), cluster_tls(cluster)
     for replica in cluster_replicas(cluster):
-        problem = probe.broker_answers(cluster.name_server_addresses, replica.address, credentials)
+        problem = probe.broker_answers(cluster.name_server_addresses, replica.address, credentials, tls)
         if problem:
             raise StepNotReady(f"The broker {replica.address} does not answer a signed request: {problem}")
-        if not probe.broker_refuses_strangers(cluster.name_server_addresses, replica.address):
+        if not probe.broker_refuses_strangers(cluster.name_server_addresses, replica.address, tls):
             raise StepNotReady(f"The broker {replica.address} did not refuse an unsigned request.")
 
 

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.operations import STEP_TASK, operations_resume, step_at_once
+from controlplane.common.turns import interleaved, turn
 from controlplane.provisioning import health
 from controlplane.provisioning.certificate_files import certificates_renew
 from controlplane.provisioning.drivers import get_driver
@@ -38,11 +39,17 @@ def certificates_renew_task() -> int:
 @shared_task(name="provisioning.clusters_sample_health")
 def clusters_sample_health_task() -> None:
     """Enqueue one sample for each running cluster; an old sample that still waits is dropped."""
-    for cluster_id in Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True):
+    running = Cluster.objects.filter(state=ClusterState.RUNNING).values_list("tenant_id", "pk")
+    for cluster_id in interleaved((tenant, pk) for tenant, pk in running):
         cluster_sample_health_task.apply_async(args=(str(cluster_id),), expires=10)
 
 
-@shared_task(name="provisioning.cluster_sample_health", ignore_result=True)
+@shared_task(name="provisioning.cluster_sample_health", ignore_result=True, soft_time_limit=30, time_limit=40)
 def cluster_sample_health_task(cluster_id: str) -> None:
     """Sample one cluster."""
-    health.cluster_sample_health(uuid.UUID(cluster_id), get_driver())
+    cluster = Cluster.objects.filter(pk=uuid.UUID(cluster_id)).first()
+    if cluster is None:
+        return
+    with turn("health", cluster.tenant_id, cluster.pk) as mine:
+        if mine:
+            health.cluster_sample_health(cluster.pk, get_driver())

@@ -38,6 +38,22 @@ HIGHWATER_STEP_LEASE_S = env.float("HIGHWATER_STEP_LEASE_S", default=8.0)
 # How often a cluster's brokers record their usage (meteringIntervalMs); a new value counts when a broker next starts.
 HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=60_000)
 
+# What a tenant may have; `manage.py set_limit` gives one tenant more or less. The last six are kept by each broker: rates and
+# connections by access key, rates by topic, and what it stores in all.
+HIGHWATER_LIMITS: dict[str, int] = {
+    "clusters": 10,
+    "brokers": 30,
+    "topics_per_cluster": 2000,
+    "credentials_per_cluster": 100,
+    "messages_per_second": 50_000,
+    "bytes_per_second": 128 * 1024 * 1024,
+    "connections": 5_000,
+    "held_pulls": 20_000,
+    "stored_bytes_per_topic": 20 * 1024**3,
+    "stored_bytes": 40 * 1024**3,
+}
+HIGHWATER_TENANTS_PER_USER = env.int("HIGHWATER_TENANTS_PER_USER", default=5)
+
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------
 HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: as soon as PySpark and Java are there
 HIGHWATER_SPARK_SETUP = ""  # a file that says how far the installation of Spark is, where the platform does that itself
@@ -183,6 +199,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
+ACCOUNT_ADAPTER = "controlplane.accounts.adapter.AccountAdapter"
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]

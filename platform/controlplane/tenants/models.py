@@ -25,6 +25,7 @@ class Tenant(BaseModel):
     time_zone = models.CharField(
         max_length=64, default="UTC", db_default="UTC", help_text="IANA name; for display only, what is stored is UTC"
     )
+    limits = models.JSONField(default=dict, db_default={}, help_text="what differs from HIGHWATER_LIMITS, by name")
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="tenants")
 
     def __str__(self) -> str:

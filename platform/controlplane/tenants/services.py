@@ -2,15 +2,18 @@
 
 import re
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from controlplane.accounts.actors import Actor, SystemActor
 from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.errors import Conflict, InvalidInput, LimitReached
+from controlplane.common.words import name_check
 from controlplane.common.zones import zone_check
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.token_services import issued_tokens_revoke
 
 SLUG_PATTERN = re.compile(r"[a-z](?:[a-z0-9]|-(?=[a-z0-9])){1,38}")
 SLUG_RULE = "2 to 39 lower-case letters, digits and single hyphens, starting with a letter"
@@ -33,10 +36,12 @@ def tenant_create(*, actor: User | SystemActor, slug: str, name: str, owner: Use
     Raises InvalidInput for a bad slug, Conflict when it is taken.
     """
     slug_check("slug", slug)
-    name = name.strip() or slug
+    name = name_check("name", name) or slug
     first_owner = actor if isinstance(actor, User) else owner
     try:
         with transaction.atomic():
+            if isinstance(actor, User):
+                _require_room(actor)
             tenant = Tenant.objects.create(slug=slug, name=name)
             if first_owner is not None:
                 Membership.objects.create(tenant=tenant, user=first_owner, role=Role.OWNER)
@@ -46,15 +51,27 @@ def tenant_create(*, actor: User | SystemActor, slug: str, name: str, owner: Use
     return tenant
 
 
+def _require_room(owner: User) -> None:
+    """Raise LimitReached for an owner of as many tenants as one may have; locks the user against a second request."""
+    User.objects.select_for_update().get(pk=owner.pk)
+    if owner.memberships.filter(role=Role.OWNER).count() >= settings.HIGHWATER_TENANTS_PER_USER:
+        raise LimitReached(
+            f"You own {settings.HIGHWATER_TENANTS_PER_USER} tenants, which is the most that one user may.",
+            code="over_limit",
+            hint="Leave one that is not needed, or ask the platform's operator to make one for you.",
+        )
+
+
 def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time_zone: str | None = None) -> Tenant:
     """Change the display name, or the zone in which times are shown; None leaves it. Raises InvalidInput."""
     actor_require(actor, "tenant.update", tenant)
     if name is not None and not name.strip():
         raise InvalidInput.for_field("name", "A name is needed.", "required")
+    name = None if name is None else name_check("name", name)
     if time_zone is not None:
         zone_check(time_zone)
     with transaction.atomic():
-        tenant.name = tenant.name if name is None else name.strip()
+        tenant.name = tenant.name if name is None else name
         tenant.time_zone = time_zone or tenant.time_zone
         tenant.save(update_fields=["name", "time_zone", "updated_at"])
         audit_event_record(actor=actor, action="tenant.update", resource=tenant.path, tenant_id=tenant.pk)
@@ -87,6 +104,7 @@ def membership_update(*, actor: Actor, membership: Membership, role: str) -> Mem
         _require_another_owner(membership, leaving=Role(role) != Role.OWNER)
         membership.role = Role(role)
         membership.save(update_fields=["role", "updated_at"])
+        issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user, above=str(membership.role))
         _record(actor, "member.update", membership)
     return membership
 
@@ -98,6 +116,7 @@ def membership_remove(*, actor: Actor, membership: Membership) -> None:
     with transaction.atomic():
         _require_another_owner(membership, leaving=True)
         _record(actor, "member.remove", membership)
+        issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user)
         membership.delete()
 
 

@@ -2,7 +2,7 @@
 
 import uuid
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -15,6 +15,7 @@ from controlplane.accounts.operators import OPERATE_SCOPE, is_operator
 from controlplane.accounts.tokens import token_text_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
+from controlplane.common.words import name_check
 from controlplane.tenants.models import Role, Tenant
 from controlplane.tenants.rules import Scope, actor_require, role_rank, tenant_role
 
@@ -75,13 +76,14 @@ def api_token_issue(
         token = ApiToken.objects.create(
             tenant=tenant,
             user=user,
-            name=name.strip() or "token",
+            issuer=_issuer(actor, user),
+            name=name_check("name", name) or "token",
             public_id=text.public_id,
             secret_hash=text.secret_hash,
             role=role,
             scopes=sorted(set(scopes)),
             created_by=actor_label(actor),
-            expires_at=None if days is None else timezone.now() + timedelta(days=days),
+            expires_at=_expiry(actor, days),
         )
         _record(actor, "token.issue", token)
     return IssuedToken(token, str(text))
@@ -93,6 +95,35 @@ def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:
     with transaction.atomic():
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
             _record(actor, "token.revoke", token)
+
+
+def issued_tokens_revoke(*, actor: Actor, tenant: Tenant, issuer: User, above: str | None = None) -> int:
+    """Revoke what a member issued, who leaves (`above` is None) or now has the role `above`; returns how many tokens."""
+    revoked = 0
+    for token in api_token_list(tenant).filter(issuer=issuer):
+        if above is not None and role_rank(token.role) <= role_rank(above):
+            continue
+        if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
+            _record(actor, "token.revoke", token)
+            revoked += 1
+    return revoked
+
+
+def _issuer(actor: Actor, user: User | None) -> User | None:
+    match actor:
+        case User():
+            return actor
+        case TokenActor(token=token):
+            return token.issuer or token.user
+        case _:
+            return user
+
+
+def _expiry(actor: Actor, days: int | None) -> datetime | None:
+    """When a new token ends: never after the token that issues it."""
+    asked = None if days is None else timezone.now() + timedelta(days=days)
+    limit = actor.token.expires_at if isinstance(actor, TokenActor) else None
+    return min((end for end in (asked, limit) if end is not None), default=None)
 
 
 def _for_operator(actor: Actor, user: User | None) -> bool:

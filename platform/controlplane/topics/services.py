@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.limits import over_limit, tenant_limit
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record
@@ -26,7 +27,6 @@ from highwater import Admin
 from highwater.errors import TopicNotFoundError
 
 QUEUES_MAX = 128
-TOPICS_MAX = 2000
 _PERMS = (2, 4, 6)
 _OPTIONS = ("read_queue_nums", "write_queue_nums", "perm", "message_type", "description")
 _READ = 4
@@ -73,8 +73,9 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
         )
     options.check()
     require_running(cluster)
-    if cluster.topics.count() >= TOPICS_MAX:
-        raise Conflict(f"A cluster holds at most {TOPICS_MAX} topics.", code="too_many")
+    at_most = tenant_limit(cluster.tenant, "topics_per_cluster")
+    if cluster.topics.count() >= at_most:
+        raise over_limit("topics_per_cluster", at_most)
     with transaction.atomic():
         topic = _row_for_creation(cluster, name, options)
         _record(actor, "topic.create", topic)

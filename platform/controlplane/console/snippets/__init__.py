@@ -1,28 +1,33 @@
 """First programs in each language, filled with a cluster's address, keys and topic.
 
 The programs are real source files beside this module; each placeholder is a word between two `@` inside a string, so that the files
-stay valid source. The tests fill them and run them.
+stay valid source. Lines marked @TLS@ are for clusters that have TLS. The tests fill them and run them.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 _HERE = Path(__file__).parent
+_TLS_LINE = re.compile(r".* @TLS@\n")
+_TLS_MARK = re.compile(r" +(?:#|//) @TLS@(?=\n)")
 
 SECRET_PLACEHOLDER = "YOUR_SECRET_KEY"
 ACCESS_PLACEHOLDER = "YOUR_ACCESS_KEY"
 TOPIC_PLACEHOLDER = "YOUR_TOPIC"
+CA_FILE = "ca.pem"
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What is filled in. `namesrv_addr` is `host:port`, several joined by `;`."""
+    """What is filled in. `namesrv_addr` is `host:port`, several joined by `;`; without `tls_ca`, a PEM text, there is no TLS."""
 
     namesrv_addr: str
     access_key: str = ACCESS_PLACEHOLDER
     secret_key: str = SECRET_PLACEHOLDER
     topic: str = TOPIC_PLACEHOLDER
+    tls_ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ _LANGUAGES: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("pom.xml", "java/pom.xml"),
             ("src/main/java/Quickstart.java", "java/Quickstart.java"),
+            (CA_FILE, CA_FILE),
             ("Run", "java/run.sh"),
         ),
     ),
@@ -74,9 +80,17 @@ _LANGUAGES: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         "python",
         "Python",
         "Highwater’s own client, pure Python 3.11 or later. It works with Apache RocketMQ, too.",
-        (("Install", "python/install.sh"), ("quickstart.py", "python/quickstart.py"), ("Run", "python/run.sh")),
+        (
+            ("Install", "python/install.sh"),
+            ("quickstart.py", "python/quickstart.py"),
+            (CA_FILE, CA_FILE),
+            ("Run", "python/run.sh"),
+        ),
     ),
 )
+
+
+_WITHOUT_TLS = "It has no TLS: use it in a network that you trust."
 
 
 def snippets_render(values: Values) -> list[Snippet]:
@@ -85,10 +99,11 @@ def snippets_render(values: Values) -> list[Snippet]:
         Snippet(
             name=name,
             title=title,
-            note=note,
+            note=f"{note} {_WITHOUT_TLS}" if values.tls_ca and not any(CA_FILE in file for file in files) else note,
             files=tuple(
                 SnippetFile(file_title, _fill(source, values), f"snippet-{name}-{position}")
                 for position, (file_title, source) in enumerate(files)
+                if source != CA_FILE or values.tls_ca
             ),
         )
         for name, title, note, files in _LANGUAGES
@@ -96,7 +111,10 @@ def snippets_render(values: Values) -> list[Snippet]:
 
 
 def _fill(source: str, values: Values) -> str:
+    if source == CA_FILE:
+        return values.tls_ca.rstrip("\n")
     text = (_HERE / source).read_text(encoding="utf-8")
+    text = (_TLS_MARK if values.tls_ca else _TLS_LINE).sub("", text)
     for word, value in (
         ("NAMESRV_ADDR", values.namesrv_addr),
         ("ACCESS_KEY", values.access_key),

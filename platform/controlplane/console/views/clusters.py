@@ -21,7 +21,7 @@ from controlplane.clusters.selectors import (
     operation_latest,
 )
 from controlplane.clusters.services import cluster_create
-from controlplane.common.errors import ApplicationError
+from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ClusterForm
@@ -116,6 +116,16 @@ def cluster_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpR
         section="clusters",
         page="overview",
     )
+
+
+@require_safe
+@tenant_page("cluster.view")
+def cluster_ca(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Return the certificate that programs trust, as a file."""
+    found = cluster_get(tenant, cluster)
+    if not found.tls_ca:
+        raise NotFound("This cluster was made before TLS; a new one has it.")
+    return HttpResponse(found.tls_ca, content_type="application/x-pem-file")
 
 
 @require_safe

@@ -55,6 +55,7 @@ def _context(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> d
         access_key=credential.access_key if credential else ACCESS_PLACEHOLDER,
         secret_key=secret_key or SECRET_PLACEHOLDER,
         topic=topic.name if topic else TOPIC_PLACEHOLDER,
+        tls_ca=cluster.tls_ca,
     )
     return {
         **cluster_context(request, cluster),

@@ -104,7 +104,8 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         "consequence": (
             "You lose access to its clusters at once. An owner can add you again."
             if is_me
-            else "The person loses access at once, and so do their API tokens. Programs go on running: their key pairs stay."
+            else "The person loses access at once, and so do the API tokens that they issued."
+            " Programs go on running: their key pairs stay."
         ),
         "verb": "Leave" if is_me else "Remove",
         "button": "Leave tenant" if is_me else "Remove member",

@@ -15,6 +15,9 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 public class Quickstart {
     public static void main(String[] args) throws Exception {
+        System.setProperty("tls.test.mode.enable", "false"); // @TLS@
+        System.setProperty("tls.client.authServer", "true"); // @TLS@
+        System.setProperty("tls.client.trustCertPath", "ca.pem"); // @TLS@
         RPCHook acl = new AclClientRPCHook(new SessionCredentials("@ACCESS_KEY@", "@SECRET_KEY@"));
         String key = UUID.randomUUID().toString();
         CountDownLatch received = new CountDownLatch(1);
@@ -32,10 +35,12 @@ public class Quickstart {
             });
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
+        consumer.setUseTLS(true); // @TLS@
         consumer.start();
 
         DefaultMQProducer producer = new DefaultMQProducer("quickstart-java", acl);
         producer.setNamesrvAddr("@NAMESRV_ADDR@");
+        producer.setUseTLS(true); // @TLS@
         producer.start();
         byte[] body = "Hello from Java".getBytes(StandardCharsets.UTF_8);
         SendResult result = producer.send(new Message("@TOPIC@", "greeting", key, body));

@@ -44,13 +44,13 @@ def authority_make(name: str, now: datetime) -> SignedKey:
 
 
 def certificate_issue(authority: SignedKey, name: str, hosts: Sequence[str], now: datetime) -> SignedKey:
-    """Return a certificate for a daemon or a client at `hosts` (addresses or names), with the authority's after it."""
+    """Return a certificate for a daemon at `hosts` (addresses or names), or for a client, with the authority's after it."""
     issuer_key = serialization.load_pem_private_key(authority.key_pem.encode(), None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is not of an elliptic curve")
     issuer = x509.load_pem_x509_certificate(authority.cert_pem.encode())
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
+    builder = (
         _builder(_name(name), issuer.subject, key.public_key(), now, CERTIFICATE_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
@@ -59,9 +59,11 @@ def certificate_issue(authority: SignedKey, name: str, hosts: Sequence[str], now
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
             critical=False,
         )
-        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
-        .sign(issuer_key, hashes.SHA256())
     )
+    if hosts:
+        names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    certificate = builder.sign(issuer_key, hashes.SHA256())
     return SignedKey(_cert_pem(certificate) + authority.cert_pem, _key_pem(key))
 
 

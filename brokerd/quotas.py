@@ -1,0 +1,246 @@
+"""Quotas: what one credential and one topic may take of this broker. Pure: the clock and the sizes are passed in.
+
+A rate is kept by a bucket that holds one second's worth. What one wake-up brings is taken first and may overdraw it; then
+the bucket refuses until that is paid back. So a batch passes whole, and the rate holds over time. Sends and pulls are counted
+apart. A limit of 0 is none. The infrastructure itself is not limited. Each refusal names its quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+    from brokerd.peer import Peer
+
+# Buckets of credentials and topics that are gone are forgotten when there are more than these.
+_BUCKETS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One quota: its key in broker.conf, whose it is, how much is used, and the limit."""
+
+    quota: str
+    name: str
+    used: int
+    limit: int
+
+
+class Bucket:
+    """A rate per second, with one second's worth at once."""
+
+    __slots__ = ("_at_s", "_before", "_now", "_second", "balance", "rate")
+
+    def __init__(self, rate: int, now_s: float) -> None:
+        self.rate = rate
+        self.balance = float(rate)
+        self._at_s = now_s
+        self._second, self._now, self._before = int(now_s), 0, 0
+
+    def is_empty(self, now_s: float) -> bool:
+        """Whether nothing may be taken now."""
+        if now_s > self._at_s:
+            self.balance = min(float(self.rate), self.balance + (now_s - self._at_s) * self.rate)
+            self._at_s = now_s
+        return self.balance <= 0
+
+    def take(self, amount: int, now_s: float) -> None:
+        """Count what was served."""
+        self.balance -= amount
+        self._roll(now_s)
+        self._now += amount
+
+    def last_second(self, now_s: float) -> int:
+        """How much was taken in the last whole second."""
+        self._roll(now_s)
+        return self._before
+
+    def _roll(self, now_s: float) -> None:
+        second = int(now_s)
+        if second != self._second:
+            self._before = self._now if second == self._second + 1 else 0
+            self._now, self._second = 0, second
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """The buckets of one credential's or topic's sends or pulls, of messages and of bytes."""
+
+    what: str
+    keys: tuple[str, str]
+    messages: Bucket
+    size: Bucket
+
+    def refusal(self, now_s: float) -> str | None:
+        for bucket, key, unit in ((self.messages, self.keys[0], "messages"), (self.size, self.keys[1], "bytes")):
+            if bucket.rate and bucket.is_empty(now_s):
+                return (
+                    f"{self.what} is over its quota {key}: {bucket.rate} {unit} in a second. Slow down, or ask for more"
+                )
+        return None
+
+
+_KEYS: Final = {
+    "credential": ("quotaCredentialMessagesPerSecond", "quotaCredentialBytesPerSecond"),
+    "topic": ("quotaTopicMessagesPerSecond", "quotaTopicBytesPerSecond"),
+}
+
+
+class Quotas:
+    """What is used of the limits in `config`. `stored_bytes` is the log's size, `stored_by_topic` what each topic has of it.
+
+    `is_exempt` says of an access key whether it is the infrastructure's.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        monotonic: Callable[[], float],
+        *,
+        stored_bytes: Callable[[], int],
+        stored_by_topic: Callable[[], Mapping[str, int]],
+        is_exempt: Callable[[str], bool],
+    ) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._stored_bytes = stored_bytes
+        self._stored_by_topic = stored_by_topic
+        self._is_exempt = is_exempt
+        self._rates: dict[tuple[str, str, str], _Rate] = {}
+        self._connected: dict[str, set[Peer]] = {}
+
+    @property
+    def are_set(self) -> bool:
+        """Whether any rate or size is limited: without, sends and pulls are not counted here."""
+        return any(self._limits()) or bool(self._config.quota_stored_bytes or self._config.quota_topic_stored_bytes)
+
+    def send_refusal(self, credential: str, topic: str) -> str | None:
+        """Why this send is not taken now, None when it is."""
+        if self._is_exempt(credential):
+            return None
+        config = self._config
+        limit = config.quota_stored_bytes
+        if limit and self._stored_bytes() >= limit:
+            return (
+                f"the broker stores {self._stored_bytes()} bytes, its quota quotaStoredBytes is {limit}."
+                " Messages are deleted as fileReservedTime ends; or ask for more"
+            )
+        limit = config.quota_topic_stored_bytes
+        if limit and (stored := self._stored_by_topic().get(topic, 0)) >= limit:
+            return (
+                f"topic {topic} stores {stored} bytes, its quota quotaTopicStoredBytes is {limit}."
+                " Messages are deleted as fileReservedTime ends; or ask for more"
+            )
+        return self._rate_refusal("send", credential, topic)
+
+    def pull_refusal(self, credential: str, topic: str) -> str | None:
+        """Why this pull is not served now, None when it is."""
+        return None if self._is_exempt(credential) else self._rate_refusal("pull", credential, topic)
+
+    def sent(self, credential: str, topic: str, messages: int, size_bytes: int) -> None:
+        """Messages were taken."""
+        self._count("send", credential, topic, messages, size_bytes)
+
+    def pulled(self, credential: str, topic: str, messages: int, size_bytes: int) -> None:
+        """Messages were handed out."""
+        self._count("pull", credential, topic, messages, size_bytes)
+
+    def connect(self, credential: str, peer: Peer) -> str | None:
+        """A connection shows its first account; why it is not served, None when it is. Harmless when done twice."""
+        limit = self._config.quota_credential_connections
+        connected = self._connected.setdefault(credential, set())
+        if limit and len(connected) >= limit and peer not in connected and not self._is_exempt(credential):
+            return (
+                f"{credential} has {len(connected)} connections, its quota quotaCredentialConnections is {limit}."
+                " Close some, or ask for more"
+            )
+        connected.add(peer)
+        return None
+
+    def disconnect(self, peer: Peer) -> None:
+        """A connection ended."""
+        for credential in [name for name, peers in self._connected.items() if peer in peers]:
+            peers = self._connected[credential]
+            peers.discard(peer)
+            if not peers:
+                del self._connected[credential]
+
+    def hold_refusal(self, credential: str, held: int) -> str | None:
+        """Why one more pull of this credential, which has `held`, is not held; None when it is."""
+        limit = self._config.quota_credential_held_pulls
+        if not limit or held < limit or self._is_exempt(credential):
+            return None
+        return (
+            f"{credential} has {held} pulls that wait for messages, its quota quotaCredentialHeldPulls is {limit}."
+            " Run fewer consumers, or ask for more"
+        )
+
+    def usage(self, held: Mapping[str, int]) -> Iterator[Usage]:
+        """Every quota that has a limit, with its use; of rates the last whole second's. `held` is pulls by credential."""
+        config, now_s = self._config, self._monotonic()
+        if config.quota_stored_bytes:
+            yield Usage("quotaStoredBytes", "", self._stored_bytes(), config.quota_stored_bytes)
+        for (direction, _kind, name), rate in sorted(self._rates.items()):
+            for bucket, key in zip((rate.messages, rate.size), rate.keys, strict=True):
+                if bucket.rate:
+                    yield Usage(key, f"{name} ({direction})", bucket.last_second(now_s), bucket.rate)
+        if config.quota_topic_stored_bytes:
+            for topic, stored in sorted(self._stored_by_topic().items()):
+                yield Usage("quotaTopicStoredBytes", topic, stored, config.quota_topic_stored_bytes)
+        for quota, limit, used in (
+            (
+                "quotaCredentialConnections",
+                config.quota_credential_connections,
+                {credential: len(peers) for credential, peers in self._connected.items()},
+            ),
+            ("quotaCredentialHeldPulls", config.quota_credential_held_pulls, held),
+        ):
+            for credential in sorted(used) if limit else ():
+                if not self._is_exempt(credential):
+                    yield Usage(quota, credential, used[credential], limit)
+
+    def _limits(self) -> tuple[int, int, int, int]:
+        config = self._config
+        return (
+            config.quota_credential_messages_per_second,
+            config.quota_credential_bytes_per_second,
+            config.quota_topic_messages_per_second,
+            config.quota_topic_bytes_per_second,
+        )
+
+    def _rate_refusal(self, direction: str, credential: str, topic: str) -> str | None:
+        now_s = self._monotonic()
+        for kind, name in (("credential", credential), ("topic", topic)):
+            refusal = self._rate(direction, kind, name, now_s).refusal(now_s)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _count(self, direction: str, credential: str, topic: str, messages: int, size_bytes: int) -> None:
+        if not any(self._limits()) or self._is_exempt(credential):
+            return
+        now_s = self._monotonic()
+        for kind, name in (("credential", credential), ("topic", topic)):
+            rate = self._rate(direction, kind, name, now_s)
+            rate.messages.take(messages, now_s)
+            rate.size.take(size_bytes, now_s)
+
+    def _rate(self, direction: str, kind: str, name: str, now_s: float) -> _Rate:
+        key = (direction, kind, name)
+        rate = self._rates.get(key)
+        limits = self._limits()[:2] if kind == "credential" else self._limits()[2:]
+        if rate is None or (rate.messages.rate, rate.size.rate) != limits:
+            if len(self._rates) >= _BUCKETS_MAX:
+                self._forget_idle(now_s)
+            rate = _Rate(f"{kind} {name}", _KEYS[kind], *(Bucket(limit, now_s) for limit in limits))
+            self._rates[key] = rate
+        return rate
+
+    def _forget_idle(self, now_s: float) -> None:
+        """Drop those that hold a whole second's worth: they would be made again as they are."""
+        for key, rate in list(self._rates.items()):
+            if not any(bucket.is_empty(now_s) or bucket.balance < bucket.rate for bucket in (rate.messages, rate.size)):
+                del self._rates[key]

@@ -1,0 +1,163 @@
+"""How much a tenant may have: clusters, brokers, topics and keys here; rates, connections and stored bytes on each broker.
+
+An operator gives one tenant other values than HIGHWATER_LIMITS (`manage.py set_limit`). What a broker keeps is in its
+broker.conf and changes there without a restart.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.accounts.actors import SystemActor
+from controlplane.clusters.models import Cluster, ClusterState, Replica
+from controlplane.clusters.remoting import cluster_admin
+from controlplane.clusters.replica_remoting import BrokerQuota, broker_quotas
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import ApplicationError, InvalidInput, LimitReached
+from controlplane.tenants.models import Tenant
+
+# What is counted here: what it is, and how a limit reads.
+COUNTED = {
+    "clusters": "Clusters",
+    "brokers": "Brokers, all replicas together",
+    "topics_per_cluster": "Topics in one cluster",
+    "credentials_per_cluster": "Access keys in one cluster",
+}
+# What each broker keeps: our limit's name -> its keys in broker.conf.
+KEPT_BY_BROKERS = {
+    "messages_per_second": ("quotaCredentialMessagesPerSecond", "quotaTopicMessagesPerSecond"),
+    "bytes_per_second": ("quotaCredentialBytesPerSecond", "quotaTopicBytesPerSecond"),
+    "connections": ("quotaCredentialConnections",),
+    "held_pulls": ("quotaCredentialHeldPulls",),
+    "stored_bytes_per_topic": ("quotaTopicStoredBytes",),
+    "stored_bytes": ("quotaStoredBytes",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUse:
+    """A limit with its use. `used` of what is counted per cluster is the fullest cluster's."""
+
+    name: str
+    title: str
+    used: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUse:
+    """What one broker says of its quotas; None when it does not answer."""
+
+    cluster: Cluster
+    broker: str
+    quotas: tuple[BrokerQuota, ...] | None
+
+
+def tenant_limit(tenant: Tenant, name: str) -> int:
+    """Return one limit of the tenant."""
+    return int(tenant.limits.get(name, settings.HIGHWATER_LIMITS[name]))
+
+
+def broker_quota_keys(tenant: Tenant) -> dict[str, int]:
+    """Return the keys of broker.conf that keep the tenant's limits."""
+    return {key: tenant_limit(tenant, name) for name, keys in KEPT_BY_BROKERS.items() for key in keys}
+
+
+def limit_uses(tenant: Tenant) -> list[LimitUse]:
+    """Return what is counted here, with its use."""
+    clusters = _living(tenant)
+    used = {
+        "clusters": len(clusters),
+        "brokers": Replica.objects.filter(group__cluster__in=clusters).count(),
+        "topics_per_cluster": max((cluster.topics.count() for cluster in clusters), default=0),
+        "credentials_per_cluster": max((_keys(cluster) for cluster in clusters), default=0),
+    }
+    return [LimitUse(name, title, used[name], tenant_limit(tenant, name)) for name, title in COUNTED.items()]
+
+
+def limits_check(tenant: Tenant, *, more_brokers: int = 0) -> None:
+    """Raise LimitReached when the tenant's clusters or brokers are more than it may have. Call it in the transaction that
+    wrote the rows: it locks the tenant, so that two requests cannot both be the last one. `more_brokers` are yet to be written.
+    """
+    Tenant.objects.select_for_update().get(pk=tenant.pk)
+    more = {"brokers": more_brokers}
+    for use in limit_uses(tenant)[:2]:
+        if use.used + more.get(use.name, 0) > use.limit:
+            raise over_limit(use.name, use.limit)
+
+
+def over_limit(name: str, limit: int) -> LimitReached:
+    """Return the error for one more than the limit."""
+    return LimitReached(
+        f"This is more than the tenant's limit: {COUNTED[name].lower()}, at most {limit}.",
+        code="over_limit",
+        hint="Delete what is not needed, or ask the platform's operator for more.",
+        extra={"limit": name, "at_most": limit},
+    )
+
+
+def broker_uses(tenant: Tenant) -> list[BrokerUse]:
+    """Ask every broker of the tenant's running clusters for its quotas, all at once; takes about 1.5 s at most."""
+    clusters = [cluster for cluster in _living(tenant) if cluster.state == ClusterState.RUNNING]
+    if not clusters:
+        return []
+    addresses = {cluster.pk: _brokers(cluster) for cluster in clusters}
+    with ThreadPoolExecutor(max_workers=min(8, len(clusters))) as threads:
+        answers = threads.map(lambda cluster: broker_quotas(cluster, list(addresses[cluster.pk])), clusters)
+        return [
+            BrokerUse(cluster, addresses[cluster.pk][address], quotas)
+            for cluster, found in zip(clusters, answers, strict=True)
+            for address, quotas in found.items()
+        ]
+
+
+def limit_set(*, actor: SystemActor, tenant: Tenant, name: str, value: int | None) -> list[str]:
+    """Give the tenant another limit, None for the platform's own again; brokers that run get it now.
+
+    Returns the addresses of brokers that did not take it: they get it with their cluster's next change. Raises InvalidInput.
+    """
+    if name not in settings.HIGHWATER_LIMITS:
+        raise InvalidInput.for_field("name", f"Use one of {', '.join(settings.HIGHWATER_LIMITS)}.", "invalid_choice")
+    if value is not None and value < 0:
+        raise InvalidInput.for_field("value", "Use 0 or more.", "out_of_range")
+    with transaction.atomic():
+        locked = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        kept = {limit: number for limit, number in locked.limits.items() if limit != name}
+        locked.limits = kept if value is None else {**kept, name: value}
+        locked.save(update_fields=["limits", "updated_at"])
+        audit_event_record(
+            actor=actor,
+            action="tenant.limit",
+            resource=tenant.path,
+            tenant_id=tenant.pk,
+            details={"limit": name, "value": value},
+        )
+    tenant.limits = locked.limits
+    missing: list[str] = []
+    changes = {key: str(tenant_limit(tenant, name)) for key in KEPT_BY_BROKERS.get(name, ())}
+    for cluster in _living(tenant) if changes else ():
+        for address in _brokers(cluster):
+            try:
+                with cluster_admin(cluster) as admin:
+                    admin.update_broker_config(address, changes)
+            except ApplicationError:
+                missing.append(address)
+    return missing
+
+
+def _living(tenant: Tenant) -> list[Cluster]:
+    return list(Cluster.objects.select_related("tenant").filter(tenant=tenant).exclude(state=ClusterState.DELETED))
+
+
+def _brokers(cluster: Cluster) -> dict[str, str]:
+    replicas = Replica.objects.select_related("group").filter(group__cluster=cluster, port__isnull=False)
+    return {
+        replica.address: f"{replica.group.name}, replica {replica.broker_id}"
+        for replica in replicas.order_by("group__name", "broker_id")
+    }
+
+
+def _keys(cluster: Cluster) -> int:
+    return cluster.credentials.filter(is_control=False).count()

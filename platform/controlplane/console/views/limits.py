@@ -1,0 +1,56 @@
+"""A tenant's limits, with their use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
+
+from controlplane.clusters.limits import KEPT_BY_BROKERS, broker_uses, limit_uses
+from controlplane.clusters.replica_remoting import BrokerQuota
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.pages import tenant_render
+from controlplane.tenants.models import Tenant
+
+_WORDS = {
+    "quotaCredentialMessagesPerSecond": "Messages per second, of an access key",
+    "quotaTopicMessagesPerSecond": "Messages per second, of a topic",
+    "quotaCredentialBytesPerSecond": "Bytes per second, of an access key",
+    "quotaTopicBytesPerSecond": "Bytes per second, of a topic",
+    "quotaCredentialConnections": "Connections of an access key",
+    "quotaCredentialHeldPulls": "Pulls that wait, of an access key",
+    "quotaTopicStoredBytes": "Bytes stored in a topic",
+    "quotaStoredBytes": "Bytes stored on the broker",
+}
+# A broker names every key and topic; the page shows those that use most of their limit.
+_ROWS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRows:
+    """One broker's table; `rows` is None when it does not answer."""
+
+    title: str
+    rows: Sequence[tuple[str, BrokerQuota]] | None
+
+
+@require_safe
+@tenant_page("tenant.view")
+def limits_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Show what the tenant may have, and how much of it is used."""
+    brokers = [
+        BrokerRows(f"{use.cluster.name}, {use.broker}", None if use.quotas is None else _fullest(use.quotas))
+        for use in broker_uses(tenant)
+    ]
+    context = {"limits": limit_uses(tenant), "brokers": brokers, "curl": curl("GET", f"{tenant.path}limits/")}
+    return tenant_render(request, tenant, "console/limits.html", context, section="limits")
+
+
+def _fullest(quotas: Sequence[BrokerQuota]) -> list[tuple[str, BrokerQuota]]:
+    known = [quota for quota in quotas if quota.quota in _WORDS]
+    known.sort(key=lambda quota: quota.used / quota.limit, reverse=True)
+    return [(_WORDS[quota.quota], quota) for quota in known[:_ROWS_MAX]]
+
+
+assert set(_WORDS) == {key for keys in KEPT_BY_BROKERS.values() for key in keys}, "each key has its words"

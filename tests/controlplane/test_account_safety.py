@@ -1,0 +1,95 @@
+"""Tokens end with their issuer, guesses are counted without locking others out, and names show all that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from unittest.mock import patch
+
+import pytest
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from controlplane.accounts.actors import TokenActor
+from controlplane.accounts.authentication import token_authenticate
+from controlplane.accounts.models import User
+from controlplane.common import throttling
+from controlplane.common.errors import InvalidInput
+from controlplane.tenants.models import Membership, Role
+from controlplane.tenants.services import membership_remove, membership_update, tenant_create, tenant_update
+from controlplane.tenants.token_services import IssuedToken, api_token_issue
+from tests.controlplane.world import Json, World
+
+PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture
+def operator(world: World) -> Membership:
+    membership = world.bob.memberships.get()
+    membership.role = Role.OPERATOR
+    membership.save()
+    return membership
+
+
+def works(issued: IssuedToken) -> bool:
+    return token_authenticate(issued.text) is not None
+
+
+def test_service_tokens_end_when_their_issuer_is_removed(world: World, operator: Membership) -> None:
+    own = api_token_issue(actor=world.bob, tenant=world.acme, name="deploy")
+    grandchild = api_token_issue(actor=TokenActor(own.token), tenant=world.acme, name="deploy of deploy")
+    others = api_token_issue(actor=world.alice, tenant=world.acme, name="alice's")
+    membership_remove(actor=world.alice, membership=operator)
+    assert [works(own), works(grandchild), works(others)] == [False, False, True]
+
+
+def test_a_lower_role_ends_the_tokens_above_it(world: World, operator: Membership) -> None:
+    high = api_token_issue(actor=world.bob, tenant=world.acme, name="high", role=Role.OPERATOR)
+    low = api_token_issue(actor=world.bob, tenant=world.acme, name="low", role=Role.VIEWER)
+    membership_update(actor=world.alice, membership=operator, role=Role.MEMBER)
+    assert [works(high), works(low)] == [False, True]
+
+
+def test_a_token_never_outlives_the_token_that_issues_it(world: World) -> None:
+    parent = api_token_issue(actor=world.alice, tenant=world.acme, name="parent", days=1)
+    for days in (None, 30):
+        child = api_token_issue(actor=TokenActor(parent.token), tenant=world.acme, name="child", days=days)
+        assert child.token.expires_at == parent.token.expires_at
+    shorter = api_token_issue(actor=world.alice, tenant=world.acme, name="short", days=1).token.expires_at
+    assert shorter is not None
+    assert shorter < timezone.now() + timedelta(days=1, seconds=1)
+
+
+def test_guessed_tokens_are_throttled_by_address_and_right_ones_are_not(world: World, api: Callable[..., Json]) -> None:
+    right = api_token_issue(actor=world.alice, tenant=world.acme, name="right").text
+    stranger, client = api(token="hw_test_0123456789abcdef_guess"), api(token=right)
+    with patch.dict(throttling.ApiThrottle.THROTTLE_RATES, {"anonymous": "3/min"}):
+        statuses = [stranger.call("GET", "/api/v1/tenants/").status_code for _ in range(5)]
+        assert statuses == [401, 401, 401, 429, 429]
+        assert client.call("GET", "/api/v1/tenants/").status_code == 200
+
+
+def log_in(address: str, password: str) -> int:
+    form = {"login": "dora@example.com", "password": password}
+    return Client(REMOTE_ADDR=address).post("/login/", form).status_code
+
+
+@override_settings(ACCOUNT_RATE_LIMITS={})
+def test_a_strangers_guesses_do_not_lock_the_account_for_its_owner(db: None) -> None:
+    User.objects.create_user("dora@example.com", PASSWORD)
+    for _ in range(8):
+        assert log_in("203.0.113.9", "guess") == 200
+    assert log_in("203.0.113.9", PASSWORD) == 200, "too many guesses from there"
+    assert log_in("198.51.100.7", PASSWORD) == 302
+
+
+@pytest.mark.parametrize("character", ["\n", "\x1b", "\x00", "\u202e", "\u200b", "\u2028"])
+def test_a_name_with_characters_that_cannot_be_seen_is_refused(world: World, character: str) -> None:
+    with pytest.raises(InvalidInput, match=r"U\+"):
+        tenant_create(actor=world.alice, slug="fresh", name=f"Ac{character}me")
+    with pytest.raises(InvalidInput, match=r"U\+"):
+        tenant_update(actor=world.alice, tenant=world.acme, name=f"Ac{character}me")
+
+
+def test_names_of_all_languages_are_kept(world: World) -> None:
+    assert tenant_update(actor=world.alice, tenant=world.acme, name=" Ünïcode 消息 ").name == "Ünïcode 消息"

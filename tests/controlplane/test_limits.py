@@ -1,0 +1,136 @@
+"""What a tenant may have: counted when it is asked for, shown with its use, changed by an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from brokerd.config import load_config
+from controlplane.clusters import limits
+from controlplane.clusters.credential_services import credential_create
+from controlplane.clusters.limits import BrokerUse, broker_quota_keys
+from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.replica_remoting import BrokerQuota
+from controlplane.clusters.services import cluster_create
+from controlplane.common.errors import LimitReached
+from controlplane.common.models import AuditEvent
+from controlplane.console.views import limits as page
+from controlplane.provisioning.processes import replica_daemons
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import tenant_create
+from controlplane.topics.services import topic_create
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import Json, World
+
+pytestmark = pytest.mark.django_db
+
+
+def allow(tenant: Tenant, **values: int) -> None:
+    tenant.limits = values
+    tenant.save()
+
+
+def test_one_cluster_more_than_the_limit_is_refused_and_leaves_no_row(world: World) -> None:
+    allow(world.acme, clusters=1)
+    with pytest.raises(LimitReached, match="at most 1"):
+        cluster_create(actor=world.alice, tenant=world.acme, slug="second")
+    assert Cluster.objects.filter(tenant=world.acme).count() == 1
+
+
+def test_brokers_are_counted_over_all_clusters(world: World) -> None:
+    allow(world.acme, brokers=Replica.objects.filter(group__cluster=world.cluster).count() + 2)
+    with pytest.raises(LimitReached, match="brokers"):
+        cluster_create(actor=world.alice, tenant=world.acme, slug="second", mode="dledger")
+    cluster_create(actor=world.alice, tenant=world.acme, slug="second", mode="async")
+
+
+def test_one_tenants_limit_is_not_anothers(world: World) -> None:
+    allow(world.acme, clusters=1)
+    cluster_create(actor=world.charlie, tenant=world.globex, slug="first")
+
+
+def test_topics_and_keys_of_a_cluster_are_limited(world: World) -> None:
+    keys = world.cluster.credentials.filter(is_control=False).count()
+    allow(world.acme, topics_per_cluster=0, credentials_per_cluster=keys)
+    world.cluster.tenant.refresh_from_db()
+    with pytest.raises(LimitReached):
+        topic_create(actor=world.alice, cluster=world.cluster, name="fresh")
+    with pytest.raises(LimitReached):
+        credential_create(actor=world.alice, cluster=world.cluster, name="another")
+
+
+@override_settings(HIGHWATER_TENANTS_PER_USER=2)
+def test_a_user_owns_a_bounded_number_of_tenants(world: World) -> None:
+    tenant_create(actor=world.alice, slug="second", name="")
+    with pytest.raises(LimitReached, match="You own 2 tenants"):
+        tenant_create(actor=world.alice, slug="third", name="")
+
+
+def test_the_api_says_which_limit_and_what_to_do(world: World, api: Callable[..., Json]) -> None:
+    allow(world.acme, clusters=1)
+    answer = api(world.alice).call("POST", "/api/v1/tenants/acme/clusters/", {"slug": "second"})
+    body = answer.json()
+    assert (answer.status_code, body["code"], body["limit"], body["at_most"]) == (409, "over_limit", "clusters", 1)
+    assert "operator" in body["hint"]
+
+
+def test_brokers_are_told_the_tenants_limits_and_do_not_restart_for_them(world: World, driver: DriverTwin) -> None:
+    before = [daemon.process.configuration for daemon in replica_daemons(world.cluster, driver)]
+    allow(world.cluster.tenant, messages_per_second=7)
+    daemons = replica_daemons(world.cluster, driver)
+    text = next(text for path, text in daemons[0].files.items() if path.endswith("broker.conf"))
+    assert "quotaCredentialMessagesPerSecond=7\n" in text
+    assert "quotaTopicMessagesPerSecond=7\n" in text
+    assert [daemon.process.configuration for daemon in daemons] == before
+
+
+def test_a_broker_reads_the_limits_that_it_is_given(world: World, driver: DriverTwin, tmp_path: Path) -> None:
+    (daemon,) = replica_daemons(world.cluster, driver)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(next(text for path, text in daemon.files.items() if path.endswith("broker.conf")))
+    warnings: list[str] = []
+    config = load_config(str(conf), environ={}, warn=warnings.append)
+    assert (config.quota_stored_bytes, warnings) == (40 * 1024**3, [])
+
+
+def test_an_operator_changes_a_limit_and_it_is_audited(world: World) -> None:
+    call_command("set_limit", "acme", "messages_per_second", "9")
+    tenant = Tenant.objects.get(slug="acme")
+    assert broker_quota_keys(tenant)["quotaCredentialMessagesPerSecond"] == 9
+    event = AuditEvent.objects.get(action="tenant.limit")
+    assert event.details == {"limit": "messages_per_second", "value": 9}
+    call_command("set_limit", "acme", "messages_per_second", "default")
+    assert Tenant.objects.get(slug="acme").limits == {}
+
+
+def test_use_and_limit_are_shown_and_a_silent_broker_is_not_drawn_as_idle(
+    world: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quota = BrokerQuota("quotaTopicStoredBytes", "orders", 1_234_567, 20_000_000)
+    uses = [
+        BrokerUse(world.cluster, "broker-a, replica 0", (quota,)),
+        BrokerUse(world.cluster, "broker-b, replica 0", None),
+    ]
+    monkeypatch.setattr(page, "broker_uses", lambda tenant: uses)
+    text = api(world.bob).get("/t/acme/limits/").content.decode()
+    assert "1,234,567" in text
+    assert "20,000,000" in text
+    assert "does not answer, so its use is not known" in text
+
+
+def test_an_outsider_sees_no_limits(world: World, api: Callable[..., Json]) -> None:
+    assert api(world.charlie).call("GET", "/api/v1/tenants/acme/limits/").status_code == 404
+
+
+def test_the_api_lists_limits_with_their_use(
+    world: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "broker_quotas", lambda cluster, addresses: dict.fromkeys(addresses))
+    body = api(world.bob).call("GET", "/api/v1/tenants/acme/limits/").json()
+    assert next(limit for limit in body["limits"] if limit["name"] == "clusters")["used"] == 1
+    assert body["brokers"]
+    assert all(broker["quotas"] is None for broker in body["brokers"])

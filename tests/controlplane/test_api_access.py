@@ -60,6 +60,7 @@ ROWS = [
     Row(f"{TENANT}tokens/<uuid:token_id>/", "GET", 200, 403),
     Row(f"{TENANT}tokens/<uuid:token_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}audit-events/", "GET", 200, 403),
+    Row(f"{TENANT}limits/", "GET", 200, 200),
     Row(f"{TENANT}operations/", "GET", 200, 200),
     Row(f"{TENANT}usage/", "GET", 200, 200),
     Row(f"{TENANT}usage/breakdown/", "GET", 400, 400),  # it asks by what

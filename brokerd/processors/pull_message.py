@@ -232,9 +232,15 @@ class PullMessageProcessor:
 
     @staticmethod
     def _may_wait(header: PullMessageRequestHeader, result: GetResult) -> bool:
-        # A queue that holds nothing waits only at its start: elsewhere the client's offset must be mended first.
+        # A queue that holds nothing, or never held anything, waits only at its start: elsewhere the client's offset must be fixed
+        # first. Answered at once, such pulls would come again and again.
         return result.status == GetMessageStatus.OFFSET_OVERFLOW_ONE or (
-            result.status in (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.OFFSET_FOUND_NULL)
+            result.status
+            in (
+                GetMessageStatus.NO_MESSAGE_IN_QUEUE,
+                GetMessageStatus.OFFSET_FOUND_NULL,
+                GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
+            )
             and header.queue_offset == result.next_begin_offset
         )
 

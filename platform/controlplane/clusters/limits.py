@@ -4,7 +4,6 @@ An operator gives one tenant other values than HIGHWATER_LIMITS (`manage.py set_
 broker.conf and changes there without a restart.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -99,18 +98,15 @@ def over_limit(name: str, limit: int) -> LimitReached:
 
 
 def broker_uses(tenant: Tenant) -> list[BrokerUse]:
-    """Ask every broker of the tenant's running clusters for its quotas, all at once; takes about 1.5 s at most."""
-    clusters = [cluster for cluster in _living(tenant) if cluster.state == ClusterState.RUNNING]
-    if not clusters:
-        return []
-    addresses = {cluster.pk: _brokers(cluster) for cluster in clusters}
-    with ThreadPoolExecutor(max_workers=min(8, len(clusters))) as threads:
-        answers = threads.map(lambda cluster: broker_quotas(cluster, list(addresses[cluster.pk])), clusters)
-        return [
-            BrokerUse(cluster, addresses[cluster.pk][address], quotas)
-            for cluster, found in zip(clusters, answers, strict=True)
-            for address, quotas in found.items()
-        ]
+    """Ask every broker of the tenant's running clusters for its quotas; 1.5 s at most for each eight of them."""
+    brokers = [
+        (cluster, address, title)
+        for cluster in _living(tenant)
+        if cluster.state == ClusterState.RUNNING
+        for address, title in _brokers(cluster).items()
+    ]
+    answers = broker_quotas([(cluster, address) for cluster, address, _ in brokers])
+    return [BrokerUse(cluster, title, quotas) for (cluster, _, title), quotas in zip(brokers, answers, strict=True)]
 
 
 def limit_set(*, actor: SystemActor, tenant: Tenant, name: str, value: int | None) -> list[str]:

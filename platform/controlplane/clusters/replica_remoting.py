@@ -114,23 +114,27 @@ class BrokerQuota:
     limit: int
 
 
-def broker_quotas(cluster: Cluster, addresses: Sequence[str]) -> dict[str, tuple[BrokerQuota, ...] | None]:
-    """Ask each broker for the use of its quotas, all at once; None for one that does not say. Takes 1.5 s at most."""
-    access = _access(cluster)
-    if not addresses:
-        return {}
+def broker_quotas(brokers: Sequence[tuple[Cluster, str]]) -> list[tuple[BrokerQuota, ...] | None]:
+    """Ask brokers, each of its cluster at its address, for the use of their quotas, eight at a time; None for one that does not
+    say within 1.5 s. In their order.
+    """
+    # Here, not in the threads: these would open connections to the database that no one closes.
+    access = {cluster.pk: _access(cluster) for cluster in {cluster.pk: cluster for cluster, _ in brokers}.values()}
+    if not brokers:
+        return []
 
-    def ask(address: str) -> tuple[BrokerQuota, ...] | None:
+    def ask(broker: tuple[Cluster, str]) -> tuple[BrokerQuota, ...] | None:
+        cluster, address = broker
         try:
-            reply = _request(address, access, RequestCode.GET_BROKER_RUNTIME_INFO, None, _STATUS_TIMEOUT_S)
+            reply = _request(address, access[cluster.pk], RequestCode.GET_BROKER_RUNTIME_INFO, None, _STATUS_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:
                 return None
             return msgspec.json.decode(KVTable.from_json(reply.body).table["quotas"], type=tuple[BrokerQuota, ...])
         except (OSError, ProtocolError, KeyError, msgspec.MsgspecError):
             return None
 
-    with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
-        return dict(zip(addresses, threads.map(ask, addresses), strict=True))
+    with ThreadPoolExecutor(max_workers=min(8, len(brokers))) as threads:
+        return list(threads.map(ask, brokers))
 
 
 def replica_promote(

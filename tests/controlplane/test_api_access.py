@@ -61,6 +61,7 @@ ROWS = [
     Row(f"{TENANT}tokens/<uuid:token_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}audit-events/", "GET", 200, 403),
     Row(f"{TENANT}limits/", "GET", 200, 200),
+    Row(f"{TENANT}clusters/<slug:cluster>/figures/", "GET", 200, 200),
     Row(f"{TENANT}operations/", "GET", 200, 200),
     Row(f"{TENANT}usage/", "GET", 200, 200),
     Row(f"{TENANT}usage/breakdown/", "GET", 400, 400),  # it asks by what
@@ -128,6 +129,8 @@ ROWS = [
     Row("operator/plans/<slug:plan>/prices/<uuid:price_id>/", "GET", 404, 404),
     Row("operator/plans/<slug:plan>/prices/<uuid:price_id>/", "PUT", 404, 404, body={}),
     Row("operator/plans/<slug:plan>/prices/<uuid:price_id>/", "DELETE", 404, 404),
+    Row("operator/invoices/<slug:invoice>/reproductions/", "GET", 404, 404),
+    Row("operator/invoices/<slug:invoice>/reproductions/", "POST", 404, 404),
     Row("operator/subscriptions/", "GET", 404, 404),
     Row("operator/subscriptions/", "POST", 404, 404, body={}),
     Row("operator/job-runs/", "GET", 404, 404),

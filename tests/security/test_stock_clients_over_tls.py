@@ -25,8 +25,11 @@ public class Hello {
         DefaultMQProducer producer = new DefaultMQProducer("hello");
         producer.setNamesrvAddr(arguments[0]);
         producer.start();
-        System.out.println(producer.send(new Message(arguments[1], "Hello".getBytes(StandardCharsets.UTF_8))));
-        producer.shutdown();
+        try {
+            System.out.println(producer.send(new Message(arguments[1], "Hello".getBytes(StandardCharsets.UTF_8))));
+        } finally {
+            producer.shutdown(); // its threads would keep the program from ending
+        }
     }
 }
 """
@@ -61,5 +64,5 @@ def test_a_java_program_sends_over_tls(namesrv: str, tmp_path: Path) -> None:
 
 
 def test_a_program_without_tls_is_not_served(namesrv: str, tmp_path: Path) -> None:
-    with pytest.raises(ProgramFailed):
+    with pytest.raises(ProgramFailed, match="RemotingSendRequestException"):
         run_java(JAVA_PROGRAM, tmp_path, [namesrv, "hello-plain"])

@@ -26,7 +26,7 @@ os.environ["DATABASE_URL"] = _postgres.url if _postgres else os.environ["HIGHWAT
 os.environ["REDIS_URL"] = _redis.url if _redis else os.environ["HIGHWATER_TEST_REDIS_URL"]
 
 # Rooms that know nothing of Django: when only they are asked for, it isn't loaded, which saves seconds.
-ROOMS_WITHOUT_DJANGO = {"mqwire", "namesrvd", "brokerd", "highwater", "tidy", "bench", "sim"}
+ROOMS_WITHOUT_DJANGO = {"mqwire", "namesrvd", "brokerd", "highwater", "tidy", "bench"}
 
 # As root Chromium needs --no-sandbox. The others keep it from calling home, in vain where the network is closed.
 CHROMIUM_ARGUMENTS = [

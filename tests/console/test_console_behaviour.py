@@ -17,7 +17,7 @@ def test_tabs_are_worked_by_the_arrow_keys_and_the_language_is_remembered(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn
 ) -> None:
     log_in(world.alice)
-    address = f"{live_server.url}/t/acme/clusters/orders/"
+    address = f"{live_server.url}/t/acme/clusters/orders/connect/"
     page.goto(address)
     page.get_by_role("tab", name="Java").click()
     page.keyboard.press("ArrowRight")
@@ -127,6 +127,7 @@ def test_the_forms_work_without_scripts(browser: Browser, live_server: LiveServe
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
         page.get_by_role("link", name="orders").click()
+        page.get_by_role("link", name="Connect", exact=True).click()
         # All programs stand one below the other, and nothing offers what needs a script.
         expect(page.get_by_role("heading", name="Python")).to_be_visible()
         expect(page.get_by_role("button", name="Copy")).to_have_count(0)

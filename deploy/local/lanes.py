@@ -18,20 +18,21 @@ from deploy.local.terminal import Terminal
 
 LANES = 2
 
-# Rooms that share what is slow to start, the longest groups first. Those that are not named here are the last group.
+OTHERS = "others"  # all rooms that no group names
+# Rooms that share what is slow to start, the longest groups first.
 GROUPS: Mapping[str, Sequence[str]] = {
     "platform": ("failover", "console"),
-    "clients": ("interop", "security"),
-    "replicas": ("replication", "dledger"),
-    "sim": ("sim",),
     "spark": ("spark_etl",),
-    "insight": ("insight_end_to_end",),
-    "sdk": ("highwater", "bench"),
+    OTHERS: (),
+    "clients": ("interop", "security"),
     "controlplane": ("controlplane",),
-    "nemesis": ("nemesis",),
+    "replicas": ("replication", "dledger"),
+    "insight": ("insight_end_to_end",),
     "deploy": ("deploy",),
+    "sim": ("sim",),
+    "sdk": ("highwater", "bench"),
+    "nemesis": ("nemesis",),
 }
-OTHERS = "others"
 NO_TESTS_COLLECTED = 5
 _POLL_S = 0.1
 _TOLD_AT_THE_END = ("FAILED ", "ERROR ", "XFAIL ", "=")

@@ -51,6 +51,7 @@ class Client:
     remote_host = pack_host("127.0.0.1", 40000)
     closed = False
     pending_bytes = 0
+    proven = True
 
     def __init__(self) -> None:
         self.answers = 0

@@ -66,6 +66,7 @@ class ControlPlane:
         ] = {}  # the last word of each replica's leader, and until when it is good
         self._ended: dict[str, float] = {}  # whose process was seen to have ended, since when it has not answered again
         self.supervisor: Supervisor | None = None
+        self._at_work = False  # whether a worker runs an operation that the detector began
         self._led_last: tuple[int, int] | None = None  # (epoch, replica id) of who was last seen leading
         network.join(self)
 
@@ -140,17 +141,31 @@ class ControlPlane:
                 self._leaderless_looks = 0
                 continue
             self._leaderless_looks += 1
-            if self._leaderless_looks < 3 or self._loop.random.random() >= self.failovers:
+            if self._at_work or self._leaderless_looks < 3 or self._loop.random.random() >= self.failovers:
                 continue
             if self._leaderless_looks > 6 and self._loop.random.random() < self.unclean and self.statuses:
-                self.start(self.promote_unclean(self._to_promote_unclean()))
+                self.start(self._alone(self.promote_unclean(self._to_promote_unclean())))
             else:
-                self.start(self.failover())
+                self.start(self._alone(self.failover()))
+
+    def _alone(self, flow: Flow) -> Flow:
+        """A cluster has one operation at a time: the next begins when this one has ended, or its worker died."""
+        self._at_work = True
+        try:
+            yield from flow
+        finally:
+            self._at_work = False
 
     def _note_leaders(self) -> None:
         leading = [(status.epoch, status.replica_id) for status in self.statuses.values() if status.leads]
         if leading and (self._led_last is None or max(leading) > self._led_last):
             self._led_last = max(leading)
+
+    def _note_promoted(self, answer: Any) -> None:
+        """Who answered that it leads did, though no look may have found it leading before the next fence."""
+        if isinstance(answer, RoleAnswer) and answer.status is not None and answer.status.leads:
+            led = (answer.status.epoch, answer.status.replica_id)
+            self._led_last = led if self._led_last is None else max(self._led_last, led)
 
     def _former(self, leader: StatusAnswer | None, row: int, told: list[StatusAnswer]) -> FormerLeader | None:
         """Who led until now, or last: no one since, if the row knows of no newer epoch, or if all say that there is none."""
@@ -258,7 +273,8 @@ class ControlPlane:
         promote = Promote(ballot.fence, ballot.epoch, clean=True, in_sync=tuple(sorted(promises)))
         answers = yield {candidate: promote}
         if answers[candidate] is None:
-            yield {candidate: promote}  # a worker resumes: what was decided, again
+            answers = yield {candidate: promote}  # a worker resumes: what was decided, again
+        self._note_promoted(answers[candidate])
 
     def _others_may_elect(self, promised: dict[str, StatusAnswer]) -> bool:
         """Whether an election could still be won beside a promotion. Never in groups that are led by decree only."""
@@ -306,7 +322,8 @@ class ControlPlane:
         known = [other.epoch for other in self.statuses.values()]
         epoch = max([row, status.epoch, *known]) + 1
         if self._compare_and_set(row, epoch):
-            yield {candidate: Promote(status.epoch, epoch, clean=False)}
+            answers = yield {candidate: Promote(status.epoch, epoch, clean=False)}
+            self._note_promoted(answers[candidate])
 
     def mistaken_promotion(self, candidate: str) -> Flow:
         """On the command line, past the row: what an old page showed is expected, and the new epoch is too low or too high."""

@@ -57,6 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Browser tests last: from its first page to the end of the run, playwright's synchronous interface keeps an asyncio
     # loop running in the main thread, and in such a thread no test can run a loop of its own.
     items.sort(key=lambda item: "playwright" in getattr(item, "fixturenames", ()))
+    without = [item.nodeid for item in items if _unknown_fixtures(item)]
+    if without:  # told at once instead of in the middle of a long run
+        raise pytest.UsageError("these tests use a fixture that their folder does not have: " + ", ".join(without))
+
+
+def _unknown_fixtures(item: pytest.Item) -> set[str]:
+    """Names that a test or its fixtures ask for and nothing defines."""
+    if not isinstance(item, pytest.Function):
+        return set()
+    asked = item._fixtureinfo  # no public way tells what a test's fixtures are before it is set up
+    given = {*asked.name2fixturedefs, *getattr(getattr(item, "callspec", None), "params", {}), "request"}
+    return set(asked.names_closure) - given
 
 
 def _room(argument: str) -> str | None:

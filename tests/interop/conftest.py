@@ -17,7 +17,9 @@ import pytest
 from mqwire.acl import SessionCredentials
 from tests.interop.apache import ApacheCluster
 from tests.interop.clients import DriverProcess, GoClient, JavaClient
+from tests.interop.platform_cluster import PlatformCluster, platform_cluster
 from tests.interop.targets import ADMIN_KEY, ADMIN_SECRET, Brand, Target, access_controlled, plain, start_target
+from tests.support.platform_stack import PlatformStack
 
 TARGETS_VARIABLE = "HIGHWATER_INTEROP_TARGETS"
 
@@ -51,6 +53,13 @@ def secured_target(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     credentials = SessionCredentials(ADMIN_KEY, ADMIN_SECRET)
     folder = tmp_path_factory.mktemp(f"{brand}-acl")
     with start_target(brand, folder, access_controlled, credentials=credentials) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tenant_cluster(platform_stack: PlatformStack) -> Iterator[PlatformCluster]:
+    """A cluster with synchronous flush and access control that a tenant made through the REST API."""
+    with platform_cluster(platform_stack, "interop", "stock", flush_disk_type="SYNC_FLUSH") as running:
         yield running
 
 

@@ -13,35 +13,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.clients import DriverProcess, JavaClient
+from tests.interop.clients import DriverProcess
 from tests.interop.content import KIBIBYTE, Plan, assert_same_message, index_of, plans
-from tests.interop.platform_cluster import PlatformCluster, platform_cluster
+from tests.interop.platform_cluster import PlatformCluster
 from tests.processes import wait_until
-from tests.support.platform_stack import PlatformStack
 
 KILLS = 3
 LOAD_BETWEEN_KILLS_S = 1.5
 BURST = 400
 RESTART_TIMEOUT_S = 60.0
-
-
-@pytest.fixture
-def tenant_cluster(platform_stack: PlatformStack) -> Iterator[PlatformCluster]:
-    """A cluster with synchronous flush and access control that a tenant made through the REST API."""
-    with platform_cluster(platform_stack, "interop", "stock", flush_disk_type="SYNC_FLUSH") as running:
-        yield running
-
-
-@pytest.fixture
-def java_client(tmp_path: Path) -> Iterator[DriverProcess]:
-    """The stock Java client."""
-    with JavaClient(tmp_path / "java-client") as client:
-        yield client
 
 
 class Killer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 from mqwire.names import MASTER_ID
@@ -32,8 +33,8 @@ class _Client:
         network.join(self)
 
 
-class Sender(_Client):
-    """Sends one message after the other; asks the name servers who leads only when it must, as RocketMQ's clients do."""
+class _LeaderSeeker(_Client, abc.ABC):
+    """Asks whom it believes to lead, and the name servers when that one does not do as it is asked."""
 
     def __init__(
         self,
@@ -47,53 +48,71 @@ class Sender(_Client):
         pause_s: float,
     ) -> None:
         super().__init__(loop, network, name)
-        self._history = history
-        self._replicas = replicas
+        self.history = history
+        self.replicas = replicas
+        self.believed = replicas[0]
         self._name_servers = name_servers
-        self._believed = replicas[0]
         self._pause_s = pause_s
-        self._sent = 0
-        self.acknowledged = 0
 
     def run(self) -> None:
         if not self.stopped:
-            self.loop.after(self.loop.random.expovariate(1 / self._pause_s), self._send)
+            self.loop.after(self.loop.random.expovariate(1 / self._pause_s), self.act)
 
-    def _send(self) -> None:
+    @abc.abstractmethod
+    def act(self) -> None:
+        """Do one thing, then `run` or `look_for_the_leader`."""
+
+    def look_for_the_leader(self) -> None:
+        def answered(answer: dict[int, str] | None) -> None:
+            if answer:
+                self.believed = answer.get(MASTER_ID, self.believed)
+            self.looked()
+
+        server = self.loop.random.choice(self._name_servers)
+        self.network.call(self, server, Members(), answered, timeout_s=0.5)
+
+    def looked(self) -> None:
+        """The name servers have answered, or not in time."""
+        self.run()
+
+
+class Sender(_LeaderSeeker):
+    """Sends one message after the other; asks the name servers who leads only when it must, as RocketMQ's clients do."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sent = 0
+        self.acknowledged = 0
+
+    def act(self) -> None:
         random = self.loop.random
         if random.random() < 0.02:  # an old route, or none: it may send to anyone
-            self._believed = random.choice(self._replicas)
+            self.believed = random.choice(self.replicas)
         self._sent += 1
         body = f"{self.name}-{self._sent:05d}-".encode() + b"." * random.choice((0, 10, 60, 60, 200, 900))
-        attempt = self._history.sending(random.randrange(QUEUES), body)
+        attempt = self.history.sending(random.randrange(QUEUES), body)
 
         def answered(answer: SendAnswer | None) -> None:
             code, offset = ("timeout", -1) if answer is None else (answer.code, answer.queue_offset)
-            self._history.answered(attempt.number, code, offset)
+            self.history.answered(attempt.number, code, offset)
             if code == "SEND_OK":
                 self.acknowledged += 1
             if code in ("SEND_OK", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT", "FLUSH_DISK_TIMEOUT"):
                 self.run()
             else:
-                self._look_for_the_leader()
+                self.look_for_the_leader()
 
         self.network.call(
             self,
-            self._believed,
+            self.believed,
             Send(attempt.number, attempt.queue_id, body),
             answered,
             timeout_s=TIMEOUT_S,
             may_double=False,
         )
 
-    def _look_for_the_leader(self) -> None:
-        def answered(answer: dict[int, str] | None) -> None:
-            if answer:
-                self._believed = answer.get(MASTER_ID, self._believed)
-            self.loop.after(0.1, self.run)
-
-        server = self.loop.random.choice(self._name_servers)
-        self.network.call(self, server, Members(), answered, timeout_s=0.5)
+    def looked(self) -> None:
+        self.loop.after(0.1, self.run)
 
 
 class Reader(_Client):
@@ -124,46 +143,7 @@ class Reader(_Client):
         self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)
 
 
-class _Follower(_Client):
-    """Asks whom it believes to lead, and the name servers when that one does not do as it is asked."""
-
-    def __init__(
-        self,
-        loop: EventLoop,
-        network: Network,
-        history: History,
-        name: str,
-        *,
-        replicas: list[str],
-        name_servers: list[str],
-        pause_s: float,
-    ) -> None:
-        super().__init__(loop, network, name)
-        self.history = history
-        self.replicas = replicas
-        self.believed = replicas[0]
-        self._name_servers = name_servers
-        self._pause_s = pause_s
-
-    def run(self) -> None:
-        if not self.stopped:
-            self.loop.after(self.loop.random.expovariate(1 / self._pause_s), self.act)
-
-    def act(self) -> None:
-        """Do one thing, then `run` or `look_for_the_leader`."""
-        raise NotImplementedError
-
-    def look_for_the_leader(self) -> None:
-        def answered(answer: dict[int, str] | None) -> None:
-            if answer:
-                self.believed = answer.get(MASTER_ID, self.believed)
-            self.run()
-
-        server = self.loop.random.choice(self._name_servers)
-        self.network.call(self, server, Members(), answered, timeout_s=0.5)
-
-
-class Consumer(_Follower):
+class Consumer(_LeaderSeeker):
     """Reads from where its group has committed, commits what it has seen, and now and then starts anew."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -219,7 +199,7 @@ class Consumer(_Follower):
         self.network.call(self, self.believed, CommitOffset(queue_id, offset), answered, timeout_s=TIMEOUT_S)
 
 
-class TopicAdmin(_Follower):
+class TopicAdmin(_LeaderSeeker):
     """Makes topics, and deletes some of them."""
 
     def act(self) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from brokerd.replica import quorum_messages
 from brokerd.replica.epoch_record import Policy
-from brokerd.replica.pull_protocol import ReplicaPull
 
 
 class Send(NamedTuple):
@@ -50,32 +48,6 @@ class ChangeTopic(NamedTuple):
 
     topic: str
     exists: bool
-
-
-class Pull(NamedTuple):
-    pull: ReplicaPull
-    address: str
-
-
-class PullAnswer(NamedTuple):
-    answer: str
-    epoch: int
-    data: bytes = b""
-    confirm_offset: int = 0
-    min_offset: int = 0
-    diverged_epoch: int = 0
-    diverged_end_offset: int = 0
-    leader_address: str | None = None
-    replicas: tuple[tuple[int, str], ...] = ()
-    lease_s: float = 0.0
-
-
-class Claim(NamedTuple):
-    replica_id: int
-    epoch: int
-    last_epoch: int
-    end_offset: int
-    address: str
 
 
 class ClaimAnswer(NamedTuple):
@@ -139,12 +111,6 @@ class RoleAnswer(NamedTuple):
     status: StatusAnswer | None
 
 
-class Election(NamedTuple):
-    """Of a quorum-led group: one request of quorum_messages.py; answered by one of its answers."""
-
-    message: quorum_messages.Request
-
-
 class Change(NamedTuple):
     """What an operator asks a quorum-led group's leader for; answered by why not, or None.
 
@@ -153,21 +119,6 @@ class Change(NamedTuple):
 
     kind: str
     replica_id: int | None
-
-
-class Fenced(NamedTuple):
-    """A name server has seen a higher epoch."""
-
-
-class Register(NamedTuple):
-    broker_id: int
-    address: str
-    epoch: int
-
-
-class Unregister(NamedTuple):
-    broker_id: int
-    address: str
 
 
 class Members(NamedTuple):

@@ -134,7 +134,9 @@ def promote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
         if lost and elections is not None:
             broker.quorum.take(elections.recover(lost, header.expected_epoch, header.new_epoch, *now))
         elif lost:
-            raise RoleRefused("this group is led by decree: promote a replica, without naming any that are lost")
+            raise RoleRefused(
+                "this group's leader is assigned, not elected: promote a replica, without naming any that are lost"
+            )
         else:
             broker.replica.promote(header.expected_epoch, header.new_epoch, *now, _ids_in(header.in_sync))
     except RoleRefused as refused:

@@ -2,7 +2,7 @@
 what every step does and stops.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -13,7 +13,7 @@ from controlplane.clusters.selectors import operation_get
 from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
 from controlplane.common.idempotency import idempotent
-from controlplane.common.strictness import is_dry_run
+from controlplane.common.strictness import DryRunShape, is_dry_run
 from controlplane.failover.apis import DRY_RUN
 from controlplane.failover.mode_services import mode_change_start, mode_preview
 from controlplane.failover.quorum_serializers import (
@@ -43,6 +43,13 @@ _RESPONSES = {200: QuorumPlanSerializer, 202: OperationSerializer}
 
 
 class _QuorumChangeApi(ClusterApi):
+    @staticmethod
+    def asked(request: Request, form: DryRunShape) -> tuple[dict[str, Any], bool]:
+        """Return the checked members of a request but `dry_run`, and whether it is one."""
+        form.is_valid(raise_exception=True)
+        values = dict(form.validated_data)
+        return values, is_dry_run(request, values)
+
     def change(self, group: str, change: QuorumChange, *, dry_run: bool, confirm: str = "") -> Response:
         """Answer a dry run with the preview, anything else with the operation."""
         found, driver = group_get(self.cluster, group), get_driver()
@@ -70,10 +77,7 @@ class GroupTransferApi(_QuorumChangeApi):
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
         """Hand the leadership to another voter, planned, without losing anything."""
-        form = TransferSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        values = dict(form.validated_data)
-        dry_run = is_dry_run(request, values)
+        values, dry_run = self.asked(request, TransferSerializer(data=request.data))
         return self.change(group, Transfer(values.get("target")), dry_run=dry_run)
 
 
@@ -92,10 +96,7 @@ class GroupPreferApi(_QuorumChangeApi):
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
         """Say which voter shall lead whenever it is level."""
-        form = PreferSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        values = dict(form.validated_data)
-        dry_run = is_dry_run(request, values)
+        values, dry_run = self.asked(request, PreferSerializer(data=request.data))
         return self.change(group, Prefer(values["replica"]), dry_run=dry_run)
 
 
@@ -114,10 +115,7 @@ class GroupRecoverApi(_QuorumChangeApi):
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
         """Go on with the replicas that are left, when a majority of the disks is gone for good. What those alone held is lost."""
-        form = RecoverSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        values = dict(form.validated_data)
-        dry_run = is_dry_run(request, values)
+        values, dry_run = self.asked(request, RecoverSerializer(data=request.data))
         return self.change(group, Recover(values["replica"]), dry_run=dry_run, confirm=values.get("confirm", ""))
 
 
@@ -136,10 +134,7 @@ class GroupReplaceApi(_QuorumChangeApi):
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
         """Put an empty replica in the place of a dead one: it observes, catches up, becomes a voter, and the dead one goes."""
-        form = ReplaceSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        values = dict(form.validated_data)
-        dry_run = is_dry_run(request, values)
+        values, dry_run = self.asked(request, ReplaceSerializer(data=request.data))
         return self.change(group, Replace(values["replica"]), dry_run=dry_run)
 
 
@@ -158,10 +153,7 @@ class GroupResizeApi(_QuorumChangeApi):
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
         """Grow the group from 3 to 5 replicas, or shrink it from 5 to 3, one voter at a time."""
-        form = ResizeSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        values = dict(form.validated_data)
-        dry_run = is_dry_run(request, values)
+        values, dry_run = self.asked(request, ResizeSerializer(data=request.data))
         return self.change(group, Resize(**values), dry_run=dry_run)
 
 

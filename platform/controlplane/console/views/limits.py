@@ -28,11 +28,20 @@ _ROWS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """One quota in words; `is_bytes` when its use and limit are sizes."""
+
+    words: str
+    quota: BrokerQuota
+    is_bytes: bool
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRows:
     """One broker's table; `rows` is None when it does not answer."""
 
     title: str
-    rows: Sequence[tuple[str, BrokerQuota]] | None
+    rows: Sequence[QuotaRow] | None
 
 
 @require_safe
@@ -47,10 +56,10 @@ def limits_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     return tenant_render(request, tenant, "console/limits.html", context, section="limits")
 
 
-def _fullest(quotas: Sequence[BrokerQuota]) -> list[tuple[str, BrokerQuota]]:
+def _fullest(quotas: Sequence[BrokerQuota]) -> list[QuotaRow]:
     known = [quota for quota in quotas if quota.quota in _WORDS]
     known.sort(key=lambda quota: quota.used / quota.limit, reverse=True)
-    return [(_WORDS[quota.quota], quota) for quota in known[:_ROWS_MAX]]
+    return [QuotaRow(_WORDS[quota.quota], quota, "Bytes" in quota.quota) for quota in known[:_ROWS_MAX]]
 
 
 assert set(_WORDS) == {key for keys in KEPT_BY_BROKERS.values() for key in keys}, "each key has its words"

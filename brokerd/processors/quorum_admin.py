@@ -72,7 +72,7 @@ def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     _check_group(broker, header.group)
     now = (broker.clock.monotonic(), broker.clock.time_ms())
     replica_id = header.replica_id
-    if header.change == "forget" and replica_id is not None:  # of a group that is led by decree, too
+    if header.change == "forget" and replica_id is not None:  # of a group whose leader is assigned, too
         return _forgotten(broker, request, replica_id)
     elections = _elections(broker, header.group)
     try:

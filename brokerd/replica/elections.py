@@ -63,12 +63,12 @@ class Elections:
             times=settings.quorum_times,
         )
 
-    def take_over_from_decrees(self, change_end: int, now_s: float) -> None:
-        """This replica leads, by decree until now; where the record ends that changed that."""
+    def take_over_as_assigned(self, change_end: int, now_s: float) -> None:
+        """This replica leads, assigned until now; `change_end` is where the record ends that changed that."""
         in_sync = self._replica.in_sync
         assert in_sync is not None, "only a leader takes over"
         pulls = {key: (follower.last_pull_s, follower.end_offset) for key, follower in in_sync.followers.items()}
-        self._quorum.take_over_from_decrees(pulls, now_s)
+        self._quorum.take_over_as_assigned(pulls, now_s)
         self._change_end = change_end
 
     # --- what it is
@@ -154,7 +154,7 @@ class Elections:
         return self._do(self._quorum.saw_epoch(epoch, leader_address, self._now_s), 0).role_changed
 
     def grant_claim(self, replica_id: int, epoch: int, last_epoch: int, end_offset: int) -> None:
-        """A vote for a restarted leader that acts by decree again; raises RoleRefused.
+        """A vote for a restarted leader of a group whose leader is assigned again; raises RoleRefused.
 
         This replica has slept through the way back from DLedger, and the claimant needs everybody. Whoever hears a living
         leader refuses, and keeps its epoch, as before any campaign.

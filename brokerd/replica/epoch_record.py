@@ -36,7 +36,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The body, JSON. `voters` and `mode` say who counts from here on; the modes by decree write both for the record."""
+    """The body, JSON. `voters` and `mode` say who counts from here on; modes with an assigned leader write both for the record."""
 
     type: str = "epoch"
     epoch: int
@@ -66,7 +66,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def members(self) -> Members | None:
-        """Who counts from here on; None where an operator's decree decides that."""
+        """Who counts from here on; None where the leader is assigned."""
         if self.mode != DLEDGER:
             return None
         return Members(tuple(sorted(self.voters)), self.preferred, tuple(sorted((self.incarnations or {}).items())))
@@ -82,7 +82,7 @@ def epoch_record(
     start_offset: int | None,
     now_ms: int,
 ) -> EpochRecord:
-    """The record of a leader in `mode`; `members` are the voters, or, where a decree decides, all replicas."""
+    """The record of a leader in `mode`; `members` are the voters, or, where the leader is assigned, all replicas."""
     return EpochRecord(
         type=kind,
         epoch=epoch,

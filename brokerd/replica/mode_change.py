@@ -45,7 +45,7 @@ class PendingMode:
     begin_offset: int
     end_offset: int
     policy: Policy
-    members: Members | None  # who counts from then on; None where an operator's decree decides that
+    members: Members | None  # who counts from then on; None where the leader is assigned
 
 
 class ModeChange:
@@ -115,7 +115,7 @@ class ModeChange:
         if in_sync is None or members is None or replica.elections is not None:
             return True
         # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
-        # those it had not told would wait for a decree, which it refuses; it needs their votes, which they do not give.
+        # those it had not told would wait for a promotion, which it refuses; it needs their votes, which they do not give.
         electing = {key for key, follower in in_sync.followers.items() if follower.mode == DLEDGER}
         return len((electing | {replica.settings.replica_id}).intersection(members.voters)) >= members.majority
 
@@ -143,7 +143,7 @@ class ModeChange:
                 " more must be asked for"
             )
         if now == SYNC and policy.mode == ASYNC:
-            self._check_that_nobody_elects()
+            self._check_that_no_replica_elects()
         wanted = replica.settings.with_policy(policy)
         if now == DLEDGER and wanted.surely_held_by < replica.members.majority:
             name = "minInSyncReplicas" if wanted.auto_in_sync_replicas else "inSyncReplicas"
@@ -166,7 +166,7 @@ class ModeChange:
         disks[replica.settings.replica_id] = replica.saved.incarnation
         return Members(tuple(sorted({replica.settings.replica_id, *known}))).having(disks)
 
-    def _check_that_nobody_elects(self) -> None:
+    def _check_that_no_replica_elects(self) -> None:
         """Old voters that have not adopted the way back from DLedger may still elect one of theirs, and follow it.
 
         Under the synchronous mode each acknowledgement is on one of those that would vote; under the asynchronous one it

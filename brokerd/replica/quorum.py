@@ -211,8 +211,8 @@ class Quorum:
         self._announced_s.pop(target, None)
         return None
 
-    def take_over_from_decrees(self, pulls: Mapping[int, tuple[float, int]], now_s: float) -> None:
-        """This replica leads its epoch already, by decree: from now on it needs a majority. `pulls`: id -> (when, end)."""
+    def take_over_as_assigned(self, pulls: Mapping[int, tuple[float, int]], now_s: float) -> None:
+        """This replica leads its epoch already, assigned: from now on it needs a majority. `pulls`: id -> (when, end)."""
         self.state = State.LEADER
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s = now_s

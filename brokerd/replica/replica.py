@@ -1,6 +1,6 @@
 """One replica of a broker group: its log, its epoch, its role, and what may be promised.
 
-Who leads is decided by decree, or, in mode QUORUM (DLedger), by `elections`; all else is the same.
+The leader is assigned, or, in mode QUORUM (DLedger), elected (`elections`); all else is the same.
 
 Pure but for the store and the epoch file that it is given: no sockets, no clock, no tasks; the broker's shell and the
 simulator drive the same object. Source: replication.md, "Assigned leadership" and "confirmOffset and the answer to a
@@ -51,7 +51,7 @@ from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore, TailDoubt
 
 _COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
-NOBODY = -1  # a vote that is no one's, and spent
+NO_ONE = -1  # a vote that is no one's, and spent
 
 
 class Replica:
@@ -259,13 +259,13 @@ class Replica:
     def promote(
         self, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int, in_sync: Collection[int] = ()
     ) -> None:
-        """Lead in `new_epoch` by decree; raises RoleRefused. Done when the epoch record is appended; flush it.
+        """Lead in `new_epoch`, as assigned; raises RoleRefused. Done when the epoch record is appended; flush it.
 
         `in_sync` are the replicas that promised, and are alive: readers wait for them as for those that are in sync.
         """
-        self._refuse_decrees()
+        self._refuse_assignment()
         if self.leads and self.epoch == new_epoch:
-            return  # the same decree, repeated
+            return  # the same promotion, repeated
         if new_epoch <= expected_epoch:
             raise RoleRefused(f"the new epoch {new_epoch} is not above the expected one, {expected_epoch}")
         if self.epoch != expected_epoch:
@@ -342,9 +342,9 @@ class Replica:
         follows no one until it hears of a leader of that epoch or a newer one.
         """
         if self.elections is not None and not self.leads and (epoch, leader_address is not None) > (self.epoch, False):
-            self.elections.saw_epoch(epoch, leader_address)  # of a group that is led by decree again
+            self.elections.saw_epoch(epoch, leader_address)  # of a group whose leader is assigned again
             return
-        self._refuse_decrees()
+        self._refuse_assignment()
         if epoch < self.epoch:
             raise RoleRefused(f"epoch {epoch} is below {self.epoch}, which this replica has seen")
         self.stop_leading()
@@ -386,12 +386,12 @@ class Replica:
 
     def freeze_sends(self, epoch: int, until_s: float) -> None:
         """Refuse sends until then: the drain of a planned switchover, which thaws by itself if no one goes on."""
-        self._refuse_decrees()
+        self._refuse_assignment()
         if not self.leads or epoch != self.epoch:
             raise RoleRefused(f"this replica does not lead in epoch {epoch}")
         self._frozen_until_s = until_s
 
-    def _refuse_decrees(self) -> None:
+    def _refuse_assignment(self) -> None:
         if self.elections is not None:
             raise RoleRefused("this group elects its leader: ask for a transfer of the leadership instead")
 
@@ -472,10 +472,10 @@ class Replica:
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             if led:
-                self.elections.take_over_from_decrees(change.end_offset, now_s)
+                self.elections.take_over_as_assigned(change.end_offset, now_s)
 
     def _id_at(self, address: str | None) -> int:
-        return next((key for key, known in self._state.replicas.items() if known == address), NOBODY)
+        return next((key for key, known in self._state.replicas.items() if known == address), NO_ONE)
 
     def _save(self, **changes: object) -> None:
         if changes.get("epoch", self.epoch) != self.epoch:
@@ -628,7 +628,7 @@ class Replica:
             own=self._epochs,
             own_end_offset=self._store.end_offset,
             own_confirm_offset=self._leader_confirm_offset,
-            # Under decree the operator has decided, and was told what is lost. An elected leader has it all.
+            # Where leaders are assigned the operator has decided, and was told what is lost. An elected leader has it all.
             may_cut_confirmed=self.elections is None,
         )
 

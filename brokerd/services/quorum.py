@@ -28,7 +28,7 @@ _LOOK_S: Final = 0.02
 
 
 class QuorumService:
-    """Does nothing in a group that is led by decree."""
+    """Does nothing in a group whose leader is assigned."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -109,7 +109,7 @@ class QuorumService:
         broker = self._broker
         address = broker.replica.address_of(replica_id)
         if address is None:
-            logger.warning("replica %d counts, but nobody has said where it is: dLegerPeers here lacks it", replica_id)
+            logger.warning("replica %d counts, but no one has said where it is: dLegerPeers here lacks it", replica_id)
             return
         client = broker.client_of(address)
         try:

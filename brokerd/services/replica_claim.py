@@ -49,7 +49,7 @@ class LeaderClaim:
             raise broker.store.refusal
         others = await self._find_all()
         if not replica.must_claim:
-            return  # a decree or another's claim came meanwhile
+            return  # a promotion or another's claim came meanwhile
         if self._follow_leader_among(others):
             return
         self._check_complete(others)

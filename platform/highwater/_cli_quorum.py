@@ -160,14 +160,14 @@ def forget_replica(session: Session, group: GroupName, broker_id: BrokerId) -> N
             raise NoRouteError(f"replica {broker_id} of {group} still answers: stop it first")
         for status in sorted(statuses, key=lambda status: status.replica_id != leader.replica_id):
             admin.change_members(status.address, group, "forget", broker_id)
-    session.done(f"nobody in {group} waits for replica {broker_id} any more", group=group, broker_id=broker_id)
+    session.done(f"no replica in {group} waits for replica {broker_id} any more", group=group, broker_id=broker_id)
 
 
 @verb(app, "preferLeader")
 def prefer_leader(
     session: Session,
     group: GroupName,
-    broker_id: Annotated[int | None, typer.Option("--broker-id", help="Which voter; nobody when left out.")] = None,
+    broker_id: Annotated[int | None, typer.Option("--broker-id", help="Which voter; none when left out.")] = None,
 ) -> None:
     """Say which voter shall lead whenever it is level."""
     _change(session, group, "prefer", broker_id)

@@ -118,7 +118,7 @@ class FormerLeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group that is led by decree: all its replicas, whether they answer or not, and on how many an acknowledged record is."""
+    """A group whose leader is assigned: all its replicas, whether they answer or not, and on how many an acknowledged record is."""
 
     replica_ids: Collection[int]
     in_sync_replicas: int
@@ -345,11 +345,11 @@ def electors_in_doubt(statuses: Collection[ReplicaStatus]) -> tuple[int, ...]:
 
     For one who has no rows: a voter of the group's past that does not answer may not have heard that the mode has changed.
     """
-    by_decree = {one.replica_id for one in statuses if one.quorum is None}
+    not_electing = {one.replica_id for one in statuses if one.quorum is None}
     electorates = {frozenset(one.voters if one.quorum is None else one.quorum.voters) for one in statuses}
     for voters in sorted((one for one in electorates if one), key=lambda one: (-len(one), sorted(one))):
-        if election_may_be_won(len(voters), len(voters - by_decree)):
-            return tuple(sorted(voters - by_decree))
+        if election_may_be_won(len(voters), len(voters - not_electing)):
+            return tuple(sorted(voters - not_electing))
     return ()
 
 

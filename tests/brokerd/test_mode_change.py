@@ -17,8 +17,8 @@ SINGLE = Policy(mode="single")
 ELECTING = Policy(mode=DLEDGER)
 
 
-def by_decree(count: int = 3) -> QuorumGroup:
-    """Replica 0 leads asynchronously, by decree, in epoch 1; the others follow and are level."""
+def assigned(count: int = 3) -> QuorumGroup:
+    """Replica 0 leads asynchronously, assigned, in epoch 1; the others follow and are level."""
     group = QuorumGroup.of(count)
     for node in group.nodes.values():
         node.settings = replace(node.settings, mode=AckMode.LOCAL, mode_name="async", total_replicas=count)
@@ -57,7 +57,7 @@ def modes(group: QuorumGroup) -> list[str]:
 
 
 def electing() -> QuorumGroup:
-    group = by_decree()
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     change(group[0], ELECTING)
@@ -90,7 +90,7 @@ def test_it_elects_when_its_leader_dies_then() -> None:
     assert group[2].replica.epoch == 2
 
 
-def test_nobody_gets_a_second_vote_in_the_epoch_of_the_decree() -> None:
+def test_nobody_gets_a_second_vote_in_the_epoch_of_an_assigned_leader() -> None:
     group = electing()
     assert [node.replica.saved.voted_for for node in group.nodes.values()] == [0, 0, 0]
 
@@ -116,7 +116,7 @@ def test_a_group_goes_back_from_dledger_to_sync_to_async() -> None:
     assert modes(group) == ["async"] * 3
 
 
-def test_decrees_count_again_after_the_way_back() -> None:
+def test_promotions_count_again_after_the_way_back() -> None:
     group = electing()
     with pytest.raises(RoleRefused, match="elects its leader"):
         group[1].replica.promote(1, 2, group[1].now_s, FIRST_MS)
@@ -128,7 +128,7 @@ def test_decrees_count_again_after_the_way_back() -> None:
 
 
 def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> None:
-    group = by_decree()
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     change(group[0], ELECTING)
@@ -142,8 +142,8 @@ def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> No
 
 
 def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> None:
-    """Else it may die as the only one that elects: no one votes for it then, and it takes no decree."""
-    group = by_decree()
+    """Else it may die as the only one that elects: no one votes for it then, and it can't be promoted."""
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     change(group[0], ELECTING)
@@ -163,7 +163,7 @@ def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> Non
 
 def test_a_leader_alone_does_not_become_one_that_needs_a_majority() -> None:
     """Its slaves have left the in-sync set, so it confirms alone: but not this."""
-    group = by_decree()
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     change(group[0], ELECTING)
@@ -176,7 +176,7 @@ def test_a_leader_alone_does_not_become_one_that_needs_a_majority() -> None:
 
 
 def test_a_change_that_is_cut_never_was() -> None:
-    group = by_decree()
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     group.isolate(0)
@@ -192,7 +192,7 @@ def test_a_change_that_is_cut_never_was() -> None:
 
 
 def test_a_change_that_outlives_its_leader_is_adopted_under_the_next() -> None:
-    group = by_decree()
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     change(group[0], ELECTING)
@@ -223,7 +223,10 @@ def test_one_that_slept_through_the_way_back_does_not_elect_alone() -> None:
     group[2].now_s += LONG_S
     group[2].tick()
     asked = [letter for letter in group.letters if letter.sender == 2]
-    assert {letter.to for letter in asked} == {0, 1}  # both are led by decree: their brokers say so, and grant nothing
+    assert {letter.to for letter in asked} == {
+        0,
+        1,
+    }  # both have an assigned leader: their brokers say so, and grant nothing
     group.lose_letters()
     settle(group)
     assert modes(group) == ["sync"] * 3
@@ -270,13 +273,13 @@ def test_an_old_voter_that_is_gone_for_good_is_not_waited_for() -> None:
     ],
 )
 def test_what_is_no_step_is_refused(policy: Policy, said: str) -> None:
-    group = by_decree()
+    group = assigned()
     with pytest.raises(RoleRefused, match=said):
         change(group[0], policy)
 
 
 def test_two_replicas_do_not_elect() -> None:
-    group = by_decree(2)
+    group = assigned(2)
     change(group[0], SYNC)
     settle(group)
     with pytest.raises(RoleRefused, match="2 replicas cannot outvote a dead one"):
@@ -284,7 +287,7 @@ def test_two_replicas_do_not_elect() -> None:
 
 
 def test_every_voter_must_be_level_first() -> None:
-    group = by_decree()
+    group = assigned()
     change(group[0], SYNC)
     settle(group)
     group[0].now_s += 60
@@ -295,7 +298,7 @@ def test_every_voter_must_be_level_first() -> None:
 
 
 def test_only_the_leader_changes_the_mode_and_one_change_waits_for_the_other() -> None:
-    group = by_decree()
+    group = assigned()
     with pytest.raises(RoleRefused, match="does not lead; the leader is r0"):
         change(group[1], SYNC)
     change(group[0], SYNC)
@@ -304,7 +307,7 @@ def test_only_the_leader_changes_the_mode_and_one_change_waits_for_the_other() -
 
 
 def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the_leaders_slaves() -> None:
-    group = by_decree(5)
+    group = assigned(5)
     change(group[0], SYNC)
     settle(group)
     change(group[0], ELECTING)
@@ -318,7 +321,7 @@ def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the
 
 def test_a_number_that_goes_down_by_itself_is_counted_as_low_as_it_goes() -> None:
     """With enableAutoInSyncReplicas the leader would acknowledge alone while the others elect one of theirs."""
-    group = by_decree()
+    group = assigned()
     for node in group.nodes.values():
         node.settings = replace(node.settings, auto_in_sync_replicas=True, min_in_sync_replicas=1)
         node.restart()
@@ -338,7 +341,7 @@ def test_a_number_that_goes_down_by_itself_is_counted_as_low_as_it_goes() -> Non
 
 def alone() -> QuorumGroup:
     """Replica 0 leads in mode single; 1 has been started beside it, and is level."""
-    group = by_decree(2)
+    group = assigned(2)
     group[0].replica.forget_known_replica(1, group[0].now_s)
     change(group[0], SINGLE)
     group[0].replica.modes.adopt(group[0].now_s)
@@ -356,7 +359,7 @@ def test_a_group_of_one_gets_slaves_and_goes_to_async() -> None:
 
 
 def test_it_goes_back_only_when_nobody_else_belongs_to_it() -> None:
-    group = by_decree(3)
+    group = assigned(3)
     group[0].replica.forget_known_replica(2, group[0].now_s)
     with pytest.raises(RoleRefused, match=r"replicas \[1\] belong to the group"):
         change(group[0], SINGLE)
@@ -380,7 +383,7 @@ def test_who_has_a_slave_again_asks_it_before_it_leads() -> None:
 
 def test_what_lies_behind_a_change_is_confirmed_by_the_new_mode_only() -> None:
     """One flush may hold both: a slave that has only the record acts by the new mode, and might lead without the rest."""
-    group = by_decree()
+    group = assigned()
     group[0].replica.modes.request(SYNC, group[0].now_s, FIRST_MS)
     record = group[0].replica.modes.pending
     assert record is not None

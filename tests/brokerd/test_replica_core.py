@@ -1,4 +1,4 @@
-"""A replica's promises across restarts, decrees and claims: the pure core over a store and an epoch file in memory."""
+"""A replica's promises across restarts, promotions and claims: the pure core over a store and an epoch file in memory."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_the_timeline_tells_what_happened_and_how_long_no_send_was_taken(
     _lose_master(cluster, group, driver)
     failover = _promote(world, cluster, driver)
     page = world.client(world.victor).get(f"{PATH}failovers/{failover.pk}/").content.decode()
-    for words in ("Fenced: nobody else leads", "Candidate promoted", "First write", "No send was taken for"):
+    for words in ("Fenced: no other replica leads", "Candidate promoted", "First write", "No send was taken for"):
         assert words in page
     assert "Possible" in world.client(world.victor).get(f"{PATH}failovers/").content.decode()
 
@@ -231,7 +231,7 @@ def test_the_pages_of_a_blocked_claim_and_the_history_look_right(
         operation_step_run(step.pk, driver)
     page.goto(f"{live_server.url}{PATH}failovers/{repeat.pk}/")
     expect(page.locator("#timeline")).to_have_attribute("data-state", "completed")
-    look_at(page, "repeated decree timeline")
+    look_at(page, "repeated promotion timeline")
     group.back(1)
     group[1].leads = group[1].claims = False
     cluster_sample(cluster, driver)

@@ -139,7 +139,7 @@ def test_a_send_that_no_majority_confirms_fails_in_every_client(group: ReplicaGr
     wait_all_level(group)
 
 
-def test_a_decree_is_refused_where_replicas_elect(group: ReplicaGroup) -> None:
+def test_a_promotion_is_refused_where_replicas_elect(group: ReplicaGroup) -> None:
     leader = wait_leader(group)
     fields = {"group": group.name, "replicaId": "1", "expectedEpoch": "1", "newEpoch": "99"}
     request = RemotingCommand.request(HighwaterRequestCode.REPLICA_PROMOTE, ext_fields=fields)

@@ -131,7 +131,7 @@ def test_a_group_grows_by_an_observer_that_becomes_a_voter_and_shrinks_again(
     assert quorum.voters == [0, 1, 2]
 
 
-def test_a_group_of_one_decree_refuses_what_is_for_electing_ones(tmp_path: Path) -> None:
+def test_a_group_with_an_assigned_leader_refuses_what_is_for_electing_ones(tmp_path: Path) -> None:
     with ReplicaGroup.start(tmp_path, replicas=1) as single:
         code, text = run("transferLeadership", "-n", single.namesrv, "-b", single.name, "--broker-id", "1")
         assert code != 0

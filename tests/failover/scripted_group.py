@@ -158,7 +158,7 @@ class ScriptedGroup:
         new_epoch: int,
         in_sync: Sequence[int] = (),
     ) -> Answer:
-        assert replica_id not in self.electing, "a decree for one that elects"
+        assert replica_id not in self.electing, "a promotion of one that elects"
         self._called(f"promote {replica_id}")
         replica = self._at(address)
         with self._lock:

@@ -146,7 +146,7 @@ def test_when_nobody_sends_a_message_of_ours_is_the_first_and_the_measure_a_boun
     look(cluster, driver)
     election = Failover.objects.get()
     assert election.measured_how.startswith("At most this long: measured from")
-    assert "for nobody else was sending" in election.measured_how
+    assert "for no one else was sending" in election.measured_how
     assert "answered SEND_OK" in election.measured_how
     assert election.outage_ms is not None
     assert election.outage_ms >= 4000

@@ -40,7 +40,7 @@ def solo(world: World, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def trio(world: World, driver: DriverTwin) -> Iterator[ScriptedModes]:
-    """A group of three, led by decree."""
+    """A group of three whose leader is assigned."""
     cluster = make_replicated(world.acme, "trio", "async", replicas=3)
     with ScriptedModes.of(cluster, "async").answering(driver) as scripted:
         yield scripted

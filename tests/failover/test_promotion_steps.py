@@ -251,7 +251,7 @@ def test_what_turns_out_unclean_only_after_the_fence_is_given_back(world: World,
         lose(group, 2)
         operation = run(failover, driver)
         assert operation.state == OperationState.FAILED
-        assert "Nobody has agreed to that" in cause(operation)
+        assert "No one has agreed to that" in cause(operation)
         assert group.promotions == []
         assert not Replica.objects.filter(group__cluster=cluster, fenced=True).exists()
 

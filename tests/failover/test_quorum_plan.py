@@ -119,7 +119,7 @@ def test_growing_again_takes_up_what_an_earlier_try_has_left() -> None:
     assert plan_resize(half_way, 5, 4, NOW).adding == (3, 4)
 
 
-def test_a_group_with_a_decreed_master_is_sent_to_the_other_door() -> None:
-    decreed = GroupView(name="broker-a", in_sync_replicas=1, replicas=(leader(), follower(1)))
-    for plan in (plan_transfer(decreed, 1, NOW), plan_prefer(decreed, 1, NOW), plan_replace(decreed, 1, 3, NOW)):
+def test_a_group_with_an_assigned_master_is_sent_to_the_other_door() -> None:
+    assigned = GroupView(name="broker-a", in_sync_replicas=1, replicas=(leader(), follower(1)))
+    for plan in (plan_transfer(assigned, 1, NOW), plan_prefer(assigned, 1, NOW), plan_replace(assigned, 1, 3, NOW)):
         assert "does not elect its leader" in plan.problems[0]

@@ -219,7 +219,7 @@ def test_where_the_dead_slave_may_have_led_the_page_waits_for_an_operator(loose:
 
 
 def repeated(live: LiveGroup, before: dict[str, Any]) -> dict[str, Any]:
-    """Wait until the same master leads again by a repeated decree, with no one's word; return that failover."""
+    """Wait until the same master leads again by a repeated promotion, with no one's word; return that failover."""
     group = live.wait_group(
         lambda found: found["master_id"] == before["master_id"] and int(found["epoch"]) > int(before["epoch"]),
         "leads again",

@@ -166,7 +166,7 @@ def members(*statuses: ReplicaStatus) -> tuple[GroupMember, ...]:
 
 
 def test_silent_replicas_that_may_still_elect_are_not_overruled_whoever_agrees_to_a_loss() -> None:
-    """Two of three did not hear that the group is led by decree again: they may elect a leader of the very same epoch."""
+    """Two of three did not hear that the group's leader is assigned again: they may elect a leader of the very same epoch."""
     alone = members(status(2, voters=[0, 1, 2]))
     with pytest.raises(ConfigurationError, match="replicas 0, 1 of broker-a elected its leader once"):
         plan_promotion(alone, "broker-a", 2)

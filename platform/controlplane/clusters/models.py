@@ -18,7 +18,7 @@ class ClusterMode(models.TextChoices):
     DLEDGER = "dledger"
 
 
-# Groups of these modes have slaves; who leads is decreed, or, in DLEDGER, elected by them.
+# Groups of these modes have slaves; the leader is assigned, or, in DLEDGER, elected by them.
 REPLICATED_MODES = (ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
 
 
@@ -184,7 +184,10 @@ class BrokerGroup(BaseModel):
     name = models.CharField(max_length=64)
     # Of a group that elects its leader.
     founding_peers = models.CharField(
-        max_length=1024, blank=True, db_default="", help_text="dLegerPeers at its foundation; later ones restart nobody"
+        max_length=1024,
+        blank=True,
+        db_default="",
+        help_text="dLegerPeers at its foundation; later ones restart no replica",
     )
     preferred_leader = models.PositiveIntegerField(null=True, help_text="replica id, as last asked for")
     replica_ids_used = models.PositiveIntegerField(
@@ -209,7 +212,7 @@ class Replica(Process):
     broker_role = models.CharField(max_length=16, default="ASYNC_MASTER", blank=True)
     registered = models.BooleanField(null=True, help_text="known to every name server; null when not sampled")
     fenced = models.BooleanField(
-        default=False, db_default=False, help_text="a failover stopped it: nobody starts it until that is done"
+        default=False, db_default=False, help_text="a failover stopped it: no one starts it until that is done"
     )
 
     class Meta:

@@ -62,7 +62,7 @@ class _RoleChangeApi(ClusterApi):
             candidate_id=candidate_id,
             confirm=values.get("confirm", ""),
         )
-        assert failover.operation_id is not None, "only an election, which nobody asked for, has none"
+        assert failover.operation_id is not None, "only an election, which no one asked for, has none"
         operation = operation_get(self.actor, failover.operation_id)
         return accepted(dict(OperationSerializer(operation).data))
 

@@ -135,7 +135,7 @@ def _measure(
         if not probe.stored:
             return  # looked at again with the next sample
         words = (
-            f"a message of ours, which replica {leader.broker_id} answered {probe.answer}, for nobody else was sending"
+            f"a message of ours, which replica {leader.broker_id} answered {probe.answer}, for no one else was sending"
         )
         back = _Moment(timezone.now(), words, is_bound=True)
     stopped = _stopped(cluster, driver, election, old, back.at)

@@ -1,7 +1,7 @@
 """Another mode for a running cluster, in place: what each step would change and stop. Pure.
 
 single (or multi, with several groups) <-> async <-> sync <-> dledger: who wants to go further passes through those between.
-On the way up replicas are added before anything else, to groups that are led by decree; on the way down to a group of one
+On the way up replicas are added before anything else, to groups whose leader is assigned; on the way down to a group of one
 they go after asynchronous replication, where no one waits for them. Each group's leader writes a record for each mode,
 which the old one confirms; no byte is moved, and no broker is restarted. Source: replication.md, "Mode change".
 """
@@ -39,11 +39,11 @@ _DOES: dict[tuple[str, str], str] = {
         ClusterMode.ASYNC,
     ): "From now on no send waits for a slave: promoting one may lose the last moment.",
     (ClusterMode.SYNC, ClusterMode.DLEDGER): "From now on a majority confirms each send, and the replicas elect their"
-    " leader: nobody promotes any more. The present master leads on.",
+    " leader: no one is promoted any more. The present master leads on.",
     (
         ClusterMode.DLEDGER,
         ClusterMode.SYNC,
-    ): "From now on nobody is elected: the present leader leads on, and when it dies,"
+    ): "From now on no leader is elected: the present leader leads on, and when it dies,"
     " sends stop until an operator promotes a slave.",
 }
 
@@ -93,7 +93,7 @@ def mode_path(present: str, wanted: str) -> tuple[str, ...]:
 
 
 def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> int:
-    """Return on how many replicas of a group that is led by decree an acknowledged record is for certain.
+    """Return on how many replicas of a group whose leader is assigned an acknowledged record is for certain.
 
     `hanging` are changes of the mode, (from, to), that are under way or failed in the middle: the leader may act by any mode
     on those ways already, so the weakest of them counts. A group that elects answers for itself: its majority is 2 or more.
@@ -204,7 +204,7 @@ def _steps(
     if wanted == ClusterMode.DLEDGER:
         policy = " A policy that promotes by itself is given up: the groups decide."
     else:
-        policy = " There is nobody to promote any more." if wanted in ALONE else ""
+        policy = " There is no replica to promote any more." if wanted in ALONE else ""
     words = f"The cluster’s page and each broker.conf tell it. No broker restarts.{policy}"
     return [*steps, PlannedStep("Note the new mode", words)]
 

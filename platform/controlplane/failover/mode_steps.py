@@ -145,7 +145,7 @@ def mode_change(context: StepContext) -> None:
 
 
 def mode_note(context: StepContext) -> None:
-    """Write the new mode into the cluster's row, and learn the groups' epochs before anybody decrees one."""
+    """Write the new mode into the cluster's row, and learn the groups' epochs before a leader is assigned one."""
     wanted = context.operation.metadata["to"]
     cluster = context.cluster
     values: dict[str, object] = {"mode": wanted, "founded_mode": cluster.mode_at_creation}

@@ -94,7 +94,7 @@ class FailoverKind(models.TextChoices):
     PROMOTE = "promote"
     SWITCHOVER = "switchover"
     AUTOMATIC = "automatic"
-    REPEAT = "repeat", "Decree repeated"
+    REPEAT = "repeat", "Promotion repeated"
     TRANSFER = "transfer", "Leadership transferred"
     ELECTION = "election"
 
@@ -111,7 +111,7 @@ class Failover(BaseModel):
     requested_by = models.CharField(max_length=254)
     candidate_id = models.PositiveIntegerField(help_text="replica id")
     old_master_id = models.PositiveIntegerField(
-        null=True, help_text="replica id; null when nobody is known to have led"
+        null=True, help_text="replica id; null when no replica is known to have led"
     )
     expected_epoch = models.BigIntegerField(null=True, help_text="the fence, which the replicas promise; reserved")
     new_epoch = models.BigIntegerField(null=True, help_text="reserved for whoever is promoted, by compare-and-set")

@@ -97,7 +97,7 @@ def plan_prefer(view: GroupView, replica_id: int | None, now: datetime) -> Quoru
             "Write the preferred leader into the log",
             "The leader appends a record, and a majority confirms it. "
             + (
-                "From then on nobody is preferred: who leads goes on."
+                "From then on no replica is preferred: who leads goes on."
                 if replica_id is None
                 else f"From then on the leadership goes to replica {replica_id} whenever that one is level and another"
                 " has led for five seconds."

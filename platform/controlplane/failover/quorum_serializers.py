@@ -32,7 +32,7 @@ class TransferSerializer(DryRunShape):
 class PreferSerializer(DryRunShape):
     """Whom the group wants as its leader."""
 
-    replica = ReplicaId(allow_null=True, help_text="null: nobody in particular")
+    replica = ReplicaId(allow_null=True, help_text="null: no preference")
 
 
 class ReplaceSerializer(DryRunShape):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from controlplane.failover.decree import decree_refusal
+from controlplane.failover.promotion_safety import promotion_refusal
 from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict, bytes_words, judge
 
 # An election takes a second or three: only one that takes longer is worth its reasons.
@@ -42,7 +42,7 @@ def electorate_of(group: GroupView) -> Electorate:
     if not told:
         return Electorate()
     master = group.master
-    # In the middle of a change of the mode the leader may act by decree already.
+    # In the middle of a change of the mode the leader may be an assigned one already.
     best = master if master in told else max(told, key=lambda replica: (replica.answers, replica.epoch or 0))
     if best.quorum is None:
         return Electorate()
@@ -69,8 +69,8 @@ def keeps_up(replica: ReplicaView) -> bool:
 
 
 def verdict_of(group: GroupView, now: datetime) -> Verdict:
-    """Return the verdict on any group: in the middle of a change of its mode it is led by decree once a decree is safe."""
-    refusal = decree_refusal(group)
+    """Return the verdict on any group: in the middle of a change of its mode its leader is assigned once that is safe."""
+    refusal = promotion_refusal(group)
     if not group.elects or refusal is None:
         return judge(group, now)
     verdict = judge_elected(group, now)
@@ -83,11 +83,11 @@ def judge_elected(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group that elects its leader."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if not samples or now - max(samples) > STALE_AFTER:
-        return Verdict(GroupState.UNKNOWN, (f"Nobody has looked at {group.name} lately.",))
+        return Verdict(GroupState.UNKNOWN, (f"No one has looked at {group.name} lately.",))
     electorate = electorate_of(group)
     if not electorate.voters:
         return Verdict(
-            GroupState.NO_MASTER, (f"No replica of {group.name} has answered yet: nobody knows who counts.",)
+            GroupState.NO_MASTER, (f"No replica of {group.name} has answered yet: no one knows who counts.",)
         )
     silent = [replica_id for replica_id in electorate.voters if not _answers(group, replica_id)]
     leader = group.master
@@ -130,7 +130,7 @@ def _refusing(
     if answering < electorate.majority:
         sentences.append(f"{len(silent)} of {len(voters)} replicas unreachable: writes refused, {reads}.")
         sentences.append(
-            f"They go on when {electorate.majority} of the {len(voters)} reach each other; nobody has to do anything."
+            f"They go on when {electorate.majority} of the {len(voters)} reach each other; no one has to do anything."
             " Nothing that was acknowledged is lost while a majority's disks exist."
         )
     elif leader is None:

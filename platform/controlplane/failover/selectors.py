@@ -18,9 +18,9 @@ from controlplane.clusters.models import (
     Replica,
 )
 from controlplane.common.errors import NotFound
-from controlplane.failover.decree import decree_refusal
 from controlplane.failover.mode_plan import replicas_surely_holding
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion_safety import promotion_refusal
 from controlplane.failover.quorum_verdict import Electorate, electorate_of, verdict_of
 from controlplane.failover.timeline import TITLES
 from controlplane.failover.verdict import GroupView, ReplicaView, Verdict
@@ -97,7 +97,7 @@ def group_row(group: BrokerGroup) -> GroupRow:
     view, now = group_view(group), timezone.now()
     leadership = GroupLeadership.objects.filter(group=group).first()
     has_master = view.master is not None
-    electorate = electorate_of(view) if view.elects and decree_refusal(view) is not None else None
+    electorate = electorate_of(view) if view.elects and promotion_refusal(view) is not None else None
     rows = [_replica_row(replica, sample, electorate, has_master=has_master) for replica, sample in _samples(group)]
     verdict = verdict_of(view, now)
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]

@@ -144,7 +144,7 @@ class FailoverSerializer(Shape):
 
     id = serializers.UUIDField()
     path = serializers.CharField()
-    operation_id = serializers.UUIDField(allow_null=True, help_text="null for an election: nobody ordered it")
+    operation_id = serializers.UUIDField(allow_null=True, help_text="null for an election: no one ordered it")
     group = serializers.CharField(source="group_name")
     kind = serializers.ChoiceField(choices=FailoverKind.choices)
     state = serializers.ChoiceField(choices=OperationState.choices)

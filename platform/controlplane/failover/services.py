@@ -15,9 +15,9 @@ from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.logging import get_logger
-from controlplane.failover.decree import decree_refusal
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.promotion_safety import promotion_refusal
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.verdict import (
@@ -84,11 +84,11 @@ def failover_preflight(
     """
     if view is None:
         return _impossible("", kind, "There is no such broker group.", now)
-    if (refusal := decree_refusal(view)) is not None:
+    if (refusal := promotion_refusal(view)) is not None:
         return _impossible(view.name, kind, refusal, now)
     if len(view.replicas) < 2:
         cause = (
-            "The group has one replica: there is nobody to promote. While its broker runs, the modes async, sync and dledger"
+            "The group has one replica: there is no replica to promote. While its broker runs, the modes async, sync and dledger"
             " add others (POST …/mode/)."
         )
         return _impossible(view.name, kind, cause, now)
@@ -173,7 +173,7 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
     A restarted master whose claim is blocked is told to lead again whatever the policy: no master changes. Another replica
     is promoted only if the policy says so. Where elections may be won no one is.
     """
-    if decree_refusal(view) is not None:
+    if promotion_refusal(view) is not None:
         return None
     now = timezone.now()
     verdict = judge(view, now)
@@ -274,7 +274,7 @@ def _candidate_problems(candidate: ReplicaView) -> list[str]:
     if candidate.leads:
         return [f"{name} leads already."]
     if candidate.quorum is not None:
-        return [f"{name} still elects: it takes no decree before the change of the mode has reached it."]
+        return [f"{name} still elects: it can't be promoted before the change of the mode has reached it."]
     if not candidate.promotable:
         return [f"{name} can't lead: {candidate.not_promotable_because or 'it does not say why'}."]
     return []
@@ -292,7 +292,7 @@ def _fence_words(view: GroupView, candidate: ReplicaView, former: ReplicaView | 
     if former is None or former is candidate:
         silent = [replica for replica in view.silent if replica is not candidate]
         if not silent:
-            return "Nobody else leads: there is nothing to fence."
+            return "No other replica leads: there is nothing to fence."
         names = " and ".join(f"replica {replica.replica_id}" for replica in silent)
         return f"The process of {names}, which may lead unseen, is stopped, and that is confirmed, first."
     if former.leads:

@@ -18,8 +18,8 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
-from controlplane.failover.decree import decree_refusal
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
+from controlplane.failover.promotion_safety import promotion_refusal
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.verdict import GroupView, ReplicaView, at_risk, promotion_group
@@ -251,7 +251,7 @@ def _view(context: StepContext) -> GroupView:
 
 
 def _require_no_elections(view: GroupView) -> None:
-    if (refusal := decree_refusal(view)) is not None:
+    if (refusal := promotion_refusal(view)) is not None:
         raise StepFailed(refusal, hint=_TRY_AGAIN)
 
 
@@ -339,7 +339,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     if decision.leader_id is None:
         _start_stopped(context, failover)
         raise StepFailed(
-            f"Messages may be lost: {decision.cleanness.because} Nobody has agreed to that.", hint=_CONFIRM
+            f"Messages may be lost: {decision.cleanness.because} No one has agreed to that.", hint=_CONFIRM
         )
     wanted_id = failover.candidate_id if decision.gives_back else decision.leader_id
     won = Failover.objects.filter(pk=failover.pk, new_epoch=ballot.epoch, decided_id=None).update(
@@ -358,7 +358,11 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     failover.refresh_from_db()
     if decision.gives_back:
         return
-    words = {"none": "Nobody else led.", "demoted": "It stepped down.", "stopped": _stopped_words(context, failover)}
+    words = {
+        "none": "No other replica led.",
+        "demoted": "It stepped down.",
+        "stopped": _stopped_words(context, failover),
+    }
     may_be_lost = "Messages may be lost, as was confirmed" if failover.confirmed_loss else "Messages may be lost"
     loss = "Nothing acknowledged is lost" if decision.cleanness.clean else may_be_lost
     instead = "" if wanted_id == asked_for else f" Replica {asked_for} would not have been clean."
@@ -432,7 +436,7 @@ def _give_back(context: StepContext, failover: Failover) -> None:
     _start_stopped(context, failover)
     if answer.status is not None:
         timeline_add(failover, "given_back", f"Replica {former_id} leads again, in epoch {answer.status.epoch}.")
-    raise StepFailed(f"Messages may be lost: {failover.lossless_because} Nobody has agreed to that.", hint=_CONFIRM)
+    raise StepFailed(f"Messages may be lost: {failover.lossless_because} No one has agreed to that.", hint=_CONFIRM)
 
 
 def _start_stopped(context: StepContext, failover: Failover) -> None:

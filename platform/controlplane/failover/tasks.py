@@ -39,6 +39,6 @@ def _look(found: Cluster) -> None:
     sampling.fences_release(found)
     if found.elects_leaders:
         elections.elections_measure(found, driver)
-    # Groups that elect decide themselves, but for one that is led by decree again, a change of its mode being unfinished.
+    # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.
     for view in views:
         services.automatic_failover(found, view, driver)

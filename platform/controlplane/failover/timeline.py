@@ -13,7 +13,7 @@ TITLES = {
     "preflight": "Pre-flight, epoch reserved",
     "sends_held": "Sends held",
     "drained": "Candidate level",
-    "fenced": "Fenced: nobody else leads",
+    "fenced": "Fenced: no other replica leads",
     "promoted": "Candidate promoted",
     "registered": "Known to the name servers",
     "first_write": "First write",

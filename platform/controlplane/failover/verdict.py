@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from controlplane.failover.decree import decree_refusal
+from controlplane.failover.promotion_safety import promotion_refusal
 from highwater import promotion
 from highwater.promotion import Cleanness as Cleanness
 from highwater.promotion import FormerLeader, Standing
@@ -147,9 +147,9 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if len(samples) < len(group.replicas) or now - max(samples, default=now) > STALE_AFTER:
-        return Verdict(GroupState.UNKNOWN, (f"Nobody has looked at {group.name} lately.",))
+        return Verdict(GroupState.UNKNOWN, (f"No one has looked at {group.name} lately.",))
     master = group.master
-    refusal = decree_refusal(group)
+    refusal = promotion_refusal(group)
     candidates = () if refusal else tuple(replica.replica_id for replica in candidates_ranked(group))
     if master is not None and not master.cannot_serve:
         return _with_master(group, master, candidates)
@@ -195,7 +195,7 @@ def is_dead(replica: ReplicaView, now: datetime) -> bool:
 
 
 def candidates_ranked(group: GroupView) -> list[ReplicaView]:
-    """Return who answers, may be promoted, acts by decree and does not lead; by (last epoch, held offset), then who led
+    """Return who answers, may be promoted, no longer elects and does not lead; by (last epoch, held offset), then who led
     last, then by replica id.
     """
     able = [
@@ -219,7 +219,7 @@ def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
     candidate, former = group.replica(candidate_id), group.former_master
     answers = {one.replica_id: one for replica in group.replicas if (one := standing_of(replica)) is not None}
     if candidate is None or candidate_id not in answers:
-        return Cleanness(False, f"replica {candidate_id} does not answer, so that nobody knows what it holds.")
+        return Cleanness(False, f"replica {candidate_id} does not answer, so that no one knows what it holds.")
     rule = promotion_group(group)
     cleanness = promotion.cleanness_of(rule, answers, candidate_id, at_risk=at_risk(candidate, former))
     counted = promotion.counting(rule, answers)
@@ -294,7 +294,7 @@ def _led_last(group: GroupView, candidate: ReplicaView) -> Cleanness:
         return Cleanness(
             True,
             f"{name} led last, and {_names(silent)} {'has' if len(silent) == 1 else 'have'} been down since before:"
-            " nobody else has taken anything.",
+            " no other replica has taken anything.",
             0,
             0,
         )
@@ -304,7 +304,7 @@ def _led_last(group: GroupView, candidate: ReplicaView) -> Cleanness:
     return Cleanness(
         False,
         f"{name} has what it acknowledged itself; what {others} took as master{since}, if promoted meanwhile, would be lost."
-        f" Nobody can tell while {others} does not answer.",
+        f" No one can tell while {others} does not answer.",
     )
 
 

@@ -64,8 +64,8 @@ class ElectedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfiguration:
-    """Values of one broker.conf. `control` signs the broker's own requests to name servers. With `elected`, no one decrees
-    who leads, and broker_role is not written.
+    """Values of one broker.conf. `control` signs the broker's own requests to name servers. With `elected`, no
+    leader is assigned, and broker_role is not written.
     """
 
     cluster_name: str

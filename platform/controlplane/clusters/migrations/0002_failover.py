@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
             model_name="replica",
             name="fenced",
             field=models.BooleanField(
-                db_default=False, default=False, help_text="a failover stopped it: nobody starts it until that is done"
+                db_default=False, default=False, help_text="a failover stopped it: no one starts it until that is done"
             ),
         ),
         migrations.AlterField(

@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
             field=models.CharField(
                 blank=True,
                 db_default="",
-                help_text="dLegerPeers at its foundation; later ones restart nobody",
+                help_text="dLegerPeers at its foundation; later ones restart no replica",
                 max_length=1024,
             ),
         ),

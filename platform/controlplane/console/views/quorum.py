@@ -63,7 +63,7 @@ def _prefer_form(group: GroupRow, data: QueryDict | None) -> Form:
         data,
         label="Preferred leader",
         choices=[(one.replica_id, _choice(one)) for one in voters],
-        nobody=Choice("Nobody in particular", "Whoever is elected leads on."),
+        nobody=Choice("No preference", "The elected leader stays."),
     )
 
 

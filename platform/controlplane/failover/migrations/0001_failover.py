@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
                 (
                     "old_master_id",
                     models.PositiveIntegerField(
-                        help_text="replica id; null when nobody is known to have led", null=True
+                        help_text="replica id; null when no replica is known to have led", null=True
                     ),
                 ),
                 (

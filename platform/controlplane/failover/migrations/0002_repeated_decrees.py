@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
                     ("promote", "Promote"),
                     ("switchover", "Switchover"),
                     ("automatic", "Automatic"),
-                    ("repeat", "Decree repeated"),
+                    ("repeat", "Promotion repeated"),
                 ],
                 max_length=16,
             ),

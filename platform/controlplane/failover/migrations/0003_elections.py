@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
                     ("promote", "Promote"),
                     ("switchover", "Switchover"),
                     ("automatic", "Automatic"),
-                    ("repeat", "Decree repeated"),
+                    ("repeat", "Promotion repeated"),
                     ("transfer", "Leadership transferred"),
                     ("election", "Election"),
                 ],

@@ -1,8 +1,9 @@
-"""When a decree is safe beside replicas that may still elect. Pure.
+"""When a promotion is safe beside replicas that may still elect. Pure.
 
-In the middle of a change of the mode into or out of dledger some replicas elect while others act by decree. A vote and a
-decree could then make two leaders of one epoch, unless no majority of the voters is left to elect anybody. Who acts by decree
-does so until a later record of the mode, which only a leader can write; who does not answer may still elect.
+In the middle of a change of the mode into or out of dledger some replicas elect while others take an assigned leader. A vote
+and a promotion could then make two leaders of one epoch, unless the replicas that may still elect are no majority of the
+voters. A replica that no longer elects stays so until a later record of the mode, which only a leader can write; one that
+does not answer may still elect.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ if TYPE_CHECKING:  # the verdict asks this module
     from controlplane.failover.verdict import GroupView, ReplicaView
 
 
-def acts_by_decree(group: GroupView, replica: ReplicaView) -> bool:
+def elects_no_more(group: GroupView, replica: ReplicaView) -> bool:
     """Return whether this replica surely votes for no one. While a change hangs, silent ones may have taken any part of it."""
     if replica.quorum is not None or replica.last_seen_at is None:
         return False
     return replica.answers or not group.elections_in_doubt
 
 
-def decree_refusal(group: GroupView) -> str | None:
-    """Return why no one of this group may be promoted or demoted now, with the way out; None when a decree is safe."""
+def promotion_refusal(group: GroupView) -> str | None:
+    """Return why no one of this group may be promoted or demoted now, with the way out; None when it is safe."""
     if group.elects and not group.elections_in_doubt:
         return "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
     told = [replica for replica in group.replicas if replica.quorum is not None]
@@ -35,7 +36,7 @@ def decree_refusal(group: GroupView) -> str | None:
     electorates = {frozenset(one.quorum.voters) for one in telling if one.quorum is not None} or {frozenset(rows)}
     for voters in sorted(electorates, key=lambda voters: (-len(voters), sorted(voters))):
         present = [rows[replica_id] for replica_id in sorted(voters) if replica_id in rows]
-        doubtful = [replica for replica in present if not acts_by_decree(group, replica)]
+        doubtful = [replica for replica in present if not elects_no_more(group, replica)]
         if election_may_be_won(len(voters), len(doubtful)):
             return _words(group, len(present), doubtful, needed=len(present) - len(voters) // 2)
     return None
@@ -43,13 +44,13 @@ def decree_refusal(group: GroupView) -> str | None:
 
 def _words(group: GroupView, count: int, doubtful: list[ReplicaView], *, needed: int) -> str:
     names = _names([replica.replica_id for replica in doubtful])
-    by_decree = count - len(doubtful)
+    certain = count - len(doubtful)
     silent = [replica.replica_id for replica in doubtful if not replica.answers]
     back = f"bring {_names(silent)} back, or " if silent else ""
     return (
-        f"A change of the mode of {group.name} is not finished: {names} may still elect a leader. {by_decree} of"
-        f" {count} replicas surely act{'s' if by_decree == 1 else ''} by decree, and {needed} must before anybody may be"
-        f" promoted. Way out: {back}retry the change of the mode once a replica leads."
+        f"A change of the mode of {group.name} is not finished: {names} may still elect a leader. Of {count} replicas only"
+        f" {certain} certainly no longer elect{'s' if certain == 1 else ''}, and {needed} must before one may be promoted."
+        f" Way out: {back}retry the change of the mode once a replica leads."
     )
 
 

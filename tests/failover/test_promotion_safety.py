@@ -1,4 +1,4 @@
-"""A decree beside replicas that may still elect: the rule, what an operator is told, and what each step dares to send. The
+"""A promotion beside replicas that may still elect: the rule, what an operator is told, and what each step dares to send. The
 brokers are scripted, the rows real.
 """
 
@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, OperationType, Replica
 from controlplane.failover import apis
-from controlplane.failover.decree import decree_refusal
 from controlplane.failover.models import FailoverKind, ReplicaSample
+from controlplane.failover.promotion_safety import promotion_refusal
 from controlplane.failover.quorum_verdict import verdict_of
 from controlplane.failover.sampling import cluster_sample
 from controlplane.failover.selectors import elections_in_doubt, mode_changes_hanging
@@ -57,10 +57,12 @@ def test_a_majority_of_the_voters_may_elect(voters: int, may_elect: int, won: bo
 def test_the_simulated_operator_has_the_same_rule() -> None:
     for voters in range(1, 8):
         operator = cast("ModeOperator", SimpleNamespace(_replicas=[str(one) for one in range(voters)]))
-        for by_decree in range(voters + 1):
-            answered: dict[str, Any] = {str(one): SimpleNamespace(voters=()) for one in range(by_decree)}
-            assert ModeOperator._others_may_elect(operator, answered) is election_may_be_won(voters, voters - by_decree)
-            assert election_may_be_won(voters, voters - by_decree) is (by_decree < voters - (voters // 2 + 1) + 1)
+        for not_electing in range(voters + 1):
+            answered: dict[str, Any] = {str(one): SimpleNamespace(voters=()) for one in range(not_electing)}
+            assert ModeOperator._others_may_elect(operator, answered) is election_may_be_won(
+                voters, voters - not_electing
+            )
+            assert election_may_be_won(voters, voters - not_electing) is (not_electing < voters - (voters // 2 + 1) + 1)
 
 
 def replica(replica_id: int, said: str) -> ReplicaView:
@@ -78,31 +80,41 @@ def replica(replica_id: int, said: str) -> ReplicaView:
 @pytest.mark.parametrize(
     ("said", "hangs", "row_elects", "safe"),
     [
-        (("decree", "decree", "decree"), False, False, True),
-        (("decree, silent", "decree", "decree, silent"), False, False, True),  # no one has elected, nor was asked to
-        (("never seen, silent", "decree", "never seen, silent"), False, False, True),
-        (("decree", "decree", "decree"), True, False, True),
-        (("decree, silent", "decree", "decree"), True, False, True),
-        (("decree, silent", "decree", "decree, silent"), True, False, False),
-        (("elects", "decree", "decree"), False, False, True),
-        (("elects", "decree", "elects"), False, False, False),
-        (("elects, silent", "decree", "decree, silent"), False, False, True),  # its last word was behind the change
-        (("elects, silent", "decree", "never seen, silent"), False, False, False),
-        (("elects, silent", "decree", "decree"), True, True, True),
-        (("elects, silent", "decree", "elects"), True, True, False),
-        (("elects, silent", "decree", "decree, silent"), True, True, False),
+        (("assigned", "assigned", "assigned"), False, False, True),
+        (
+            ("assigned, silent", "assigned", "assigned, silent"),
+            False,
+            False,
+            True,
+        ),  # no one has elected, nor was asked to
+        (("never seen, silent", "assigned", "never seen, silent"), False, False, True),
+        (("assigned", "assigned", "assigned"), True, False, True),
+        (("assigned, silent", "assigned", "assigned"), True, False, True),
+        (("assigned, silent", "assigned", "assigned, silent"), True, False, False),
+        (("elects", "assigned", "assigned"), False, False, True),
+        (("elects", "assigned", "elects"), False, False, False),
+        (("elects, silent", "assigned", "assigned, silent"), False, False, True),  # its last word was before the change
+        (("elects, silent", "assigned", "never seen, silent"), False, False, False),
+        (("elects, silent", "assigned", "assigned"), True, True, True),
+        (("elects, silent", "assigned", "elects"), True, True, False),
+        (("elects, silent", "assigned", "assigned, silent"), True, True, False),
         (("elects", "elects", "elects"), True, True, False),
-        (("decree", "decree", "decree"), False, True, False),  # the row says that the group elects, and nothing hangs
+        (
+            ("assigned", "assigned", "assigned"),
+            False,
+            True,
+            False,
+        ),  # the row says that the group elects, and nothing hangs
     ],
 )
-def test_a_decree_is_safe_when_those_that_may_elect_are_no_majority(
+def test_a_promotion_is_safe_when_those_that_may_elect_are_no_majority(
     said: tuple[str, ...], hangs: bool, row_elects: bool, safe: bool
 ) -> None:
     replicas = [replica(replica_id, words) for replica_id, words in enumerate(said)]
     group = GroupView(
         name="broker-a", in_sync_replicas=2, replicas=replicas, elects=row_elects, elections_in_doubt=hangs
     )
-    assert (decree_refusal(group) is None) is safe
+    assert (promotion_refusal(group) is None) is safe
     if not row_elects:
         assert bool(judge(group, NOW).candidates) is safe
 
@@ -111,19 +123,19 @@ def test_who_has_no_row_any_more_elects_nobody() -> None:
     five = QuorumStatus(state="follower", voters=[0, 1, 2, 3, 4])
     electing = [slave_view(0, quorum=five), slave_view(1, quorum=five)]
     group = GroupView(name="broker-a", in_sync_replicas=2, replicas=[*electing, slave_view(2, promotable=True)])
-    assert decree_refusal(group) is None
+    assert promotion_refusal(group) is None
     assert [one.replica_id for one in candidates_ranked(group)] == [2]
 
 
 def test_the_refusal_tells_how_many_are_needed_and_the_way_out() -> None:
-    replicas = [replica(0, "elects, silent"), replica(1, "decree"), replica(2, "elects")]
+    replicas = [replica(0, "elects, silent"), replica(1, "assigned"), replica(2, "elects")]
     group = GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, elects=True, elections_in_doubt=True)
-    assert decree_refusal(group) == (
-        "A change of the mode of broker-a is not finished: replicas 0 and 2 may still elect a leader. 1 of 3 replicas surely"
-        " acts by decree, and 2 must before anybody may be promoted. Way out: bring replica 0 back, or retry the change of"
-        " the mode once a replica leads."
+    assert promotion_refusal(group) == (
+        "A change of the mode of broker-a is not finished: replicas 0 and 2 may still elect a leader. Of 3 replicas only 1"
+        " certainly no longer elects, and 2 must before one may be promoted. Way out: bring replica 0 back, or retry the change"
+        " of the mode once a replica leads."
     )
-    assert verdict_of(group, NOW).sentences[-1] == decree_refusal(group)
+    assert verdict_of(group, NOW).sentences[-1] == promotion_refusal(group)
 
 
 # --- with rows
@@ -172,7 +184,7 @@ def dead_for_long(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) ->
 
 @pytest.mark.parametrize(("before", "after"), [("sync", "dledger"), ("dledger", "sync")])
 @pytest.mark.parametrize("path", ["promote/", "switchover/"])
-def test_no_decree_is_sent_while_a_majority_may_elect(
+def test_no_promotion_is_sent_while_a_majority_may_elect(
     world: World,
     api: Callable[..., Json],
     cluster: Cluster,
@@ -186,7 +198,10 @@ def test_no_decree_is_sent_while_a_majority_may_elect(
     group.electing = {2}
     view = dead_for_long(cluster, group, driver)
     dry = api(world.alice).call("POST", f"{GROUP}{path}?dry_run=true", {}).json()
-    assert (dry["possible"], "1 of 3 replicas surely acts by decree, and 2 must" in dry["problems"][0]) == (False, True)
+    assert (dry["possible"], "Of 3 replicas only 1 certainly no longer elects, and 2 must" in dry["problems"][0]) == (
+        False,
+        True,
+    )
     asked = api(world.alice).call("POST", f"{GROUP}{path}", {"confirm": "broker-a"} if path == "promote/" else {})
     assert (asked.status_code, asked.json()["code"]) == (422, "not_promotable")
     assert automatic_failover(cluster, view, driver) is None
@@ -196,7 +211,7 @@ def test_no_decree_is_sent_while_a_majority_may_elect(
     assert group.calls == []
 
 
-def test_a_group_that_left_dledger_in_the_middle_is_promoted_once_a_majority_acts_by_decree(
+def test_a_group_that_left_dledger_in_the_middle_is_promoted_once_a_majority_elects_no_more(
     world: World, api: Callable[..., Json], cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     cluster = hanging(cluster, "dledger", "sync")
@@ -220,7 +235,7 @@ def test_the_policy_promotes_in_the_middle_of_a_change_by_the_same_rule(
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_a_step_looks_again_before_it_sends_a_decree(
+def test_a_step_looks_again_before_it_sends_a_promotion(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, steps: int
 ) -> None:
     from controlplane.provisioning.runner import operation_step_run

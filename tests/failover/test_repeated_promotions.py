@@ -82,7 +82,7 @@ def test_where_an_asynchronous_slave_may_have_led_an_operator_is_asked(world: Wo
         assert (group.promotions, failover.lossless) == ([(3, 0)], False)
 
 
-def test_a_decree_that_is_repeated_by_two_workers_is_one_leadership(world: World, driver: DriverTwin) -> None:
+def test_a_promotion_that_is_repeated_by_two_workers_is_one_leadership(world: World, driver: DriverTwin) -> None:
     cluster = make_replicated(world.acme, "again", "sync")
     with ScriptedGroup.of(cluster).answering() as group:
         cluster_sample(cluster, driver)

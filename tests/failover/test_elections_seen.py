@@ -146,10 +146,22 @@ def test_when_nobody_sends_a_message_of_ours_is_the_first_and_the_measure_a_boun
     look(cluster, driver)
     election = Failover.objects.get()
     assert election.measured_how.startswith("At most this long: measured from")
-    assert "for no one else was sending" in election.measured_how
+    assert "as no client had sent any" in election.measured_how
     assert "answered SEND_OK" in election.measured_how
     assert election.outage_ms is not None
     assert election.outage_ms >= 4000
+
+
+def test_a_client_has_time_to_send_first(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
+    led_at(cluster, 4)
+    elected_ms = ms(timezone.now()) - 500
+    group.elect(1, stored_at_ms=elected_ms)
+    look(cluster, driver)
+    assert Failover.objects.get().writes_back_at is None
+    group.store(group[1].end_offset, "payments", elected_ms + 400)
+    group[1].end_offset += 100
+    look(cluster, driver)
+    assert "to the first message that replica 1" in Failover.objects.get().measured_how
 
 
 def test_the_brokers_own_records_are_no_first_write(

@@ -32,6 +32,8 @@ _log = get_logger("controlplane.failover")
 # Records that a broker writes by itself are no proof that sends are taken.
 _OWN_TOPICS = (RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING)
 _RECORDS_LOOKED_AT = 20
+# How long after an election clients may find the leader and send first, before a message of ours does.
+_CLIENTS_FIRST = timedelta(seconds=3)
 # Supervisors tell ends in whole seconds, rounded down.
 _ROUNDED = timedelta(seconds=1)
 
@@ -130,12 +132,14 @@ def _measure(
         name = f"Replica {leader.broker_id}"
         timeline_add(election, "elected", f"{name} wrote the record of epoch {status.epoch}, by its clock.", at=at)
     back = _first_record(cluster, leader, status, record) if record is not None else None
+    if back is None and record is not None and timezone.now() - _time(record.store_timestamp_ms) < _CLIENTS_FIRST:
+        return  # a message of a client tells the outage better than one of ours: looked at again with the next sample
     if back is None:
         probe = replica_remoting.probe_send(cluster, leader.address)
         if not probe.stored:
             return  # looked at again with the next sample
         words = (
-            f"a message of ours, which replica {leader.broker_id} answered {probe.answer}, for no one else was sending"
+            f"a message of ours, which replica {leader.broker_id} answered {probe.answer}, as no client had sent any"
         )
         back = _Moment(timezone.now(), words, is_bound=True)
     stopped = _stopped(cluster, driver, election, old, back.at)

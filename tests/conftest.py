@@ -28,6 +28,9 @@ os.environ["REDIS_URL"] = _redis.url if _redis else os.environ["HIGHWATER_TEST_R
 # Rooms that know nothing of Django: when only they are asked for, it isn't loaded, which saves seconds.
 ROOMS_WITHOUT_DJANGO = {"mqwire", "namesrvd", "brokerd", "highwater", "tidy", "bench"}
 
+# How long a page may take on a busy machine until it shows what a test waits for; playwright's own 5 s are too few.
+BROWSER_PATIENCE_MS = 30_000
+
 # As root Chromium needs --no-sandbox. The others keep it from calling home, in vain where the network is closed.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -139,4 +142,7 @@ def go() -> Path:
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any], chromium_path: Path) -> dict[str, Any]:
     """pytest-playwright's hook: the Chromium of this machine instead of a download."""
+    from playwright.sync_api import expect  # only tests with a browser pay for it
+
+    expect.set_options(timeout=BROWSER_PATIENCE_MS)
     return {**browser_type_launch_args, "executable_path": str(chromium_path), "args": CHROMIUM_ARGUMENTS}

@@ -117,8 +117,8 @@ def test_use_and_limit_are_shown_and_a_silent_broker_is_not_drawn_as_idle(
     ]
     monkeypatch.setattr(page, "broker_uses", lambda tenant: uses)
     text = api(world.bob).get("/t/acme/limits/").content.decode()
-    assert "1,234,567" in text
-    assert "20,000,000" in text
+    assert "1.2 MiB" in text
+    assert "19.1 MiB" in text
     assert "does not answer, so its use is not known" in text
 
 

@@ -14,6 +14,7 @@ urlpatterns = [
     path("tenants/", include("controlplane.tenants.urls")),
     path("", include("controlplane.clusters.urls")),
     path("", include("controlplane.topics.urls")),
+    path("", include("controlplane.consumers.urls")),
     path("", include("controlplane.failover.urls")),
     path("", include("controlplane.insight.urls")),
     path("", include("controlplane.billing.urls")),

@@ -193,6 +193,22 @@ class GroupAdmin(TopicAdmin):
         }
         return dict(sorted(offsets.items()))
 
+    async def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the group to `offset` in one queue, online or not; members that are connected follow within their long poll (15 s).
+
+        Refused outside of what the queue holds. Unlike `set_consumer_offset`, members' commits until then don't count.
+        """
+        address = await self._client.master_address(queue.topic, queue.broker_name)
+        header = ResetOffsetRequestHeader(
+            topic=queue.topic,
+            group=group,
+            queue_id=queue.queue_id,
+            offset=offset,
+            timestamp=RESET_TO_END,
+            is_force=True,
+        )
+        await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
     async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The group's stored offset in one queue; None if it has none."""
         address = await self._client.read_address(queue.topic, queue.broker_name)

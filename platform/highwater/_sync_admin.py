@@ -129,6 +129,13 @@ class Admin(SyncClient[AsyncAdmin]):
         """
         return self._run(self._twin.reset_offset_by_time, group, topic, timestamp_ms, force=force)
 
+    def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the group to `offset` in one queue, online or not; members that are connected follow within their long poll (15 s).
+
+        Refused outside of what the queue holds. Unlike `set_consumer_offset`, members' commits until then don't count.
+        """
+        self._run(self._twin.reset_offset, group, queue, offset)
+
     def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The group's stored offset in one queue; None if it has none."""
         return self._run(self._twin.consumer_offset, group, queue)

@@ -13,6 +13,7 @@ from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
+from tests.controlplane.world import offset_reset
 
 
 def addresses(world: World) -> list[str]:
@@ -65,6 +66,8 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/lag/",
             "clusters/orders/lag/billing/",
             "clusters/orders/lag/billing/thresholds/",
+            "clusters/orders/lag/billing/reset/",
+            f"clusters/orders/lag/billing/resets/{offset_reset(world.cluster).pk}/undo/",
             "clusters/orders/connect/reveal/",
             "clusters/orders/roles/",
             "clusters/orders/groups/broker-a/promote/",

@@ -19,7 +19,7 @@ from controlplane.insight.models import JobRunState
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
-from tests.controlplane.world import SYSTEM, Json, World
+from tests.controlplane.world import SYSTEM, Json, World, offset_reset
 
 CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
 
@@ -42,6 +42,7 @@ CLUSTERS = f"{TENANT}clusters/"
 ONE = f"{CLUSTERS}<slug:cluster>/"
 CREDENTIAL = f"{ONE}credentials/<slug:access_key>/"
 TOPIC = f"{ONE}topics/<topic:topic>/"
+GROUP = f"{ONE}consumer-groups/<consumer_group:group>/"
 
 ROWS = [
     Row("schema/", "GET", 200, 200, outsider=200, anonymous=200),
@@ -104,6 +105,11 @@ ROWS = [
         200,
         body={"lag_messages": 100, "growth_per_second": 0.1},
     ),
+    Row(f"{GROUP}members/", "GET", 503, 503),
+    Row(f"{GROUP}offset-resets/", "GET", 200, 200),
+    Row(f"{GROUP}offset-resets/", "POST", 503, 403, body={"topic": "payments", "target": "latest"}),
+    Row(f"{GROUP}offset-resets/<uuid:reset_id>/", "GET", 200, 200),
+    Row(f"{GROUP}offset-resets/<uuid:reset_id>/undo/", "POST", 503, 403, body={}),
     Row(f"{ONE}credentials/", "GET", 200, 200),
     Row(f"{ONE}credentials/", "POST", 503, 403, body={"name": "billing"}),
     Row(CREDENTIAL, "GET", 200, 200),
@@ -169,6 +175,7 @@ def _address(world: World, pattern: str) -> str:
         requested_by="alice@example.com",
         candidate_id=1,
     )
+    reset = offset_reset(world.cluster)
     plan = Plan.objects.filter(slug="standard").first() or make_plan()
     price = plan.prices.get()
     if not Usage.objects.exists():
@@ -191,6 +198,7 @@ def _address(world: World, pattern: str) -> str:
         "<uuid:operation_id>": str(operation.pk),
         "<slug:group>": "broker-a",
         "<uuid:failover_id>": str(failover.pk),
+        "<uuid:reset_id>": str(reset.pk),
     }
     for name, value in values.items():
         pattern = pattern.replace(name, value)

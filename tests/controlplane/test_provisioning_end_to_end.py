@@ -16,7 +16,16 @@ from typing import Any
 import httpx
 import pytest
 
-from highwater import Admin, Credentials, HighwaterError, Message, PermissionDeniedError, Producer
+from highwater import (
+    Admin,
+    ConsumeFrom,
+    Credentials,
+    HighwaterError,
+    Message,
+    PermissionDeniedError,
+    Producer,
+    PushConsumer,
+)
 from tests.support.platform_stack import PlatformStack
 
 TENANT = "endtoend"
@@ -160,6 +169,49 @@ def test_a_message_is_found_by_its_key_and_by_both_of_its_ids(cluster: LiveClust
     assert "compared whole" in foreign["reasons"][-1]
 
 
+def test_a_group_is_reset_after_a_preview_and_taken_back(cluster: LiveCluster) -> None:
+    stored = sum(int(queue["max_offset"]) for queue in cluster.get("topics/invoices/")["live"]["queues"])
+    received: list[str] = []
+    consumer = PushConsumer(
+        cluster.get()["namesrv_addr"], "readers", credentials=cluster.credentials, consume_from=ConsumeFrom.FIRST_OFFSET
+    )
+    consumer.subscribe("invoices", handler=lambda message: received.append(message.message_id))
+    group = f"{cluster.path}consumer-groups/readers/"
+    resets = f"{group}offset-resets/"
+    with consumer:
+        _until(lambda: len(received) >= stored, "all are received")
+        (member,) = cluster.api.get(f"{group}members/").json()["members"]
+        assert member["client_id"] == consumer.client_id
+    _until(lambda: _lag(cluster, "readers") == 0, "offsets are committed")
+    asked = {"topic": "invoices", "target": "earliest"}
+    preview = cluster.api.post(resets, json={**asked, "dry_run": True})
+    assert (preview.status_code, preview.json()["again"]) == (200, str(stored)), preview.text
+    assert _lag(cluster, "readers") == 0
+    made = cluster.api.post(resets, json=asked)
+    assert made.status_code == 201, made.text
+    assert {queue["outcome"] for queue in made.json()["queues"]} == {"done"}
+    assert _lag(cluster, "readers") == stored
+    undone = cluster.api.post(f"{resets}{made.json()['id']}/undo/", json={})
+    assert undone.status_code == 201, undone.text
+    assert _lag(cluster, "readers") == 0
+    again = cluster.api.post(f"{resets}{made.json()['id']}/undo/", json={})
+    assert (again.status_code, again.json()["code"]) == (409, "already_undone")
+
+
+def test_a_reset_of_what_is_not_there_says_what_is_missing(cluster: LiveCluster) -> None:
+    groups = f"{cluster.path}consumer-groups/"
+    asked = {"topic": "invoices", "target": "earliest"}
+    assert cluster.api.post(f"{groups}unknown/offset-resets/", json=asked).status_code == 404
+    for body, field in (
+        ({**asked, "topic": "none"}, "topic"),
+        ({**asked, "target": "time"}, "at"),
+        ({**asked, "target": "shift"}, "shift"),
+        ({**asked, "target": "group", "source_group": "unknown"}, "source_group"),
+    ):
+        answer = cluster.api.post(f"{groups}readers/offset-resets/", json=body)
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, field), answer.text
+
+
 def test_a_topic_is_changed_and_deleted_on_the_broker(cluster: LiveCluster) -> None:
     topics = f"{cluster.path}topics/"
     assert cluster.api.post(topics, json={"name": "short-lived", "message_type": "FIFO"}).status_code == 201
@@ -262,6 +314,17 @@ def test_deleting_the_cluster_stops_its_daemons_and_frees_everything(cluster: Li
     assert not [name for name in names if name.startswith(cluster.process_prefix)]
     assert not (cluster.platform.state_dir / "clusters" / cluster.id).exists()
     assert not list((cluster.platform.state_dir / "supervisor" / "conf.d").glob(f"{cluster.process_prefix}*"))
+
+
+def _lag(cluster: LiveCluster, group: str) -> int:
+    return int(cluster.get(f"lag/{group}/")["lag_messages"] or 0)
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
 
 
 def _supervisor(platform: PlatformStack) -> Any:

@@ -25,6 +25,7 @@ from controlplane.clusters.models import (
     Replica,
 )
 from controlplane.clusters.operations import operation_start
+from controlplane.consumers.models import OffsetReset, ResetTarget
 from controlplane.tenants.models import Membership, Role, Tenant
 
 SYSTEM = SystemActor("test")
@@ -97,3 +98,19 @@ def make_operation(
     """A cluster that was just asked for, with its operation."""
     cluster = make_cluster(tenant, slug, ClusterState.REQUESTED)
     return operation_start(actor=SYSTEM, cluster=cluster, operation_type=operation_type)
+
+
+def offset_reset(cluster: Cluster, group: str = "billing", topic: str = "payments") -> OffsetReset:
+    """A reset of two queues to their end, both done."""
+    queues = [
+        {"broker_name": "broker-a", "queue_id": queue, "before": 3, "after": 9, "outcome": "done", "error": ""}
+        for queue in (0, 1)
+    ]
+    return OffsetReset.objects.create(
+        cluster=cluster,
+        consumer_group=group,
+        topic=topic,
+        target=ResetTarget.LATEST,
+        queues=queues,
+        made_by="alice@example.com",
+    )

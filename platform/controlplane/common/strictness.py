@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 
 from controlplane.common.errors import FieldError, InvalidInput
 
+DRY_RUN = OpenApiParameter("dry_run", bool, description="Only say what would happen: 200 with the preview.")
 _PAGE = frozenset({"cursor", "limit"})
 
 

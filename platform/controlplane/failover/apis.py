@@ -3,7 +3,7 @@
 import uuid
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,7 +13,7 @@ from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
-from controlplane.common.strictness import is_dry_run
+from controlplane.common.strictness import DRY_RUN, is_dry_run
 from controlplane.failover.models import FailoverKind
 from controlplane.failover.selectors import failover_get, failover_list, group_get, group_rows
 from controlplane.failover.serializers import (
@@ -26,7 +26,6 @@ from controlplane.failover.serializers import (
 from controlplane.failover.services import failover_start, group_preflight
 from controlplane.provisioning.drivers import get_driver
 
-DRY_RUN = OpenApiParameter("dry_run", bool, description="Only say what would happen: 200 with the pre-flight.")
 _RESPONSES = {200: PreflightSerializer, 202: OperationSerializer}
 
 

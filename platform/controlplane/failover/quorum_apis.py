@@ -13,8 +13,7 @@ from controlplane.clusters.selectors import operation_get
 from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
 from controlplane.common.idempotency import idempotent
-from controlplane.common.strictness import DryRunShape, is_dry_run
-from controlplane.failover.apis import DRY_RUN
+from controlplane.common.strictness import DRY_RUN, DryRunShape, is_dry_run
 from controlplane.failover.mode_services import mode_change_start, mode_preview
 from controlplane.failover.quorum_serializers import (
     ModePlanSerializer,

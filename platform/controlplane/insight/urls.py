@@ -1,23 +1,9 @@
 """Addresses of the lag and the job API, below /api/v1/."""
 
-from django.urls import path, register_converter
+from django.urls import path
 
+from controlplane.consumers import names as names  # gives addresses the converter of a group's name
 from controlplane.insight import apis
-
-
-class GroupNameConverter:
-    """A consumer group's name in an address. `%` and `|` come percent-encoded, and are decoded before this matches."""
-
-    regex = r"[%|a-zA-Z0-9_-]{1,255}"
-
-    def to_python(self, value: str) -> str:
-        return value
-
-    def to_url(self, value: str) -> str:
-        return value
-
-
-register_converter(GroupNameConverter, "consumer_group")
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
 _LAG = f"{_CLUSTER}lag/"

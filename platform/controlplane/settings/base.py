@@ -113,6 +113,7 @@ INSTALLED_APPS = [
     "controlplane.tenants",
     "controlplane.clusters",
     "controlplane.topics",
+    "controlplane.consumers",
     "controlplane.provisioning",
     "controlplane.failover",
     "controlplane.insight",

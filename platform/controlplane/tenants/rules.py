@@ -57,6 +57,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "topic.create": Requirement(Role.MEMBER, Scope.MANAGE),
     "topic.update": Requirement(Role.MEMBER, Scope.MANAGE),
     "topic.delete": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "offset.reset": Requirement(Role.OPERATOR, Scope.MANAGE),
     "message.browse": Requirement(Role.MEMBER, Scope.MESSAGES),
     "message.send": Requirement(Role.MEMBER, Scope.MESSAGES),
     "credential.view": Requirement(Role.VIEWER, Scope.READ),

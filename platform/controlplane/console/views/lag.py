@@ -21,6 +21,7 @@ from controlplane.console.curl import curl
 from controlplane.console.pages import tell_done, tenant_render
 from controlplane.console.templatetags.console import zone_mark
 from controlplane.console.views.clusters import cluster_context
+from controlplane.console.views.group_members import members_context
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job, LagWindow
 from controlplane.insight.outlook import group_outlook, group_outlooks
@@ -91,6 +92,7 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "outlook": next((one for one in outlook.outlook if one.window.topic == topic), None),
         "counted": counted(Job.LAG_ANALYTICS),
         "thresholds_form": ThresholdsForm(initial=asdict(thresholds_get(found, group))),
+        **members_context(request, found, group),
         "can_set_thresholds": actor_can(request.user, "topic.update", tenant),
         "curl": curl("GET", path) if not topic else curl("GET", f"{path}history/?topic={quote(topic, safe='')}"),
     }

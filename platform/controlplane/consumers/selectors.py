@@ -1,0 +1,64 @@
+"""Reads: who is connected in a group, and its resets."""
+
+import uuid
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from django.db.models import QuerySet
+
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.remoting import cluster_admin
+from controlplane.common.errors import NotFound
+from controlplane.consumers.models import OffsetReset
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A connected client. `version` is the ordinal of RocketMQ's MQVersion."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """Who is connected now. `subscriptions` maps topics to expressions; what no one who is connected has told is empty."""
+
+    members: tuple[Member, ...]
+    subscriptions: tuple[tuple[str, str], ...]
+    consume_type: str
+    message_model: str
+
+
+def group_members(cluster: Cluster, group: str) -> GroupMembers:
+    """Ask the brokers. Raises NotFound for a group that none knows, Conflict, BrokerRefused, BrokerUnreachable."""
+    with cluster_admin(cluster) as admin:
+        if group not in admin.group_list(cluster=cluster.slug):
+            raise NotFound("The brokers know no consumer group of this name.")
+        found = admin.consumer_connections(group)
+    return GroupMembers(
+        members=tuple(Member(one.client_id, one.client_addr, one.language, one.version) for one in found.connections),
+        subscriptions=tuple(found.subscriptions.items()),
+        consume_type=found.consume_type or "",
+        message_model=found.message_model or "",
+    )
+
+
+def reset_list(cluster: Cluster, group: str) -> QuerySet[OffsetReset]:
+    """Return the group's resets, newest first."""
+    return OffsetReset.objects.filter(cluster=cluster, consumer_group=group).select_related("cluster", "undone_by")
+
+
+def reset_get(cluster: Cluster, group: str, reset_id: uuid.UUID) -> OffsetReset:
+    """Return one reset; raises NotFound."""
+    found = reset_list(cluster, group).filter(pk=reset_id).first()
+    if found is None:
+        raise NotFound("There is no such reset.")
+    return found
+
+
+def group_path(cluster: Cluster, group: str) -> str:
+    """Return the group's API path (`%` and `|` are percent-encoded)."""
+    return f"{cluster.path}consumer-groups/{quote(group, safe='')}/"

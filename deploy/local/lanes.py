@@ -1,6 +1,6 @@
-"""All tests at once, in two lanes: each takes the next group of rooms when it is done with one, the longest first.
+"""All tests at once, in three lanes: each takes the next group of rooms when it is done with one, the longest first.
 
-Tests mostly wait (for processes, a browser, a JVM), so that two of them side by side use two cores well. A group is a pytest run of
+Tests mostly wait (for processes, a browser, a JVM), so that three of them side by side use two cores well. A group is a pytest run of
 its own: what its rooms share is started once, and ends with it instead of running on beside the others. Its report is shown
 when it has ended, and what failed in any of them once more at the end.
 """
@@ -16,18 +16,19 @@ from pathlib import Path
 
 from deploy.local.terminal import Terminal
 
-LANES = 2
+LANES = 3
 
 OTHERS = "others"  # all rooms that no group names
 # Rooms that share what is slow to start, the longest groups first.
 GROUPS: Mapping[str, Sequence[str]] = {
-    "platform": ("failover", "console"),
     "spark": ("spark_etl",),
-    OTHERS: (),
+    "failover": ("failover",),
+    "insight": ("insight_end_to_end",),
+    "console": ("console",),
     "clients": ("interop", "security"),
     "controlplane": ("controlplane",),
     "replicas": ("replication", "dledger"),
-    "insight": ("insight_end_to_end",),
+    OTHERS: (),
     "deploy": ("deploy",),
     "sim": ("sim",),
     "sdk": ("highwater", "bench"),
@@ -92,8 +93,9 @@ def _groups(repository: Path) -> list[tuple[str, list[str]]]:
 
 
 def _start(python: Path, repository: Path, folder: Path, name: str, paths: Sequence[str]) -> _Run:
-    # Each keeps by itself what failed last.
-    command = [str(python), "-m", "pytest", "-o", f"cache_dir={repository / '.pytest_cache' / name}", *paths]
+    # Each keeps by itself what failed last, and tells what took long.
+    options = ["-o", f"cache_dir={repository / '.pytest_cache' / name}", "--durations=12", "--durations-min=5"]
+    command = [str(python), "-m", "pytest", *options, *paths]
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -64,6 +64,7 @@ ROWS = [
     Row(f"{TENANT}limits/", "GET", 200, 200),
     Row(f"{TENANT}clusters/<slug:cluster>/figures/", "GET", 200, 200),
     Row(f"{TENANT}operations/", "GET", 200, 200),
+    Row(f"{TENANT}metrics/", "GET", 200, 200),
     Row(f"{TENANT}usage/", "GET", 200, 200),
     Row(f"{TENANT}usage/breakdown/", "GET", 400, 400),  # it asks by what
     Row(f"{TENANT}usage/records/", "GET", 200, 200),

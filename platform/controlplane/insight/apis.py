@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import ClassVar
 from urllib.parse import urlencode
 
+from django.http import HttpResponse
 from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,6 +22,7 @@ from controlplane.insight.live import group_names
 from controlplane.insight.models import Job
 from controlplane.insight.outlook import group_outlook, group_outlooks
 from controlplane.insight.progress import cluster_by_id, cluster_end_agree, progress_get
+from controlplane.insight.prometheus import CONTENT_TYPE, tenant_metrics
 from controlplane.insight.selectors import counted, job_run_get, job_run_list, lag_history
 from controlplane.insight.serializers import (
     AgreedEndSetSerializer,
@@ -37,6 +40,7 @@ from controlplane.insight.serializers import (
 )
 from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_replay, job_run_retry
 from controlplane.insight.thresholds import thresholds_get, thresholds_set
+from controlplane.tenants.api_base import TenantApi
 
 _PAGE = [
     OpenApiParameter("limit", int, description="1 to 200 groups."),
@@ -70,6 +74,20 @@ class FiguresApi(ClusterApi):
             "samples": figures_history(self.cluster, since, until),
         }
         return Response(FiguresSerializer(data).data)
+
+
+class MetricsApi(TenantApi):
+    """A tenant's clusters for Prometheus."""
+
+    permissions: ClassVar = {"GET": "lag.view"}
+
+    @extend_schema(operation_id="metrics", responses={(200, "text/plain"): OpenApiTypes.STR}, tags=["metrics"])
+    def get(self, request: Request, tenant: str) -> HttpResponse:
+        """Return the metrics of all clusters in Prometheus' text format; a token with the scope `read` is enough to scrape it.
+
+        What is not known has no sample.
+        """
+        return HttpResponse(tenant_metrics(self.tenant), content_type=CONTENT_TYPE)
 
 
 class GroupLagListApi(ClusterApi):

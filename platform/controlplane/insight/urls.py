@@ -10,6 +10,7 @@ _LAG = f"{_CLUSTER}lag/"
 _RUN = "operator/job-runs/<uuid:run_id>/"
 
 urlpatterns = [
+    path("tenants/<slug:tenant>/metrics/", apis.MetricsApi.as_view(), name="metrics"),
     path(f"{_CLUSTER}figures/", apis.FiguresApi.as_view(), name="figures"),
     path(_LAG, apis.GroupLagListApi.as_view(), name="lag-list"),
     path(f"{_LAG}<consumer_group:group>/", apis.GroupLagDetailApi.as_view(), name="lag-detail"),

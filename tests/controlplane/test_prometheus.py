@@ -1,0 +1,65 @@
+"""A tenant's metrics as Prometheus scrapes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from controlplane.insight.models import ClusterFigures
+from controlplane.insight.prometheus import METRICS
+from deploy.local.layout import REPOSITORY
+from tests.controlplane.billing_world import lag_window
+from tests.controlplane.world import Json, World, make_cluster
+
+METRICS_PATH = "/api/v1/tenants/acme/metrics/"
+
+
+def scraped(client: Json) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Values by name and the values of the labels in their order, as Prometheus' own parser reads them."""
+    answer = client.call("GET", METRICS_PATH, Accept="application/openmetrics-text;q=0.8,text/plain;q=0.5,*/*;q=0.1")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    families = text_string_to_metric_families(answer.content.decode())
+    return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
+
+
+def test_figures_and_lag_are_told_with_their_labels(world: World, api: Callable[..., Json]) -> None:
+    ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=4.5, stored_bytes=7)
+    lag_window(world.cluster, timezone.now() - timedelta(minutes=5), lag=12, lag_ms=1500)
+    found = scraped(api(world.bob))
+    assert found["highwater_cluster_in_messages_per_second", ("orders",)] == 4.5
+    assert found["highwater_cluster_stored_bytes", ("orders",)] == 7
+    assert found["highwater_consumer_lag_messages", ("orders", "billing", "payments")] == 12
+    assert found["highwater_consumer_lag_seconds", ("orders", "billing", "payments")] == 1.5
+
+
+def test_what_is_not_known_has_no_sample(world: World, api: Callable[..., Json]) -> None:
+    ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=4.5)
+    lag_window(world.cluster, timezone.now() - timedelta(minutes=5), lag=12, lag_ms=None)
+    found = scraped(api(world.bob))
+    assert ("highwater_cluster_disk_used_ratio", ("orders",)) not in found
+    assert ("highwater_cluster_healthy", ("orders",)) not in found
+    assert ("highwater_consumer_lag_seconds", ("orders", "billing", "payments")) not in found
+
+
+def test_other_tenants_clusters_are_not_told(world: World, api: Callable[..., Json]) -> None:
+    cluster = make_cluster(world.globex, "secret")
+    ClusterFigures.objects.create(cluster=cluster, sampled_at=timezone.now(), in_per_second=1.0)
+    assert not [labels for _, labels in scraped(api(world.bob)) if "secret" in labels]
+
+
+def test_a_token_that_may_only_read_is_enough(
+    world: World, api: Callable[..., Json], token: Callable[..., str]
+) -> None:
+    assert scraped(api(token=token(role="viewer", scopes=("read",)))) is not None
+
+
+def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
+    dashboard = json.loads((REPOSITORY / "deploy" / "grafana" / "highwater.json").read_text("utf-8"))
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert asked
+    for expression in asked:
+        assert any(name in expression for name in METRICS), expression

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.billing import exports
@@ -81,6 +86,24 @@ def test_without_pyarrow_the_answer_says_so_and_what_to_take_instead(
         answer = api(world.bob).call("GET", f"{EXPORT}parquet/?month=2026-10")
     assert (answer.status_code, answer.json()["code"]) == (409, "no_parquet")
     assert "CSV" in answer.content.decode()
+
+
+def test_parquet_is_written_with_the_packages_that_were_installed_for_spark(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under ./dev up, whose environment has no pyarrow."""
+    packages = tmp_path / "packages"
+    (packages / "pyarrow").mkdir(parents=True)
+    (packages / "pyarrow" / "__init__.py").touch()
+    settings.HIGHWATER_SPARK_SETUP = str(tmp_path / "setup.json")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda name: PathFinder.find_spec(name, sys.path))
+    assert not exports.has_parquet()
+    setup = {"sentence": "Spark.", "packages": str(packages), "updated_at": timezone.now().isoformat()}
+    for state, there in (("installing", False), ("ready", True)):
+        (tmp_path / "setup.json").write_text(json.dumps({**setup, "state": state}))
+        assert exports.has_parquet() == there
+    assert sys.path == [str(tmp_path), str(packages)]
 
 
 def test_the_focus_export_has_the_columns_and_sums_to_the_cost(

@@ -1,13 +1,15 @@
 """A month's usage as files: by day, topic, direction, group and credential as CSV or Parquet, and its cost in FOCUS 1.2.
 
-Parquet is written by pyarrow, which the web process has only where the Spark jobs' packages are installed: 45 MB for one button are
-not asked of everybody. Without it the answer says so, and CSV has the same rows.
+Parquet is written by pyarrow, which comes with the Spark jobs' packages: 45 MB for one button are not asked of everybody. Where the
+platform installs those itself, their folder is used as soon as it is complete. Without pyarrow the answer says so, and CSV has the same
+rows.
 """
 
 import csv
 import importlib
 import importlib.util
 import io
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Sum
 from django.db.models.functions import TruncDay
+from django.utils import timezone
 
 from controlplane.billing.focus import Account, FocusRow, focus_csv
 from controlplane.billing.invoice_csv import spreadsheet_text
@@ -22,6 +25,7 @@ from controlplane.billing.models import Direction, Invoice, Usage
 from controlplane.billing.periods import Month
 from controlplane.common.errors import Conflict
 from controlplane.common.zones import zone_of
+from controlplane.insight.availability import spark_setup
 from controlplane.tenants.models import Tenant
 
 # A file is made in memory: more is taken by day and topic from the API.
@@ -88,7 +92,14 @@ def usage_csv(tenant: Tenant, month: Month) -> bytes:
 
 
 def has_parquet() -> bool:
-    """Whether this process can write Parquet."""
+    """Whether this process can write Parquet: it has pyarrow, or the platform has installed it for Spark."""
+    if importlib.util.find_spec("pyarrow") is not None:
+        return True
+    setup = spark_setup(timezone.now())
+    if setup is None or not setup.packages:
+        return False
+    if setup.packages not in sys.path:
+        sys.path.append(setup.packages)  # last, so that it hides nothing
     return importlib.util.find_spec("pyarrow") is not None
 
 

@@ -28,6 +28,8 @@ class SparkSetup:
     way_out: str = ""
     next_try_at: datetime | None = None
     ready_at: datetime | None = None
+    packages: str = ""
+    """The folder in which PySpark and pyarrow are, once they are; empty where this environment has them itself."""
 
 
 def spark_setup_read(file: Path, now: datetime) -> SparkSetup:
@@ -51,6 +53,7 @@ def _setup_of(values: Mapping[str, Any], now: datetime) -> SparkSetup:
         way_out=str(values.get("way_out") or ""),
         next_try_at=_moment(values.get("next_try_at")) if state == "waiting" else None,
         ready_at=_moment(values.get("ready_at")) if state == "ready" else None,
+        packages=str(values.get("packages") or "") if state == "ready" else "",
     )
 
 

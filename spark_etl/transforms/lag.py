@@ -18,6 +18,9 @@ SLOTS_PER_WINDOW: Final = 5
 STUCK_SAMPLES_MIN: Final = 3
 # A loss further away than this is no forecast.
 LOSS_HORIZON_MS: Final = 30 * 24 * 3_600_000
+# Nor is one of a backlog that is young beside the retention. One that grows at one rate has taken age / rate to become as old
+# as it is, and has (retention - age) / rate left: so no forecast looks further ahead than nine times what has happened already.
+LOSS_AGE_SHARE_MIN: Final = 0.1
 WHOLE_GROUP: Final = -1
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # Exact below this many samples.
@@ -172,6 +175,7 @@ def _loses_data_ms() -> Column:
         F.when((F.col("lag_messages_last") == 0) | remaining.isNull(), F.lit(None))
         .when(remaining <= 0, F.col("_last_at_ms"))
         .when(slope.isNull() | (slope <= 0), F.lit(None))
+        .when(F.col("lag_ms_last") < F.col("retention_ms") * LOSS_AGE_SHARE_MIN, F.lit(None))
         .when(is_drained_before | (eta_ms > LOSS_HORIZON_MS), F.lit(None))
         .otherwise(F.col("_last_at_ms") + eta_ms.cast("long"))
         .cast("long")

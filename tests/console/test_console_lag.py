@@ -42,7 +42,7 @@ def lagging(world: World) -> World:
             trend_per_second=0.13,
             drain_state="never",
             stuck=step == 70,
-            loses_data_at=NOW + timedelta(hours=9) if step == 70 else None,
+            loses_data_at=NOW + timedelta(hours=9) if step >= 66 else None,
         )
         for queue in range(4):
             lag_window(world.cluster, start, broker="broker-a", queue_id=queue, lag=lag if queue == 2 else lag // 40)

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.insight.live import GroupLag, QueueLag, group_is_system
 from controlplane.insight.models import Job, LagWindow
-from controlplane.insight.words import drain_words, length_words, trend_words, warnings_of
+from controlplane.insight.words import drain_words, length_words, loss_foretold, trend_words, warnings_of
 from controlplane.topics.selectors import LiveState
 from tests.controlplane.billing_world import lag_window, make_run
 from tests.controlplane.world import Json, World, make_cluster
@@ -20,7 +20,9 @@ LAG = "/api/v1/tenants/acme/clusters/orders/lag/"
 
 
 def window(**values: Any) -> LagWindow:
-    return LagWindow(**{"lag_messages_last": 1000, "drain_state": "draining", "stuck": False, **values})
+    """A window that ends now."""
+    length = {"window_start": NOW - timedelta(minutes=5), "window_seconds": 300}
+    return LagWindow(**{"lag_messages_last": 1000, "drain_state": "draining", "stuck": False, **length, **values})
 
 
 @pytest.mark.parametrize(
@@ -34,18 +36,43 @@ def window(**values: Any) -> LagWindow:
         ({"skew": 4.0}, ["skewed"], "4.0 times the average"),
         ({"skew": 4.0, "lag_messages_last": 9}, [], ""),
         (
-            {"loses_data_at": NOW + timedelta(hours=2, minutes=5)},
+            {"loses_data_at": NOW + timedelta(minutes=45)},
             ["loses_data"],
-            "will lose messages in about 2 h 5 min",
+            "will lose messages in about 45 min",
         ),
         ({"loses_data_at": NOW - timedelta(minutes=1)}, ["loses_data"], "The group is losing messages"),
         ({"loses_data_at": NOW, "stuck": True, "skew": 9.0}, ["loses_data", "stuck", "skewed"], "stuck"),
     ],
 )
 def test_warnings_come_in_words(values: dict[str, Any], codes: list[str], words: str) -> None:
-    found = warnings_of(window(**values), NOW)
+    found = warnings_of([window(**values)], NOW)
     assert [warning.code for warning in found] == codes
     assert words in " ".join(warning.sentence for warning in found)
+
+
+@pytest.mark.parametrize(
+    ("foretold", "hours_ahead", "is_said"),
+    [
+        ("x", 0.8, True),
+        ("x", 0.9, False),
+        ("xx", 1.6, True),
+        ("xx", 60, False),
+        ("xxxxx", 60, False),
+        ("xxxxxx", 60, True),
+        ("xxx-xxx", 60, False),
+        ("xxxxxxx-", 60, False),
+        ("-x", 0, True),
+        ("xxxxxx", -1, True),
+    ],
+)
+def test_a_loss_is_foretold_from_a_trend_that_has_lasted(foretold: str, hours_ahead: float, is_said: bool) -> None:
+    """A letter is a window of five minutes: `x` foretells a loss, `-` none."""
+    at = NOW + timedelta(hours=hours_ahead)
+    windows = [
+        window(window_start=NOW - timedelta(minutes=5 * back), loses_data_at=at if letter == "x" else None)
+        for back, letter in zip(range(len(foretold), 0, -1), foretold, strict=True)
+    ]
+    assert loss_foretold(windows) == (at if is_said else None)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +187,23 @@ def test_the_newest_window_of_each_topic_comes_with_its_warnings(world: World, a
     outlook = api(world.bob).call("GET", f"{LAG}billing/").json()["outlook"]
     assert [(one["topic"], one["lag_messages_last"]) for one in outlook] == [("payments", "500"), ("refunds", "500")]
     assert [[warning["code"] for warning in one["warnings"]] for one in outlook] == [["never_drains"], ["stuck"]]
+
+
+def test_a_loss_days_ahead_is_said_when_half_an_hour_foretold_it(world: World, api: Callable[..., Json]) -> None:
+    for topic, lasting in (("payments", 6), ("refunds", 5)):
+        for back in range(8, 0, -1):
+            lag_window(
+                world.cluster,
+                NOW - timedelta(minutes=5 * back),
+                topic=topic,
+                lag=5000,
+                loses_data_at=NOW + timedelta(days=2) if back <= lasting else None,
+            )
+    outlook = api(world.bob).call("GET", f"{LAG}billing/").json()["outlook"]
+    assert [(one["topic"], [warning["code"] for warning in one["warnings"]]) for one in outlook] == [
+        ("payments", ["loses_data"]),
+        ("refunds", []),
+    ]
 
 
 def test_a_group_has_its_own_thresholds(world: World, api: Callable[..., Json]) -> None:

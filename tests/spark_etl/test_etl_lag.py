@@ -170,6 +170,7 @@ def test_a_group_that_will_not_catch_up_before_retention_deletes_is_told_when(sp
         "is over it already": (ages(*(number * minute_ms for number in range(58, 63))), 0),
         "gets younger": (ages(*(number * minute_ms for number in range(30, 25, -1))), None),
         "is drained before": (ages(*(n * minute_ms for n in range(26, 31)), lags=[500, 400, 300, 200, 100]), None),
+        "has only begun to age": (ages(*(number * minute_ms for number in range(1, 6)), offsets=[7] * 5), None),
         "is drained": (ages(0, 0, 0, 0, 0, lags=[0] * 5), None),
     }
     rows = queues(spark, {name: lags for name, (lags, _) in cases.items()}, retention_hours=1)

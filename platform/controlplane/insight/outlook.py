@@ -9,9 +9,17 @@ from controlplane.clusters.models import Cluster
 from controlplane.common.errors import NotFound
 from controlplane.insight.live import GroupLag, groups_live
 from controlplane.insight.models import LagWindow
-from controlplane.insight.selectors import lag_latest, lag_topics
+from controlplane.insight.selectors import lag_before, lag_latest, lag_topics
 from controlplane.insight.thresholds import thresholds_of
-from controlplane.insight.words import DEFAULT_THRESHOLDS, LagWarning, Thresholds, drain_words, trend_words, warnings_of
+from controlplane.insight.words import (
+    DEFAULT_THRESHOLDS,
+    TREND_MAX,
+    LagWarning,
+    Thresholds,
+    drain_words,
+    trend_words,
+    warnings_of,
+)
 from controlplane.topics.selectors import LiveState
 
 
@@ -60,8 +68,10 @@ def group_outlooks(cluster: Cluster, groups: list[str], *, ages: bool = True) ->
     """Return the groups in the order in which they were named."""
     now = timezone.now()
     latest, thresholds = lag_latest(cluster), thresholds_of(cluster)
+    before = lag_before(cluster, [one for one in latest.values() if one.loses_data_at is not None], TREND_MAX)
+    windows = {key: [*before.get(key, ()), one] for key, one in latest.items()}
     return [
-        GroupOutlook(live, _topics(latest, live.group, now, thresholds.get(live.group, DEFAULT_THRESHOLDS)))
+        GroupOutlook(live, _topics(windows, live.group, now, thresholds.get(live.group, DEFAULT_THRESHOLDS)))
         for live in groups_live(cluster, groups, ages=ages)
     ]
 
@@ -75,7 +85,7 @@ def group_outlook(cluster: Cluster, group: str) -> GroupOutlook:
 
 
 def _topics(
-    latest: dict[tuple[str, str], LagWindow], group: str, now: datetime, thresholds: Thresholds
+    windows: dict[tuple[str, str], list[LagWindow]], group: str, now: datetime, thresholds: Thresholds
 ) -> list[TopicOutlook]:
-    windows = [window for (name, _), window in sorted(latest.items()) if name == group]
-    return [TopicOutlook(window, warnings_of(window, now, thresholds)) for window in windows]
+    mine = [found for (name, _), found in sorted(windows.items()) if name == group]
+    return [TopicOutlook(found[-1], warnings_of(found, now, thresholds)) for found in mine]

@@ -139,6 +139,25 @@ def lag_latest(cluster: Cluster, within: timedelta = timedelta(hours=1)) -> dict
     return {(window.consumer_group, window.topic): window for window in windows.distinct("consumer_group", "topic")}
 
 
+def lag_before(cluster: Cluster, windows: list[LagWindow], length: timedelta) -> dict[tuple[str, str], list[LagWindow]]:
+    """Return what lies before these windows over all queues, oldest first, by (group, topic), as far back as `length`."""
+    found: dict[tuple[str, str], list[LagWindow]] = {(one.consumer_group, one.topic): [] for one in windows}
+    if not windows:
+        return found
+    ends = {(one.consumer_group, one.topic): one.window_start for one in windows}
+    before = LagWindow.objects.filter(
+        cluster=cluster,
+        consumer_group__in={one.consumer_group for one in windows},
+        queue_id=-1,
+        window_start__gte=min(ends.values()) - length,
+    )
+    for one in before.order_by("window_start"):
+        key = (one.consumer_group, one.topic)
+        if key in ends and ends[key] - length <= one.window_start < ends[key]:
+            found[key].append(one)
+    return found
+
+
 def lag_topics(cluster: Cluster, group: str) -> list[str]:
     """Return the topics of which the group has a history, sorted."""
     windows = LagWindow.objects.filter(cluster=cluster, consumer_group=group)

@@ -1,7 +1,9 @@
 """Lag in sentences. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from controlplane.insight.models import DrainState, LagWindow
 
@@ -25,14 +27,22 @@ class Thresholds:
 
 DEFAULT_THRESHOLDS = Thresholds()
 SKEW_MUCH = 3.0
+# A loss is foretold from a trend that has lasted for this share of the time until then, and for no more than TREND_MAX.
+_TREND_SHARE = 0.1
+TREND_MAX = timedelta(minutes=30)
 _LEAST_LAG_FOR_SKEW = 100
 
 
-def warnings_of(window: LagWindow, now: datetime, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> list[LagWarning]:
-    """Return what an owner should know about this window, worst first."""
-    found = []
-    if window.loses_data_at is not None:
-        found.append(LagWarning("loses_data", "bad", _loses(window.loses_data_at, now)))
+def warnings_of(
+    windows: Sequence[LagWindow], now: datetime, thresholds: Thresholds = DEFAULT_THRESHOLDS
+) -> list[LagWarning]:
+    """Return what an owner should know about the last of these windows, worst first; those before it tell how long its trend has
+    lasted.
+    """
+    window, found = windows[-1], []
+    loses_at = loss_foretold(windows)
+    if loses_at is not None:
+        found.append(LagWarning("loses_data", "bad", _loses(loses_at, now)))
     if window.stuck:
         found.append(
             LagWarning(
@@ -60,6 +70,22 @@ def warnings_of(window: LagWindow, now: datetime, thresholds: Thresholds = DEFAU
             )
         )
     return found
+
+
+def loss_foretold(windows: Sequence[LagWindow]) -> datetime | None:
+    """Return when messages are lost if the trend of these windows, oldest first, goes on; None when none are, or when it has not
+    lasted long enough to say so.
+
+    One window of five minutes sees a consumer that restarts, and says that it will stand still for days. A loss that is near,
+    or has begun, is said at once.
+    """
+    last = windows[-1]
+    if last.loses_data_at is None:
+        return None
+    first = list(takewhile(lambda window: window.loses_data_at is not None, reversed(windows)))[-1]
+    end = last.window_start + timedelta(seconds=last.window_seconds)
+    needed = min(TREND_MAX, (last.loses_data_at - end) * _TREND_SHARE)
+    return last.loses_data_at if end - first.window_start >= needed else None
 
 
 def _never_drains(window: LagWindow, thresholds: Thresholds) -> bool:

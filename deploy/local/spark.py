@@ -24,6 +24,15 @@ from deploy.local.terminal import DevError
 # Spark 4.1 runs on these; newer ones refuse some of what it does.
 JAVA_MAJORS = range(17, 22)
 INSTALLING, WAITING, READY = "installing", "waiting", "ready"
+# What pip, uv and the downloader of jars read, besides PIP_* and UV_*.
+INSTALLER_VARIABLES = (
+    "HIGHWATER_JARS",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    *(name for proxy in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for name in (proxy, proxy.upper())),
+)
 # The installer reports every few seconds; after a silence of this length it isn't running.
 SILENCE_S_MAX = 120
 # From the end of the installation to the first usage figures: an ingest and a count, each with a start of Spark.
@@ -125,6 +134,15 @@ def usable(setup: Setup | None) -> bool:
         and (not setup.packages or Path(setup.packages).is_dir())
         and (Path(setup.java_home) / "bin" / "java").exists()
     )
+
+
+def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the user's environment an installation needs; tenants' daemons must not have it."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(("PIP_", "UV_")) or name in INSTALLER_VARIABLES
+    }
 
 
 def packages_in(environment: Environment) -> bool:

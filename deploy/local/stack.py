@@ -27,7 +27,7 @@ from deploy.local.ports import LOOPBACK, Ports
 from deploy.local.postgres import Postgres, find_postgres
 from deploy.local.redis_server import Redis, find_redis
 from deploy.local.secrets_file import load_secrets
-from deploy.local.spark import WAITING, read_setup
+from deploy.local.spark import WAITING, installer_variables, read_setup
 from deploy.local.supervisor import MARK, ProcessInfo, Program, Supervisor, write_config
 from deploy.local.terminal import DevError, Terminal, tail
 
@@ -41,17 +41,6 @@ OPERATOR_EMAIL = "operator@highwater.example"
 
 # Started, but not part of being up: an installation that ends by itself, and the demo's load, which is asked for.
 BESIDES = ("spark", "demo")
-# What pip and uv read; the installation needs it, tenants' daemons must not have it.
-INSTALLER_VARIABLES = (
-    "XDG_CACHE_HOME",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-)
-
 # Settings of the user's that reach the control plane (and nothing else does).
 PASSED_ON = (
     "HIGHWATER_ADVERTISED_HOST",
@@ -210,28 +199,22 @@ class Stack:
             # Spark's jobs, one at a time: a long one keeps no operation waiting. Each ends with this worker.
             jobs = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO"]
             jobs += ["--queues", "jobs", "--pool", "solo", "--hostname", "jobs@%h"]
-            programs.append(
-                Program("jobs", jobs, priority=130, environment=variables, directory=root, stop_seconds_max=5)
-            )
+            # A job looks for its jars where the installation put them, and installs what has been deleted since.
+            installing = installer_variables(self._variables)
+            own = {**variables, **installing}
+            programs.append(Program("jobs", jobs, priority=130, environment=own, directory=root, stop_seconds_max=5))
             programs.append(
                 Program(
                     "spark",
                     [python, "-m", "deploy.local.spark_install"],
                     priority=140,
-                    environment={**self._installer_variables(), "PYTHONPATH": str(root)},
+                    environment={**installing, "PYTHONPATH": str(root)},
                     directory=root,
                     ends_by_itself=True,
                     stop_as_group=True,
                 )
             )
         return programs
-
-    def _installer_variables(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in self._variables.items()
-            if name.startswith(("PIP_", "UV_")) or name in INSTALLER_VARIABLES
-        }
 
     def _start_spark_installation(self, supervisor: Supervisor) -> None:
         """It works in the background; one that waits for its next try, tries at once."""

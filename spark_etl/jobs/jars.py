@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import pyspark
 
@@ -87,6 +88,23 @@ def java() -> str:
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
+def proxy_options(environ: Mapping[str, str]) -> list[str]:
+    """Java's options for the proxy that pip and curl take from the environment; a proxy's password is not passed on."""
+    given = {name.lower(): value for name, value in environ.items() if value}
+    options = []
+    for scheme in ("http", "https"):
+        proxy = given.get(f"{scheme}_proxy") or given.get("all_proxy") or ""
+        address = urlsplit(proxy if "://" in proxy else f"//{proxy}")
+        if address.hostname:
+            options += [f"-D{scheme}.proxyHost={address.hostname}", f"-D{scheme}.proxyPort={address.port or 80}"]
+    spared = [host.strip().lstrip("*") for host in given.get("no_proxy", "").split(",") if host.strip()]
+    if options and spared:
+        # A domain of the variable means itself and all below it.
+        hosts = [host for name in spared for host in (name.lstrip("."), f"*.{name.lstrip('.')}")]
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
+    return options
+
+
 def _in_folder(folder: Path, jar: Jar) -> Path:
     path = folder / jar.file_name
     if not path.is_file():
@@ -100,6 +118,7 @@ def _fetch(jar: Jar, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         command = [
             java(),
+            *proxy_options(os.environ),
             "-jar",
             str(ivy),
             "-cache",

@@ -338,6 +338,11 @@ def test_jobs_find_the_packages_and_the_java() -> None:
     ]
 
 
+def test_the_installation_gets_the_users_index_proxy_and_jars_and_no_passwords() -> None:
+    needed = {"PIP_INDEX_URL": "a", "UV_INDEX": "b", "https_proxy": "c", "HTTPS_PROXY": "d", "HIGHWATER_JARS": "/jars"}
+    assert spark.installer_variables({**needed, "AWS_SECRET_ACCESS_KEY": "x", "DATABASE_URL": "y"}) == needed
+
+
 def authority(name: str) -> bytes:
     """A self-signed certificate, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -17,7 +17,7 @@ from deploy.local.spark_install import Installer
 from deploy.local.terminal import DevError
 from spark_etl.errors import ConfigError, EtlError
 from spark_etl.jobs.config import JobResult, parse_config
-from spark_etl.jobs.jars import POSTGRES, VARIABLE, jar_paths
+from spark_etl.jobs.jars import POSTGRES, VARIABLE, jar_paths, proxy_options
 from spark_etl.jobs.run import main
 from tests.daemons import REPOSITORY, daemon_environment
 from tests.spark_etl.metering import CLUSTER, TENANT, utc
@@ -135,6 +135,26 @@ def test_jars_of_yours_are_used_and_a_missing_one_is_named(tmp_path: Path) -> No
         jar_paths((POSTGRES,), given)
     (tmp_path / POSTGRES.file_name).touch()
     assert jar_paths((POSTGRES,), given) == [tmp_path / POSTGRES.file_name]
+
+
+@pytest.mark.parametrize(
+    ("environ", "options"),
+    [
+        ({"PATH": "/bin"}, []),
+        ({"https_proxy": "http://proxy:3128/"}, ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]),
+        ({"HTTP_PROXY": "user:word@proxy:3128"}, ["-Dhttp.proxyHost=proxy", "-Dhttp.proxyPort=3128"]),
+        (
+            {"https_proxy": "http://proxy", "no_proxy": "localhost, .corp.example"},
+            [
+                "-Dhttps.proxyHost=proxy",
+                "-Dhttps.proxyPort=80",
+                "-Dhttp.nonProxyHosts=localhost|*.localhost|corp.example|*.corp.example",
+            ],
+        ),
+    ],
+)
+def test_jars_come_through_the_proxy_that_the_environment_names(environ: dict[str, str], options: list[str]) -> None:
+    assert proxy_options(environ) == options
 
 
 def started_by_the_platform(tmp_path: Path, **environment: str) -> tuple[int, dict[str, Any]]:

@@ -128,9 +128,11 @@ class Environment:
             return False
 
     def _usable(self) -> bool:
-        """Its Python starts, and is new enough: the system's Python may have gone or changed under it."""
+        """Its Python starts, is new enough and has pip: the system's Python may have gone or changed under it, and one whose
+        making was interrupted has no pip yet.
+        """
         try:
-            probe = [str(self.python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+            probe = [str(self.python), "-c", "import sys, pip; sys.exit(sys.version_info < (3, 11))"]
             return subprocess.run(probe, capture_output=True, check=False).returncode == 0
         except OSError:
             return False

@@ -88,6 +88,16 @@ def test_a_python_without_ensurepip_is_told_what_to_install(tmp_path: Path, monk
         Environment(tmp_path / "venv").ensure(RUNTIME, Terminal(quiet=True))
 
 
+def test_an_environment_whose_making_was_interrupted_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(environments, "_run", commands.append)
+    Environment(tmp_path / "venv").ensure(RUNTIME, Terminal(quiet=True))
+    assert commands[0][1:] == ["-m", "venv", "--clear", str(tmp_path / "venv")]
+
+
 def test_uv_itself_is_pinned_by_hash() -> None:
     block = re.search(
         r"^uv==\S+ \\\n(?:\s+--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+", (REPOSITORY / RUNTIME).read_text(), re.M

@@ -6,7 +6,7 @@
 A broker whose metering has about ten new records each round, and the platform's own resident session, which runs ingest,
 usage_billing and lag_analytics in turn as a worker lets it, every --interval-s (300) on a real platform. What is told is
 the processor time of the first round (Spark's start with it), of the next ones, and of those after the tenth, as a share
-of a core; and memory (Pss) of the session with its JVM and its Python workers.
+of a core; and memory (Pss) of the session with its JVM and its Python workers: the highest while jobs run, and between them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ from tests.support.servers import PostgresForTests
 JOBS = ("ingest", "usage_billing", "lag_analytics")
 METERED = {"meteringIntervalMs": "1000"}
 PAUSE_S = 8.0
+SAMPLE_S = 0.3
+MIB = 1024**2
 
 
 def main() -> None:
@@ -100,17 +103,19 @@ def local_conf() -> Any:
 
 
 def run(rounds: int, interval_s: float) -> None:
-    costs = [0.0]
+    costs, peaks = [0.0], []
     seconds = []
     for number in range(rounds):
-        taken = [run_job(job) for job in JOBS]
+        with highest_memory() as peak:
+            taken = [run_job(job) for job in JOBS]
         cost = session_cost()
+        peaks.append(peak[0])
         costs.append(cost.processor_s)
         seconds.append(sum(taken))
         print(
             f"  round {number + 1}: {costs[-1] - costs[-2]:.2f} s of processor time"
             f" ({', '.join(f'{job} {took:.1f} s' for job, took in zip(JOBS, taken, strict=True))}),"
-            f" {cost.memory_bytes / 1024**2:,.0f} MiB",
+            f" {cost.memory_bytes / MIB:,.0f} MiB, at most {peak[0] / MIB:,.0f}",
             flush=True,
         )
         time.sleep(PAUSE_S)
@@ -124,7 +129,8 @@ def run(rounds: int, interval_s: float) -> None:
         if values:
             share = 100 * (statistics.mean(values) / interval_s + idle)
             print(f"{label}: {statistics.mean(values):.2f} s of processor time each, {share:.1f} % of a core")
-    print(f"between rounds: {100 * idle:.2f} % of a core; {before.memory_bytes / 1024**2:,.0f} MiB in all")
+    print(f"between rounds: {100 * idle:.2f} % of a core; {before.memory_bytes / MIB:,.0f} MiB")
+    print(f"while jobs run: at most {max(peaks) / MIB:,.0f} MiB")
     print(json.dumps({"load_average": os.getloadavg(), "median_wall_s": statistics.median(seconds)}))
 
 
@@ -139,6 +145,28 @@ def run_job(job: str) -> float:
     queued.refresh_from_db()
     assert queued.state == "completed", queued.error
     return time.monotonic() - started
+
+
+@contextmanager
+def highest_memory() -> Iterator[list[int]]:
+    """The most memory that the session takes meanwhile, as the list's only item, when it is over."""
+    highest, over = [0], threading.Event()
+
+    def sample() -> None:
+        while not over.wait(SAMPLE_S):
+            running = resident._running
+            cost = None if running is None else cost_below(running.pid)
+            highest[0] = max(highest[0], 0 if cost is None else cost.memory_bytes)
+
+    from controlplane.insight import resident
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield highest
+    finally:
+        over.set()
+        thread.join()
 
 
 def session_cost() -> Cost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,8 +14,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
@@ -137,7 +140,18 @@ def test_an_invoice_is_a_pdf_and_the_same_invoice_the_same_file(
     answer = api(world.bob).call("GET", f"{invoice.path}pdf/")
     assert answer.headers["Content-Type"] == "application/pdf"
     assert answer.content.startswith(b"%PDF-")
-    assert answer.content == invoice_pdf(invoice_get(world.acme, invoice.number_text))
+    page = f"{settings.HIGHWATER_PUBLIC_URL}/t/acme/invoices/{invoice.number_text}/"
+    assert answer.content == invoice_pdf(invoice_get(world.acme, invoice.number_text), page)
+
+
+def test_each_line_of_the_pdf_opens_its_rows(world: World, price: Price) -> None:
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    client = log_in(world.bob)
+    content = client.get(f"/t/acme/invoices/{invoice.number_text}/pdf/").content
+    found = re.findall(rb"/URI \(([^)]*)\)", content)
+    assert len(found) == invoice.lines.count() > 1
+    assert [client.get(urlsplit(url.decode()).path).status_code for url in found] == [200] * len(found)
 
 
 def test_names_that_a_pdf_reader_has_no_letters_for_do_not_stop_it(world: World, price: Price) -> None:
@@ -145,14 +159,17 @@ def test_names_that_a_pdf_reader_has_no_letters_for_do_not_stop_it(world: World,
     use(world.cluster, OCT.start, "1", topic="платежи", price=price)
     make_run(until=DUE)
     (invoice,) = invoices_issue(DUE)
-    assert invoice_pdf(invoice_get(world.acme, invoice.number_text)).startswith(b"%PDF-")
+    assert invoice_pdf(invoice_get(world.acme, invoice.number_text), "https://x/").startswith(b"%PDF-")
+
+
+def log_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
 
 
 def operator() -> Client:
-    client = Client()
-    user = User.objects.create_user("olga@example.com", is_staff=True)
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
+    return log_in(User.objects.create_user("olga@example.com", is_staff=True))
 
 
 def test_an_operator_sees_what_waits_and_agrees_on_an_end(world: World, price: Price) -> None:

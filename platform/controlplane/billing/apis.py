@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -277,7 +278,8 @@ def csv_response(invoice: InvoiceView) -> HttpResponse:
 
 def pdf_response(invoice: InvoiceView) -> HttpResponse:
     """Return the invoice as a PDF that a browser saves as a file."""
-    return _file(invoice_pdf(invoice), "application/pdf", f"{invoice.name}.pdf")
+    page_url = f"{settings.HIGHWATER_PUBLIC_URL}/t/{invoice.tenant.slug}/invoices/{invoice.name}/"
+    return _file(invoice_pdf(invoice, page_url), "application/pdf", f"{invoice.name}.pdf")
 
 
 def export_response(tenant: Tenant, month: Month, kind: str) -> HttpResponse:

@@ -15,8 +15,14 @@ _WIDTHS = (8, 34, 22, 18, 18)
 LINES_MAX = 2000
 
 
-def invoice_pdf(invoice: InvoiceView) -> bytes:
-    """Return the file; what the fonts of every PDF reader don't have is shown as `?`. The CSV has it."""
+_LINK = FontFace(color=(24, 84, 160))
+
+
+def invoice_pdf(invoice: InvoiceView, page_url: str) -> bytes:
+    """Return the file; what the fonts of every PDF reader don't have is shown as `?`. The CSV has it.
+
+    `page_url` is the address of the invoice's page: each line opens its rows there.
+    """
     pdf = FPDF(format="A4")
     pdf.set_title(_latin(_title(invoice)))
     pdf.set_creator("Highwater")
@@ -38,7 +44,11 @@ def invoice_pdf(invoice: InvoiceView) -> bytes:
     ) as table:
         table.row(("Line", "Cluster and topic", "Quantity", "Rate", f"Amount, {invoice.currency}"))
         for line in invoice.lines[:LINES_MAX]:
-            table.row((f"{line.position}", _latin(_what(line)), _quantity(line), _rate(line), exact_text(line.amount)))
+            row = table.row()
+            row.cell(f"{line.position}")
+            row.cell(_latin(_what(line)), link=f"{page_url}lines/{line.position}/", style=_LINK)
+            for text in (_quantity(line), _rate(line), exact_text(line.amount)):
+                row.cell(text)
         if invoice.exact_total != invoice.total:
             table.row(("", "Sum of the lines", "", "", exact_text(invoice.exact_total)))
         total = table.row(style=FontFace(emphasis="BOLD"))
@@ -64,7 +74,11 @@ def _facts(invoice: InvoiceView) -> list[tuple[str, str]]:
 
 
 def _notes(invoice: InvoiceView) -> list[str]:
-    notes = [invoice.rounding_rule, *(wait.sentence for wait in invoice.waits)]
+    notes = [
+        invoice.rounding_rule,
+        "Each line opens its usage rows in the console.",
+        *(wait.sentence for wait in invoice.waits),
+    ]
     notes += [
         f"Cluster {end['cluster']} is billed by the usage that is known until {end['until']}."
         f" The operator's reason: {end['reason']}"

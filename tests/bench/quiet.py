@@ -77,7 +77,8 @@ def platform(folder: Path, conf: str) -> Iterator[None]:
         "HIGHWATER_STATE_DIR": folder / "state",
         "HIGHWATER_LAKE": str(folder / "lake"),
         "HIGHWATER_CHECKPOINTS": str(folder / "checkpoints"),
-        "HIGHWATER_SPARK_CONF": json.loads(conf) if conf else local_conf(),
+        **local_settings(),
+        **({"HIGHWATER_SPARK_CONF": json.loads(conf)} if conf else {}),
         "HIGHWATER_JOB_RESIDENT_IDLE_S": 1800.0,
     }
     for name, value in given.items():
@@ -94,12 +95,15 @@ def platform(folder: Path, conf: str) -> Iterator[None]:
             resident_end()
 
 
-def local_conf() -> Any:
+def local_settings() -> dict[str, Any]:
     """Spark's settings on a local platform."""
-    code = "from controlplane.settings import local; import json; print(json.dumps(local.HIGHWATER_SPARK_CONF), flush=True)"
+    names = ("HIGHWATER_SPARK_CONF", "HIGHWATER_SPARK_MASTER")
+    code = (
+        f"from controlplane.settings import local; import json; print(json.dumps([getattr(local, n) for n in {names}]))"
+    )
     environment = {**os.environ, "SECRET_KEY": "of no platform"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    return json.loads(done.stdout.splitlines()[-1])
+    return dict(zip(names, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
 def run(rounds: int, interval_s: float) -> None:

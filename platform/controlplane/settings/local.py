@@ -19,6 +19,8 @@ STORAGES = {
 
 # Somebody has just started it and wants to see figures: records twice a minute.
 HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=30_000)
+# Each task that runs at the same time has a Python process of its own: however many cores there are, two will do.
+HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[2,4]")
 # A session that is small and quiet between its runs; `python -m tests.bench.quiet` measures it. For many clusters or a
 # large backfill give it memory and Java's full compiler instead.
 HIGHWATER_SPARK_CONF = env.str("HIGHWATER_SPARK_CONF", default="") or {

@@ -117,6 +117,7 @@ class Installer:
     def report_failure(self, error: DevError, pause_s: int) -> None:
         next_try_at = now_text(datetime.now(UTC) + timedelta(seconds=pause_s))
         cause = " ".join(error.cause.split())
+        cause += "" if cause.endswith((".", "!", "?")) else "."
         setup = Setup(
             wanted_key(),
             WAITING,

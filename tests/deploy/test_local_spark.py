@@ -83,13 +83,13 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             setup_of(
                 "waiting",
-                sentence="Spark could not be installed (attempt 2): no route to host",
+                sentence="Spark could not be installed (attempt 2): no route to host.",
                 way_out="check the network.",
                 next_try_at=(NOW + timedelta(seconds=30)).isoformat(),
             ),
             NOW,
             [
-                "Spark could not be installed (attempt 2): no route to host It is tried again in 30 s.",
+                "Spark could not be installed (attempt 2): no route to host. It is tried again in 30 s.",
                 "Way out: check the network. ./dev up tries again at once.",
             ],
         ),
@@ -189,8 +189,8 @@ def test_failures_are_told_with_a_way_out_and_tried_again_until_it_works(tmp_pat
     done = install_until_done(machine, pause=lambda seconds: seen.append((seconds, read_setup(machine.layout))))
     assert [seconds for seconds, _ in seen] == [15, 30]
     assert [setup and (setup.state, setup.attempt, setup.sentence, setup.way_out) for _, setup in seen] == [
-        ("waiting", 1, "Spark could not be installed (attempt 1): no route to host", "check the network."),
-        ("waiting", 2, "Spark could not be installed (attempt 2): disk full", "check the network."),
+        ("waiting", 1, "Spark could not be installed (attempt 1): no route to host.", "check the network."),
+        ("waiting", 2, "Spark could not be installed (attempt 2): disk full.", "check the network."),
     ]
     assert usable(done)
 

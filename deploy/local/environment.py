@@ -71,6 +71,13 @@ class Environment:
     def _stamp(self) -> Path:
         return self.prefix / "highwater-stamp.json"
 
+    @property
+    def _unfinished(self) -> Path:
+        """There while packages are installed. One that was killed leaves packages of which half the files are missing, and which
+        an installer takes for whole.
+        """
+        return self.prefix / "highwater-unfinished.json"
+
     def installed(self) -> str | None:
         """The requirements file that this environment holds in full, as it is now; None when it must be (re)made."""
         try:
@@ -91,16 +98,18 @@ class Environment:
         present = self.installed()
         if present in (DEVELOPMENT, requirements):
             return
-        if self._was_made_for_development():
+        if DEVELOPMENT in (_named_in(self._stamp), _named_in(self._unfinished)):
             requirements = DEVELOPMENT  # else a `./dev up` after a change would take the developer's tools away
-        if not self._usable():
+        if self._unfinished.exists() or not self._usable():
             self._create(terminal)
+        self._unfinished.write_text(json.dumps({"requirements": requirements}))
         self._stamp.unlink(missing_ok=True)
         with terminal.step(f"Installing {_count(REPOSITORY / requirements)} packages ({requirements})"):
             self._install(requirements)
         with terminal.step("Installing the project's own commands (brokerd, namesrvd, highwater)"):
             self._install_project()
         self._stamp.write_text(json.dumps(_wanted_stamp(requirements)))
+        self._unfinished.unlink()
 
     def has_distribution(self, name: str, version: str) -> bool:
         """Exactly this version is installed completely: its RECORD, which is written last, is there."""
@@ -120,12 +129,6 @@ class Environment:
         if uv.exists():
             return [str(uv), "pip", "install", "--compile-bytecode", "--python", str(self.python), *options]
         return [str(self.python), "-m", "pip", "install", "--no-input", *options]
-
-    def _was_made_for_development(self) -> bool:
-        try:
-            return bool(json.loads(self._stamp.read_text()).get("requirements") == DEVELOPMENT)
-        except (OSError, ValueError):
-            return False
 
     def _usable(self) -> bool:
         """Its Python starts, is new enough and has pip: the system's Python may have gone or changed under it, and one whose
@@ -225,6 +228,15 @@ def _wanted_stamp(requirements: str) -> dict[str, str]:
         0
     ]
     return {"requirements": requirements, "sha256": hashlib.sha256(contents).hexdigest(), "checkout": str(REPOSITORY)}
+
+
+def _named_in(file: Path) -> str | None:
+    """The requirements file that a file of ours in an environment names."""
+    try:
+        named = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return str(named.get("requirements"))
 
 
 def _count(file: Path) -> int:

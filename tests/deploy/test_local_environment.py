@@ -98,6 +98,31 @@ def test_an_environment_whose_making_was_interrupted_is_made_again(
     assert commands[0][1:] == ["-m", "venv", "--clear", str(tmp_path / "venv")]
 
 
+@pytest.mark.parametrize("requirements", [RUNTIME, DEVELOPMENT])
+def test_packages_that_were_half_installed_are_not_taken_for_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirements: str
+) -> None:
+    environment = Environment(tmp_path)
+    commands: list[list[str]] = []
+    interrupts = [KeyboardInterrupt()]
+
+    def run(command: list[str]) -> None:
+        commands.append(command)
+        if interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr(environments, "_run", run)
+    monkeypatch.setattr(Environment, "_usable", lambda self: True)
+    with pytest.raises(KeyboardInterrupt):
+        environment.ensure(requirements, Terminal(quiet=True))
+    assert not any("venv" in command for command in commands)
+    commands.clear()
+    environment.ensure(RUNTIME, Terminal(quiet=True))
+    assert commands[0][1:] == ["-m", "venv", "--clear", str(tmp_path)]
+    assert environment.installed() == requirements
+    assert [path.name for path in tmp_path.iterdir()] == ["highwater-stamp.json"]
+
+
 def test_uv_itself_is_pinned_by_hash() -> None:
     block = re.search(
         r"^uv==\S+ \\\n(?:\s+--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+", (REPOSITORY / RUNTIME).read_text(), re.M

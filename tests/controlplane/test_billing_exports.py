@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import re
@@ -100,7 +101,7 @@ def test_parquet_is_written_with_the_packages_that_were_installed_for_spark(
     (packages / "pyarrow" / "__init__.py").touch()
     settings.HIGHWATER_SPARK_SETUP = str(tmp_path / "setup.json")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda name: PathFinder.find_spec(name, sys.path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: PathFinder.find_spec(name, sys.path))
     assert not exports.has_parquet()
     setup = {"sentence": "Spark.", "packages": str(packages), "updated_at": timezone.now().isoformat()}
     for state, there in (("installing", False), ("ready", True)):

@@ -78,7 +78,7 @@ def timestamp(context: template.Context, value: datetime | None, precision: str 
     """Return a <time>: short and in the tenant's zone on the page, in UTC to the millisecond in its title.
 
     `precision` is `minutes`, `seconds` or `milliseconds`: how exactly it is shown on the page; `clock` is milliseconds
-    without the day.
+    without the day, `brief` seconds without year and zone, for a column of many.
     """
     if value is None:
         return unknown()
@@ -91,6 +91,7 @@ def timestamp(context: template.Context, value: datetime | None, precision: str 
         "minutes": f"{moment.day} {moment:%b %Y, %H:%M}",
         "seconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}",
         "milliseconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}.{moment.microsecond // 1000:03d}",
+        "brief": f"{moment.day} {moment:%b, %H:%M:%S}",
         "clock": f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
     }[precision]
     return format_html(
@@ -98,7 +99,7 @@ def timestamp(context: template.Context, value: datetime | None, precision: str 
         milliseconds.replace(" ", "T"),
         milliseconds,
         shown,
-        zone_mark(moment),
+        "" if precision == "brief" else zone_mark(moment),
     )
 
 

@@ -38,6 +38,8 @@ def addresses(world: World) -> list[str]:
         for rest in (
             "",
             "new-cluster/",
+            "audit/",
+            "audit/csv/",
             "members/",
             f"members/{membership.pk}/",
             f"members/{membership.pk}/remove/",

@@ -20,10 +20,10 @@ from django.db.models.functions import TruncDay
 from django.utils import timezone
 
 from controlplane.billing.focus import Account, FocusRow, focus_csv
-from controlplane.billing.invoice_csv import spreadsheet_text
 from controlplane.billing.models import Direction, Invoice, Usage
 from controlplane.billing.periods import Month
 from controlplane.common.errors import Conflict
+from controlplane.common.spreadsheets import spreadsheet_text
 from controlplane.common.zones import zone_of
 from controlplane.insight.availability import spark_setup
 from controlplane.tenants.models import Tenant

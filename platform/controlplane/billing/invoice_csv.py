@@ -5,6 +5,7 @@ import io
 
 from controlplane.billing.invoices import InvoiceView
 from controlplane.billing.money import exact_text
+from controlplane.common.spreadsheets import spreadsheet_text
 
 HEADER = (
     "invoice",
@@ -60,8 +61,3 @@ def invoice_csv(invoice: InvoiceView) -> str:
         )
     writer.writerow([*head, *[""] * 10, invoice.total, invoice.currency, "", ""])
     return out.getvalue()
-
-
-def spreadsheet_text(value: str) -> str:
-    """Text that no spreadsheet takes for a formula: names are typed by tenants."""
-    return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

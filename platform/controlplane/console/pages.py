@@ -36,6 +36,7 @@ def tenant_render(
             "section": section,
             "page": page,
             "can_see_tokens": actor_can(request.user, "token.view", tenant),
+            "can_see_audit": actor_can(request.user, "audit.view", tenant),
             "can_change_tenant": actor_can(request.user, "tenant.update", tenant),
             "budget_alert": budget_alert_now(tenant),
             **context,

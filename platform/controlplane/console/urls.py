@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, include, path
 
 from controlplane.console.views import (
+    audit,
     cluster_settings,
     clusters,
     connect,
@@ -95,6 +96,8 @@ _tenant: list[URLPattern | URLResolver] = [
     path("invoices/<str:invoice>/lines/<int:position>/", invoices.invoice_line_page, name="invoice-line"),
     path("limits/", limits.limits_page, name="limits"),
     path("settings/", tenant_settings.tenant_settings, name="tenant-settings"),
+    path("audit/", audit.audit_page, name="audit"),
+    path("audit/csv/", audit.audit_file, name="audit-file"),
     path("members/", members.member_list, name="member-list"),
     path("members/<uuid:membership>/", members.member_update, name="member-update"),
     path("members/<uuid:membership>/remove/", members.member_remove, name="member-remove"),

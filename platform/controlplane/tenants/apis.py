@@ -11,14 +11,15 @@ from controlplane.accounts.models import User
 from controlplane.common.api import Api
 from controlplane.common.errors import NotAllowed
 from controlplane.common.idempotency import idempotent
-from controlplane.common.models import AuditEvent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
 from controlplane.tenants.api_base import TenantApi, actor_of
+from controlplane.tenants.audit_trail import audit_events
 from controlplane.tenants.selectors import membership_get, membership_list, tenant_list
 from controlplane.tenants.serializers import (
     ApiTokenCreateSerializer,
     ApiTokenSerializer,
     AuditEventSerializer,
+    AuditQuerySerializer,
     IssuedTokenSerializer,
     MembershipCreateSerializer,
     MembershipSerializer,
@@ -170,7 +171,13 @@ class AuditEventListApi(TenantApi):
     permissions: ClassVar = {"GET": "audit.view"}
     pagination_class: type[CursorPagination] = NewestFirst
 
-    @extend_schema(operation_id="audit_event_list", responses=AuditEventSerializer(many=True))
+    @extend_schema(
+        operation_id="audit_event_list",
+        parameters=[AuditQuerySerializer],
+        responses=AuditEventSerializer(many=True),
+    )
     def get(self, request: Request, tenant: str) -> Response:
         """List what was done, newest first."""
-        return paginated(self, request, AuditEvent.objects.filter(tenant_id=self.tenant.pk), AuditEventSerializer)
+        query = AuditQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        return paginated(self, request, audit_events(self.tenant, **query.validated_data), AuditEventSerializer)

@@ -108,6 +108,16 @@ class ApiTokenCreateSerializer(Shape):
     )
 
 
+class AuditQuerySerializer(Shape):
+    """Which events."""
+
+    search = serializers.CharField(
+        required=False, max_length=255, help_text="part of an actor, an action or a resource, or a request id"
+    )
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False, help_text="events before this moment")
+
+
 class AuditEventSerializer(Shape):
     """Who did what."""
 

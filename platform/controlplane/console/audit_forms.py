@@ -1,0 +1,15 @@
+"""The search of the audit trail."""
+
+from django import forms
+
+from controlplane.console.billing_forms import UtcMoment
+
+
+class AuditSearchForm(forms.Form):
+    """Part of an actor, action or resource, and a span of time."""
+
+    search = forms.CharField(
+        label="Who or what", required=False, max_length=255, help_text="Part of an address, an action or a path."
+    )
+    since = UtcMoment(label="From (UTC)", help_text="Such as 2026-12-01 00:00.", required=False)
+    until = UtcMoment(label="To (UTC)", help_text="The whole of this minute is meant.", required=False)

@@ -1,0 +1,63 @@
+"""The audit trail of a tenant: who changed what, when and from where; as a page and as CSV."""
+
+from datetime import timedelta
+
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpResponse, QueryDict
+from django.views.decorators.http import require_safe
+
+from controlplane.common.models import AuditEvent
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.audit_forms import AuditSearchForm
+from controlplane.console.curl import curl
+from controlplane.console.pages import status_of, tenant_render
+from controlplane.tenants.audit_trail import audit_csv, audit_events
+from controlplane.tenants.models import Tenant
+
+EVENTS_PER_PAGE = 50
+
+
+@require_safe
+@tenant_page("audit.view")
+def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Show the events that match, newest first."""
+    form = AuditSearchForm(request.GET)
+    events = _events(tenant, form)
+    query = _query(request)
+    context = {
+        "form": form,
+        "is_search": bool(query),
+        "rows": Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page")),
+        "query": query,
+        "curl": curl("GET", f"{tenant.path}audit-events/{'?' if query else ''}{query}"),
+    }
+    return tenant_render(request, tenant, "console/audit.html", context, section="audit", status=status_of(form))
+
+
+@require_safe
+@tenant_page("audit.view")
+def audit_file(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Return the events that match as CSV."""
+    content = audit_csv(_events(tenant, AuditSearchForm(request.GET)))
+    response = HttpResponse(content, content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="audit-{tenant.slug}.csv"'
+    return response
+
+
+def _events(tenant: Tenant, form: AuditSearchForm) -> QuerySet[AuditEvent]:
+    if not form.is_valid():
+        return AuditEvent.objects.none()
+    values = form.cleaned_data
+    until = values["until"]
+    # The field says minutes: the whole of the last one is meant.
+    end = None if until is None else until + timedelta(minutes=1)
+    return audit_events(tenant, search=values["search"], since=values["since"], until=end)
+
+
+def _query(request: ConsoleRequest) -> str:
+    query = QueryDict(mutable=True)
+    for name in ("search", "since", "until"):
+        if request.GET.get(name):
+            query[name] = request.GET[name]
+    return query.urlencode()

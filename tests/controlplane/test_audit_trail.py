@@ -1,0 +1,77 @@
+"""Who changed what: searched by the API and on the page, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.common.audit import audit_event_record
+from controlplane.common.models import AuditEvent
+from tests.controlplane.world import Json, World
+
+EVENTS = "/api/v1/tenants/acme/audit-events/"
+PAGE = "/t/acme/audit/"
+
+
+@pytest.fixture
+def events(world: World) -> list[AuditEvent]:
+    """Alice made a topic two hours ago, the platform sampled something now, globex did a thing of its own."""
+    AuditEvent.objects.all().delete()
+    made = [
+        audit_event_record(
+            actor="alice@example.com",
+            action="topic.create",
+            resource="/api/v1/tenants/acme/clusters/orders/topics/payments/",
+            tenant_id=world.acme.pk,
+            details={"queues": 8},
+        ),
+        audit_event_record(actor="=cmd()", action="tenant.update", resource="acme", tenant_id=world.acme.pk),
+        audit_event_record(actor="mallory", action="topic.create", resource="x", tenant_id=world.globex.pk),
+    ]
+    AuditEvent.objects.filter(pk=made[0].pk).update(created_at=timezone.now() - timedelta(hours=2))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("query", "actions"),
+    [
+        ("", ["tenant.update", "topic.create"]),
+        ("search=ALICE", ["topic.create"]),
+        ("search=topics/pay", ["topic.create"]),
+        ("search=mallory", []),
+    ],
+)
+def test_events_of_the_tenant_are_found_by_part_of_their_words(
+    world: World, api: Callable[..., Json], events: list[AuditEvent], query: str, actions: list[str]
+) -> None:
+    found = api(world.alice).call("GET", f"{EVENTS}?{query}").json()["results"]
+    assert [event["action"] for event in found] == actions
+
+
+def test_a_span_of_time_holds_its_begin_and_not_its_end(
+    world: World, api: Callable[..., Json], events: list[AuditEvent]
+) -> None:
+    at = AuditEvent.objects.get(pk=events[0].pk).created_at.isoformat().replace("+00:00", "Z")
+    client = api(world.alice)
+    assert [one["action"] for one in client.call("GET", f"{EVENTS}?until={at}").json()["results"]] == []
+    assert len(client.call("GET", f"{EVENTS}?since={at}").json()["results"]) == 2
+
+
+def test_the_file_holds_what_the_page_found_and_no_formula(
+    world: World, api: Callable[..., Json], events: list[AuditEvent]
+) -> None:
+    client = api(world.alice)
+    assert "topics/payments/" in client.get(f"{PAGE}?search=alice").content.decode()
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{PAGE}csv/").content.decode())))
+    assert [row["actor"] for row in rows] == ["'=cmd()", "alice@example.com"]
+    assert rows[1]["details"] == '{"queues": 8}'
+
+
+def test_an_empty_search_says_what_to_do(world: World, api: Callable[..., Json], events: list[AuditEvent]) -> None:
+    page = api(world.alice).get(f"{PAGE}?search=nothing-like-it").content.decode()
+    assert "No event matches" in page

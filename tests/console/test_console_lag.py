@@ -16,6 +16,7 @@ from controlplane.insight.models import Job, JobRun, JobRunState
 from tests.console.browser import LogIn, assert_drawn, look_at
 from tests.console.world import World, make_user
 from tests.controlplane.billing_world import lag_window, make_plan, make_run, subscribe
+from tests.controlplane.world import offset_reset
 
 NOW = datetime.now(UTC)
 GROUP = "clusters/orders/lag/billing/"
@@ -176,7 +177,8 @@ def test_an_operator_queues_a_backfill_and_retries_what_failed(world: World, olg
 
 @pytest.mark.django_db(transaction=True)
 def test_the_pages_of_lag_look_right(page: Page, live_server: LiveServer, lagging: World, log_in: LogIn) -> None:
-    log_in(lagging.bob)
+    offset_reset(lagging.cluster)
+    log_in(lagging.alice)
     page.goto(live_server.url + lagging.path(f"{GROUP}?span=6h"))
     expect(page.locator("#lag-messages")).to_have_attribute("data-state", "drawn")
     for chart in ("lag-messages", "lag-seconds"):

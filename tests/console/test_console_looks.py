@@ -40,6 +40,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("topic unreachable", "/t/acme/clusters/orders/topics/payments/"),
         ("topic delete", "/t/acme/clusters/orders/topics/payments/delete/"),
         ("members", "/t/acme/members/"),
+        ("audit", "/t/acme/audit/"),
         ("tokens", "/t/acme/tokens/"),
         ("not found", "/t/globex/"),
         ("e-mail addresses", "/email/"),

@@ -1,5 +1,7 @@
 """The audit trail of a tenant: who changed what, when and from where; as a page and as CSV."""
 
+import json
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.core.paginator import Paginator
@@ -18,6 +20,18 @@ from controlplane.tenants.models import Tenant
 EVENTS_PER_PAGE = 50
 
 
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event, with its details in words."""
+
+    event: AuditEvent
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """Name and value of each detail."""
+        return [(name.replace("_", " "), _words(value)) for name, value in self.event.details.items()]
+
+
 @require_safe
 @tenant_page("audit.view")
 def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
@@ -25,10 +39,12 @@ def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     form = AuditSearchForm(request.GET)
     events = _events(tenant, form)
     query = _query(request)
+    rows = Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "form": form,
         "is_search": bool(query),
-        "rows": Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page")),
+        "rows": rows,
+        "events": [EventRow(event) for event in rows.object_list],
         "query": query,
         "curl": curl("GET", f"{tenant.path}audit-events/{'?' if query else ''}{query}"),
     }
@@ -53,6 +69,12 @@ def _events(tenant: Tenant, form: AuditSearchForm) -> QuerySet[AuditEvent]:
     # The field says minutes: the whole of the last one is meant.
     end = None if until is None else until + timedelta(minutes=1)
     return audit_events(tenant, search=values["search"], since=values["since"], until=end)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _query(request: ConsoleRequest) -> str:

@@ -71,8 +71,7 @@ def jar_paths(jars: tuple[Jar, ...] = ALWAYS, environ: Mapping[str, str] | None 
     given = environment.get(VARIABLE)
     if given:
         return [_in_folder(Path(given), jar) for jar in jars]
-    cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache) / "highwater" / "jars"
+    folder = cache_folder(environment) / "jars"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two jobs may start for the first time at once
@@ -80,6 +79,12 @@ def jar_paths(jars: tuple[Jar, ...] = ALWAYS, environ: Mapping[str, str] | None 
             if not (folder / jar.file_name).exists():
                 _fetch(jar, folder)
     return [folder / jar.file_name for jar in jars]
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """What can be made or fetched again, of this user."""
+    environment = os.environ if environ is None else environ
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "highwater"
 
 
 def java() -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from spark_etl.errors import EtlError
-from spark_etl.jobs.jars import ALWAYS, ICEBERG_AWS, jar_paths
+from spark_etl.jobs.jars import ALWAYS, ICEBERG_AWS, cache_folder, jar_paths
 
 # Where `import spark_etl` and `import highwater` are found.
 IMPORT_ROOTS: Final = tuple(str(Path(__file__).resolve().parents[2] / folder) for folder in ("", "platform"))
@@ -42,6 +45,23 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
+def home_without_zip(installed: Path) -> Path:
+    """A folder like PySpark's own, but for the zip of its Python modules; made where it is missing.
+
+    Spark has its Python processes on this machine import PySpark from that zip, where nothing is compiled: each takes five
+    times as long to start as with the modules beside it, and on a busy machine longer than the ten seconds that Spark
+    allows the planner of a stream.
+    """
+    name = hashlib.sha256(str(installed).encode()).hexdigest()[:16]
+    folder = cache_folder() / "spark-home" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in installed.iterdir():
+        if path.name != "python" and path.suffix != ".py":
+            with suppress(FileExistsError):
+                (folder / path.name).symlink_to(path)
+    return folder
+
+
 def build_session(name: str, master: str, settings: Mapping[str, str], *, lake: str = "") -> SparkSession:
     """A session, or the one that this process has already. `settings` win over ours; a `lake` on S3 adds what reads it.
 
@@ -53,6 +73,10 @@ def build_session(name: str, master: str, settings: Mapping[str, str], *, lake: 
     # spark-submit gets them from these settings.
     for variable, setting in PYTHONS.items():
         os.environ[variable] = settings.get(setting) or os.environ.get(variable) or sys.executable
+    installed = Path(pyspark.__file__).parent
+    # This Python has PySpark itself; another one may need the zip.
+    if master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable and (installed / "bin").is_dir():
+        os.environ.setdefault("SPARK_HOME", str(home_without_zip(installed)))
     # Memory that the JVM's many threads would each keep for themselves.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     roots = os.pathsep.join(IMPORT_ROOTS)

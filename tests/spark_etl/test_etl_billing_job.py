@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pytest
 
 from mqwire.metering import StorageRow
@@ -73,9 +75,12 @@ def test_usage_is_what_the_records_say(counted: JobWorld) -> None:
     assert counted.database.rows("select * from billing_usage_staging") == []
 
 
-def test_running_it_twice_changes_nothing_and_a_late_record_only_its_hour(counted: JobWorld) -> None:
+def test_running_it_twice_reads_and_changes_nothing_and_a_late_record_only_its_hour(counted: JobWorld) -> None:
     before = counted.database.usage(counted.cluster_id)
-    counted.run("usage_billing", now=NOW)
+    again = counted.run("usage_billing", now=NOW)
+    assert (again.state, again.rows_in, again.rows_out, again.range_to) == ("completed", 0, 0, None)
+    with counted.lake() as (lake, _):
+        assert again.snapshot_id == str(lake.snapshot())
     assert counted.database.usage(counted.cluster_id) == before
     counted.add_to_lake(LATE, LATE, RECORDS[0], now=NOW)
     counted.run("usage_billing", now=NOW)
@@ -99,17 +104,14 @@ def test_hours_outside_the_window_stay_until_a_backfill_asks_for_them(world: Job
 DAY: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
 
 
-def test_a_run_after_which_nothing_came_reads_nothing(counted: JobWorld) -> None:
-    result = counted.run("usage_billing", now=NOW)
-    assert (result.state, result.rows_in, result.rows_out, result.range_to) == ("completed", 0, 0, None)
-    with counted.lake() as (lake, _):
-        assert result.snapshot_id == str(lake.snapshot())
-
-
-def test_new_prices_are_applied_to_the_whole_window(world: JobWorld) -> None:
+def test_usage_without_a_subscription_is_unpriced_and_new_prices_are_applied_to_the_whole_window(
+    world: JobWorld,
+) -> None:
     world.add_to_lake(*RECORDS, now=NOW)
     world.run("usage_billing", now=NOW)
-    assert {row["price_id"] for row in world.database.usage(world.cluster_id)} == {None}
+    unpriced = world.database.usage(world.cluster_id)
+    assert {(row["price_id"], row["amount"]) for row in unpriced} == {(None, 0)}
+    assert [row["messages"] for row in unpriced] == [row[3] for row in EXPECTED]
     world.subscribe()
     assert world.run("usage_billing", now=NOW).rows_in == 3
     assert figures(world) == EXPECTED
@@ -168,13 +170,6 @@ def test_a_price_change_inside_a_month_is_billed_by_the_hour(world: JobWorld) ->
     ]  # fmt: skip
 
 
-def test_usage_without_a_subscription_is_written_unpriced(world: JobWorld) -> None:
-    world.add_to_lake(RECORDS[1], now=NOW)
-    world.run("usage_billing", now=NOW)
-    (row,) = world.database.usage(world.cluster_id)
-    assert (row["price_id"], row["amount"], row["messages"]) == (None, 0, 4)
-
-
 def test_an_empty_lake_is_no_error(world: JobWorld) -> None:
     result = world.run("usage_billing", now=NOW)
     assert (result.state, result.rows_in, result.rows_out, result.range_from) == ("completed", 0, 0, None)
@@ -207,30 +202,53 @@ def test_the_check_agrees_and_then_finds_each_planted_difference(counted: JobWor
 # -- killed anywhere
 
 
+def assert_nothing_is_counted_until_the_next_run_counts_all(world: JobWorld) -> None:
+    assert world.database.usage(world.cluster_id) == []
+    assert world.run("usage_billing", **DAY).rows_out == 5
+    assert figures(world) == EXPECTED
+    assert world.database.rows("select * from billing_usage_staging") == []
+
+
+def test_a_job_that_loses_the_database_inside_its_merge_has_changed_nothing_and_the_next_run_completes(
+    world: JobWorld,
+) -> None:
+    world.subscribe()
+    world.add_to_lake(*RECORDS, now=NOW)
+    with world.database.locked("billing_usage", "exclusive"), ThreadPoolExecutor(1) as thread:
+        run = thread.submit(world.run, "usage_billing", **DAY)
+        wait_until(
+            lambda: world.database.waits_for_lock("billing_usage") or run.done(),
+            timeout_s=240,
+            what="the job waits for the table",
+        )
+        world.database.change(
+            "select pg_terminate_backend(pid) from pg_locks where not granted and relation = 'billing_usage'::regclass"
+        )
+        with pytest.raises(psycopg.OperationalError):
+            run.result(240)
+    assert_nothing_is_counted_until_the_next_run_counts_all(world)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("table", "mode"),
     [
-        pytest.param("billing_usage_staging", "access exclusive", id="before it stages", marks=pytest.mark.long),
+        pytest.param("billing_usage_staging", "access exclusive", id="before it stages"),
         pytest.param("billing_usage", "exclusive", id="inside the merge"),
     ],
 )
 def test_a_job_that_is_killed_has_changed_nothing_and_the_next_run_completes(
     world: JobWorld, table: str, mode: str
 ) -> None:
-    now = utc("2026-11-21 20:00")
     world.subscribe()
-    world.add_to_lake(*RECORDS, now=now)
-    asked: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
+    world.add_to_lake(*RECORDS, now=NOW)
     with world.database.locked(table, mode):
-        job = world.start("usage_billing", **asked)
+        job = world.start("usage_billing", **DAY)
         try:
             wait_until(lambda: world.database.waits_for_lock(table), timeout_s=240, what="the job waits for the table")
         finally:
             job.kill()
-    assert world.database.usage(world.cluster_id) == []
-    assert world.run("usage_billing", **asked).rows_out == 5
-    assert figures(world) == EXPECTED
-    assert world.database.rows("select * from billing_usage_staging") == []
+    assert_nothing_is_counted_until_the_next_run_counts_all(world)
 
 
 def test_a_database_that_does_not_answer_is_named(world: JobWorld) -> None:

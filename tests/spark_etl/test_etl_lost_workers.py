@@ -9,27 +9,30 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
+import psutil  # type: ignore[import-untyped]  # it comes without types
 import psycopg
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from deploy.local.ports import free_port
 from spark_etl.jobs.pack import pack
 from tests.daemons import DaemonCluster
 from tests.processes import ChildProcess, child_environment, wait_until
 from tests.remoting import create_topic
+from tests.spark_etl.database import Database
 from tests.spark_etl.job_world import SETTINGS, JobWorld
 from tests.spark_etl.metered_traffic import send, wait_metered
 
 SPARK_HOME = Path(pyspark.__file__).parent
 BUCKET = "highwater"
-WAIT_S = 240.0
+WAIT_S = 400.0
 HOLD = 7_261
 
 
@@ -45,37 +48,30 @@ class StandaloneCluster:
 
     def start_master(self) -> None:
         started = self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0")
-        self.url = started.wait_for_line(r"Starting Spark master at (spark://\S+)").group(1)
+        self.url = started.wait_for_line(r"Starting Spark master at (spark://\S+)", timeout_s=WAIT_S).group(1)
 
-    def add_worker(self, name: str) -> None:
-        size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name)]
-        worker = self._start(name, "org.apache.spark.deploy.worker.Worker", *size, self.url)
-        worker.wait_for_line("Successfully registered with master")
-        self.workers[name] = worker
+    def add_workers(self, *names: str) -> None:
+        for name in names:
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name)]
+            self.workers[name] = self._start(name, "org.apache.spark.deploy.worker.Worker", *size, self.url)
+        for name in names:
+            self.workers[name].wait_for_line("Successfully registered with master", timeout_s=WAIT_S)
 
     def lose(self, name: str) -> None:
-        """As a machine is lost: the worker and its executors at once."""
-        os.killpg(self.workers.pop(name).pid, signal.SIGKILL)
+        """As a machine is lost: the worker, its executors and their Python at once."""
+        worker = psutil.Process(self.workers.pop(name).pid)
+        for process in (worker, *worker.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
-    def running_python(self) -> str:
-        """The name of a worker whose executor runs our Python; empty when there is none."""
-        return self._worker_of(lambda process: b"pyspark.daemon" in (process / "cmdline").read_bytes())
-
-    def connected_by(self, port: int) -> str:
-        """The name of the worker whose executor has a connection from this port."""
-        lines = Path("/proc/net/tcp").read_text().splitlines() + Path("/proc/net/tcp6").read_text().splitlines()
-        sockets = {f"socket:[{line.split()[9]}]" for line in lines if line.split()[1].endswith(f":{port:04X}")}
-        return self._worker_of(lambda process: any(os.readlink(file) in sockets for file in (process / "fd").iterdir()))
-
-    def _worker_of(self, condition: Callable[[Path], bool]) -> str:
-        groups = {worker.pid: name for name, worker in self.workers.items()}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                name = groups.get(os.getpgid(int(process.name)))
-                if name and condition(process):
-                    return name
-            except OSError:
-                continue  # it has just ended
+    def with_connection(self, condition: Callable[[Any], bool]) -> str:
+        """The name of a worker below which a process has such a TCP connection; empty when there is none."""
+        for name, worker in self.workers.items():
+            for process in psutil.Process(worker.pid).children(recursive=True):
+                # It may have just ended.
+                with suppress(psutil.Error):
+                    if any(map(condition, process.net_connections("tcp"))):
+                        return name
         return ""
 
     def _start(self, name: str, program: str, *arguments: str) -> ChildProcess:
@@ -100,8 +96,7 @@ def cluster(tmp_path: Path, java_home: Path) -> Iterator[StandaloneCluster]:
     with ExitStack() as running:
         cluster = StandaloneCluster(tmp_path, environment, running)
         cluster.start_master()
-        cluster.add_worker("worker-1")
-        cluster.add_worker("worker-2")
+        cluster.add_workers("worker-1", "worker-2")
         yield cluster
 
 
@@ -115,6 +110,13 @@ def s3(tmp_path: Path) -> Iterator[str]:
         server.wait_for_line("Running on")
         assert httpx.put(f"{url}/{BUCKET}", trust_env=False).status_code == 200
         yield url
+
+
+@pytest.fixture
+def world(database: Database, tmp_path: Path, java_home: Path) -> JobWorld:
+    """Whose jobs are processes of their own: it has no session."""
+    os.environ["JAVA_HOME"] = str(java_home)
+    return JobWorld(cast("SparkSession", None), database, tmp_path)
 
 
 def settings(s3: str, archive: Path) -> dict[str, str]:
@@ -180,28 +182,37 @@ def test_workers_that_are_lost_in_the_middle_change_no_figure(
         "lake": f"s3://{BUCKET}/warehouse",
         "spark": settings(s3, archive),
     }
-    with DaemonCluster.start(tmp_path / "broker", {"meteringIntervalMs": "1000"}) as broker:
+    # The name server does not forget the broker, which stands still until Spark has started.
+    patient = {"brokerChannelExpiredTimeout": "3600000"}
+    with DaemonCluster.start(tmp_path / "broker", {"meteringIntervalMs": "1000"}, namesrv_conf=patient) as broker:
         world.namesrv, world.cluster_name = broker.namesrv, "DefaultCluster"
         world.subscribe()
         create_topic(broker.broker.address, "orders", queues=2, namesrv=broker.namesrv)
         send(broker.namesrv, "orders", [10] * 50)
         wait_metered(broker.namesrv, "orders", sent=50)
         assert broker.broker.process is not None
+        port = int(broker.broker.address.rpartition(":")[2])
+
+        def reader() -> str:
+            return cluster.with_connection(lambda connection: bool(connection.raddr) and connection.raddr.port == port)
+
         # The reading waits for the broker, so it is lost in its middle.
         os.kill(broker.broker.process.pid, signal.SIGSTOP)
         try:
             ingest = world.start("ingest", **given)
-            wait_until(lambda: bool(cluster.running_python()), timeout_s=WAIT_S, what="a worker reads")
-            cluster.lose(cluster.running_python())
+            wait_until(lambda: bool(reader()) or not ingest.process.running, timeout_s=WAIT_S, what="a worker reads")
+            assert ingest.process.running, ingest.process.log_tail()
+            cluster.lose(reader())
         finally:
             os.kill(broker.broker.process.pid, signal.SIGCONT)
         result = ingest.wait()
         assert (result["state"], result["rows_quarantined"]) == ("completed", 0), result["error"]
-    cluster.add_worker("worker-3")
+    cluster.add_workers("worker-3")
     with staging_held(world) as waiting_port:
         billing = world.start("usage_billing", **given)
         wait_until(lambda: waiting_port() > 0, timeout_s=WAIT_S, what="a worker writes")
-        cluster.lose(cluster.connected_by(waiting_port()))
+        port = waiting_port()
+        cluster.lose(cluster.with_connection(lambda connection: connection.laddr.port == port))
     result = billing.wait()
     assert result["state"] == "completed", result["error"]
     rows = [

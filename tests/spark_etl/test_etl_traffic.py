@@ -105,6 +105,7 @@ def test_lag_of_the_group_is_written(metered_world: JobWorld) -> None:
     assert sorted(before, key=str) == sorted(after, key=str)
 
 
+@pytest.mark.long
 def test_an_ingest_that_is_killed_while_it_writes_is_completed_by_the_next(
     metered_world: JobWorld, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,24 +13,44 @@ from mqwire.metering import MeteringRecord, StorageRow
 from spark_etl.transforms.late import hours_to_count
 from spark_etl.transforms.time import from_ms, hours_of_month, to_ms
 from spark_etl.transforms.usage import hourly_usage
-from tests.spark_etl.metering import CLUSTER, NOW, delivered, lake_frame, record, sent, utc
+from tests.spark_etl.metering import CLUSTER, NOW, delivered, lake_frame_of, record, sent, utc
+
+GIVEN: dict[str, Sequence[MeteringRecord]] = {}
+
+Usage = dict[str, list[dict[str, Any]]]
 
 
-def usage(spark: SparkSession, *records: MeteringRecord, now: str = "2026-12-31 00:00") -> list[dict[str, Any]]:
-    """Rows of usage, sorted, with the hour as text."""
-    rows = [row.asDict() for row in hourly_usage(lake_frame(spark, records, now=utc(now))).collect()]
-    for row in rows:
-        row["hour"] = f"{from_ms(row.pop('hour_ms')):%Y-%m-%d %H:%M}"
-    return sorted(rows, key=str)
+def case(*records: MeteringRecord) -> str:
+    """A cluster with these records; `usage` has its rows under the name that is returned."""
+    name = f"case-{len(GIVEN)}"
+    GIVEN[name] = records
+    return name
 
 
-def test_rows_of_one_key_and_hour_are_added_and_others_kept_apart(spark: SparkSession) -> None:
-    rows = usage(
-        spark,
-        record("2026-11-21 13:00", 1, messages_in=[sent(messages=2, units=3), sent(kind="ordered")]),
-        record("2026-11-21 13:59", 2, messages_in=[sent(messages=5, units=5), sent(credential="other")]),
-        record("2026-11-21 14:00", 3, messages_in=[sent()], messages_out=[delivered(messages=4)]),
-    )
+def counted(spark: SparkSession, given: Mapping[str, Sequence[MeteringRecord]]) -> Usage:
+    """Rows of usage by cluster, sorted, with the hour as text."""
+    found: Usage = {name: [] for name in given}
+    rows = hourly_usage(lake_frame_of(spark, given, now=utc("2026-12-31 00:00"))).collect()
+    for row in sorted((row.asDict() for row in rows), key=str):
+        found[row["cluster"]].append({**row, "hour": f"{from_ms(row['hour_ms']):%Y-%m-%d %H:%M}"})
+    return found
+
+
+@pytest.fixture(scope="module")
+def usage(spark: SparkSession) -> Usage:
+    """All cases' rows."""
+    return counted(spark, GIVEN)
+
+
+ADDED = case(
+    record("2026-11-21 13:00", 1, messages_in=[sent(messages=2, units=3), sent(kind="ordered")]),
+    record("2026-11-21 13:59", 2, messages_in=[sent(messages=5, units=5), sent(credential="other")]),
+    record("2026-11-21 14:00", 3, messages_in=[sent()], messages_out=[delivered(messages=4)]),
+)
+
+
+def test_rows_of_one_key_and_hour_are_added_and_others_kept_apart(usage: Usage) -> None:
+    rows = usage[ADDED]
     assert [
         (
             row["hour"][-5:],
@@ -48,42 +69,64 @@ def test_rows_of_one_key_and_hour_are_added_and_others_kept_apart(spark: SparkSe
         ("14:00", "in", "key-1", "normal", 1, 100, 1),
         ("14:00", "out", "key-2", "", 4, 400, 4),
     ]
-    assert {(row["cluster"], row["topic"]) for row in rows} == {(CLUSTER, "orders")}
+    assert {row["topic"] for row in rows} == {"orders"}
 
 
-def test_an_interval_belongs_whole_to_the_hour_in_which_it_begins(spark: SparkSession) -> None:
-    (row,) = usage(spark, record("2026-11-21 13:59", 1, minutes=10, messages_in=[sent(messages=8)]))
+OVER_THE_HOUR = case(record("2026-11-21 13:59", 1, minutes=10, messages_in=[sent(messages=8)]))
+
+
+def test_an_interval_belongs_whole_to_the_hour_in_which_it_begins(usage: Usage) -> None:
+    (row,) = usage[OVER_THE_HOUR]
     assert (row["hour"], row["messages"]) == ("2026-11-21 13:00", 8)
 
 
-def test_storage_is_counted_in_byte_hours_rounded_once(spark: SparkSession) -> None:
-    # A third of an hour three times, and each third has a third of a byte too much for rounding row by row.
-    intervals = [record(f"2026-11-21 13:{minute}", 1 + minute, minutes=20, storage=[StorageRow(topic="orders", bytes=101)])
-                 for minute in (10, 30, 50)]  # fmt: skip
-    (row,) = usage(spark, *intervals)
+# A third of an hour three times, and each third has a third of a byte too much for rounding row by row.
+THIRDS = case(
+    *(
+        record(f"2026-11-21 13:{minute}", 1 + minute, minutes=20, storage=[StorageRow(topic="orders", bytes=101)])
+        for minute in (10, 30, 50)
+    )
+)
+
+
+def test_storage_is_counted_in_byte_hours_rounded_once(usage: Usage) -> None:
+    (row,) = usage[THIRDS]
     assert (row["direction"], row["bytes"], row["messages"], row["units"]) == ("storage", 101, 0, 0)
 
 
-def test_large_storage_does_not_overflow(spark: SparkSession) -> None:
-    (row,) = usage(spark, record("2026-11-21 13:00", 1, minutes=60, storage=[StorageRow(topic="t", bytes=2**60)]))
+LARGE = case(record("2026-11-21 13:00", 1, minutes=60, storage=[StorageRow(topic="t", bytes=2**60)]))
+
+
+def test_large_storage_does_not_overflow(usage: Usage) -> None:
+    (row,) = usage[LARGE]
     assert row["bytes"] == 2**60
 
 
-def test_internal_topics_are_nobodys_usage(spark: SparkSession) -> None:
-    names = [
-        "RMQ_SYS_METERING",
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "rmq_sys_x",
-        "%LMQ%x",
-        "%RETRY%g",
-        "o",
-    ]
-    rows = usage(spark, record("2026-11-21 13:00", 1, messages_in=[sent(name) for name in names]))
-    assert sorted(row["topic"] for row in rows) == ["%RETRY%g", "o"]
+INTERNAL_TOPICS = case(
+    record(
+        "2026-11-21 13:00",
+        1,
+        messages_in=[
+            sent(name)
+            for name in (
+                "RMQ_SYS_METERING",
+                "SCHEDULE_TOPIC_XXXX",
+                "RMQ_SYS_TRANS_HALF_TOPIC",
+                "rmq_sys_x",
+                "%LMQ%x",
+                "%RETRY%g",
+                "o",
+            )
+        ],
+    )
+)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kolkata"])
+def test_internal_topics_are_nobodys_usage(usage: Usage) -> None:
+    assert sorted(row["topic"] for row in usage[INTERNAL_TOPICS]) == ["%RETRY%g", "o"]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata"])
 def test_hours_are_utc_hours_whatever_the_sessions_zone(spark: SparkSession, zone: str) -> None:
     """Berlin's clock shows 02:00 to 03:00 twice on 2026-10-25; Kolkata is half an hour off."""
     given = [
@@ -91,7 +134,7 @@ def test_hours_are_utc_hours_whatever_the_sessions_zone(spark: SparkSession, zon
     ]
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        rows = usage(spark, *given)
+        (rows,) = counted(spark, {CLUSTER: given}).values()
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert sorted(row["hour"] for row in rows) == [f"2026-10-25 0{hour}:00" for hour in range(4)]
@@ -109,16 +152,14 @@ def test_the_hours_of_months(spark: SparkSession) -> None:
     assert [row[0] for row in frame.select(hours_of_month(frame.ms)).collect()] == list(days.values())
 
 
-def test_the_last_and_the_first_interval_of_months_are_kept_apart(spark: SparkSession) -> None:
-    rows = usage(
-        spark,
-        record("2026-10-31 23:59", 1, messages_in=[sent()]),
-        record("2026-11-01 00:00", 2, messages_in=[sent()]),
-    )
-    assert [row["hour"] for row in sorted(rows, key=lambda row: row["hour"])] == [
-        "2026-10-31 23:00",
-        "2026-11-01 00:00",
-    ]
+MONTHS = case(
+    record("2026-10-31 23:59", 1, messages_in=[sent()]),
+    record("2026-11-01 00:00", 2, messages_in=[sent()]),
+)
+
+
+def test_the_last_and_the_first_interval_of_months_are_kept_apart(usage: Usage) -> None:
+    assert sorted(row["hour"] for row in usage[MONTHS]) == ["2026-10-31 23:00", "2026-11-01 00:00"]
 
 
 # -- which hours are counted

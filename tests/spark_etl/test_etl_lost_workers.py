@@ -149,7 +149,7 @@ def staging_held(world: JobWorld) -> Iterator[Callable[[], int]]:
     )
     waiting = (
         "select client_port from pg_stat_activity where wait_event = 'advisory'"
-        " and query ilike 'insert into billing_usage_staging%'"
+        " and query ilike 'insert into billing_usage_staging%%'"
     )
 
     def port() -> int:

@@ -34,6 +34,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
     # Overflow and bad casts are errors, never nulls.
     "spark.sql.ansi.enabled": "true",
+    # Else SQL's Python functions have other variables than all other Python code, and with them processes of their own.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "8",
     # The lake's tables; its catalog is given by each run, as it knows the database.

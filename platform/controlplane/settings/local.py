@@ -27,8 +27,8 @@ HIGHWATER_SPARK_CONF = env.str("HIGHWATER_SPARK_CONF", default="") or {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": (
-        "-Duser.timezone=UTC -XX:+UseSerialGC -Xms128m -Xmn48m -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=40"
-        " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m"
+        "-Duser.timezone=UTC -XX:ActiveProcessorCount=2 -XX:+UseSerialGC -Xms128m -Xmn32m"
+        " -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=40 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m"
     ),
 }
 HIGHWATER_SPARK_SETUP = str(STATE_DIR / "spark" / "setup.json")

@@ -10,7 +10,16 @@ import pytest
 
 from controlplane.insight.live import GroupLag, QueueLag, group_is_system
 from controlplane.insight.models import Job, LagWindow
-from controlplane.insight.words import drain_words, length_words, loss_foretold, trend_words, warnings_of
+from controlplane.insight.words import (
+    DEFAULT_THRESHOLDS,
+    drain_words,
+    is_uneven,
+    keeps_up,
+    length_words,
+    loss_foretold,
+    trend_words,
+    warnings_of,
+)
 from controlplane.topics.selectors import LiveState
 from tests.controlplane.billing_world import lag_window, make_run
 from tests.controlplane.world import Json, World, make_cluster
@@ -48,6 +57,21 @@ def test_warnings_come_in_words(values: dict[str, Any], codes: list[str], words:
     found = warnings_of([window(**values)], NOW)
     assert [warning.code for warning in found] == codes
     assert words in " ".join(warning.sentence for warning in found)
+
+
+@pytest.mark.parametrize(
+    ("skew", "lag", "uneven"), [(3.0, 100, True), (4.0, 8, False), (2.9, 9999, False), (None, None, False)]
+)
+def test_a_few_messages_on_one_queue_are_not_called_uneven(skew: float | None, lag: int | None, uneven: bool) -> None:
+    assert is_uneven(skew, lag) is uneven
+
+
+@pytest.mark.parametrize(
+    ("lag", "stuck", "is_so"),
+    [(8, False, True), (99, False, True), (100, False, False), (8, True, False), (0, False, False)],
+)
+def test_a_small_backlog_is_that_of_a_group_that_keeps_up(lag: int, stuck: bool, is_so: bool) -> None:
+    assert keeps_up(window(lag_messages_last=lag, stuck=stuck, drain_state="never"), DEFAULT_THRESHOLDS) is is_so
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import GATEWAY_GROUP, cluster_admin
 from controlplane.common.errors import ApplicationError
-from controlplane.insight.words import SKEW_MUCH
+from controlplane.insight.words import is_uneven
 from controlplane.topics.selectors import LiveState
 from highwater import Admin, MessageQueue
 from highwater.errors import BrokerError, HighwaterError
@@ -75,7 +75,7 @@ class GroupLag:
 
     @property
     def is_skewed(self) -> bool:
-        return self.skew is not None and self.skew >= SKEW_MUCH
+        return is_uneven(self.skew, self.lag_messages)
 
 
 def groups_live(cluster: Cluster, groups: Sequence[str], *, ages: bool = True) -> list[GroupLag]:

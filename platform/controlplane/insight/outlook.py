@@ -17,6 +17,7 @@ from controlplane.insight.words import (
     LagWarning,
     Thresholds,
     drain_words,
+    keeps_up,
     trend_words,
     warnings_of,
 )
@@ -29,6 +30,7 @@ class TopicOutlook:
 
     window: LagWindow
     warnings: list[LagWarning]
+    keeps_up: bool = False
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.window, name)
@@ -39,7 +41,7 @@ class TopicOutlook:
 
     @property
     def drain(self) -> str:
-        return drain_words(self.window.drain_state, self.window.drain_seconds)
+        return "keeps up" if self.keeps_up else drain_words(self.window.drain_state, self.window.drain_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +90,6 @@ def _topics(
     windows: dict[tuple[str, str], list[LagWindow]], group: str, now: datetime, thresholds: Thresholds
 ) -> list[TopicOutlook]:
     mine = [found for (name, _), found in sorted(windows.items()) if name == group]
-    return [TopicOutlook(found[-1], warnings_of(found, now, thresholds)) for found in mine]
+    return [
+        TopicOutlook(found[-1], warnings_of(found, now, thresholds), keeps_up(found[-1], thresholds)) for found in mine
+    ]

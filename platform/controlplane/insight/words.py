@@ -60,7 +60,7 @@ def warnings_of(
                 "At the current rate the group never catches up: messages arrive faster than it consumes.",
             )
         )
-    if window.skew is not None and window.skew >= SKEW_MUCH and window.lag_messages_last >= _LEAST_LAG_FOR_SKEW:
+    if window.skew is not None and is_uneven(window.skew, window.lag_messages_last):
         found.append(
             LagWarning(
                 "skewed",
@@ -94,6 +94,16 @@ def _never_drains(window: LagWindow, thresholds: Thresholds) -> bool:
         and window.lag_messages_last >= thresholds.lag_messages
         and (window.trend_per_second or 0.0) >= thresholds.growth_per_second
     )
+
+
+def is_uneven(skew: float | None, lag_messages: int | None) -> bool:
+    """Whether so much of a backlog of this size lies on one queue that it is worth a look; of a few messages it always does."""
+    return skew is not None and skew >= SKEW_MUCH and (lag_messages or 0) >= _LEAST_LAG_FOR_SKEW
+
+
+def keeps_up(window: LagWindow, thresholds: Thresholds) -> bool:
+    """Whether the backlog is what a group at work always has: nothing that it has to catch up with."""
+    return 0 < window.lag_messages_last < thresholds.lag_messages and not window.stuck
 
 
 def trend_words(per_second: float | None) -> str:

@@ -20,8 +20,10 @@ from controlplane.accounts.models import User
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.insight import services
 from controlplane.insight.availability import jobs_problem
+from controlplane.insight.job_config import spark_conf, spark_conf_problem
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
+from controlplane.insight.process import job_timeout_s
 from controlplane.insight.selectors import counted, failures_open
 from controlplane.insight.services import (
     job_run_alert,
@@ -195,6 +197,45 @@ def test_a_run_that_takes_too_long_is_ended_with_all_its_processes(
     run = ran(queued())
     assert "It took longer than 1 s" in run.error
     wait_until(lambda: not any(alive(pid) for pid in json.loads((tmp_path / "pids").read_text())))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "seconds"),
+    [(None, None, 1800), ("2026-10-01", "2026-10-02", 1800 + 180), ("2026-10-01", "2027-11-05", 1800 + 400 * 180)],
+)
+def test_a_backfill_has_time_by_the_days_that_it_counts(
+    settings: Any, begin: str | None, end: str | None, seconds: float
+) -> None:
+    settings.HIGHWATER_JOB_TIMEOUT_S, settings.HIGHWATER_JOB_TIMEOUT_PER_DAY_S = 1800, 180
+    asked = begin and end and {"from": f"{begin}T00:00:00+00:00", "to": f"{end}T00:00:00+00:00"}
+    assert job_timeout_s({"range": asked}) == seconds
+
+
+def test_settings_of_spark_are_one_json_object_or_a_file_that_holds_one(settings: Any, tmp_path: Path) -> None:
+    given = {"spark.driver.extraJavaOptions": "-Da=1,2 -Db=3", "spark.driver.memory": "2g"}
+    (tmp_path / "spark.json").write_text(json.dumps(given))
+    for value in (json.dumps(given), str(tmp_path / "spark.json"), given):
+        settings.HIGHWATER_SPARK_CONF = value
+        assert (spark_conf(), spark_conf_problem()) == (given, "")
+    settings.HIGHWATER_SPARK_CONF = ""
+    assert spark_conf() == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("spark.driver.memory=1g,spark.ui.enabled=false", "is neither a JSON object nor a file that can be read"),
+        ("/nowhere/spark.json", "is neither a JSON object nor a file that can be read"),
+        ('{"spark.driver.memory": "1g",', "is no JSON"),
+        ('{"driver.memory": "1g"}', "has the member 'driver.memory'"),
+        ('{"spark.driver.memory": ["1g"]}', "has the member 'spark.driver.memory'"),
+    ],
+)
+def test_settings_of_spark_that_are_none_are_told_in_a_sentence(settings: Any, value: str, words: str) -> None:
+    settings.HIGHWATER_SPARK_CONF = value
+    problem = spark_conf_problem()
+    assert problem.startswith(f"HIGHWATER_SPARK_CONF {words}")
+    assert 'Write it as {"spark.driver.memory": "1g"}' in problem
 
 
 def test_a_run_is_run_once(world: World, twin: Callable[..., Path]) -> None:

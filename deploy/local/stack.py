@@ -178,7 +178,7 @@ class Stack:
         variables = self._django_variables(services, port)
         python, root = str(self.environment.python), self.layout.root
         web = [python, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
-        web += ["--workers", "1", "--blocking-threads", "4", "--access-log", "--no-ws", "controlplane.wsgi:application"]
+        web += ["--workers", "1", "--blocking-threads", "4", "--no-ws", "controlplane.wsgi:application"]
         worker = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO", "--concurrency", "2"]
         worker += ["--queues", "celery,failovers"]
         # Another that does nothing else, so that a promotion starts at once however busy the first is.

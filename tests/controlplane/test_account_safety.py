@@ -15,6 +15,7 @@ from controlplane.accounts.authentication import token_authenticate
 from controlplane.accounts.models import User
 from controlplane.common import throttling
 from controlplane.common.errors import InvalidInput
+from controlplane.common.middleware import loggable_path
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.services import membership_remove, membership_update, tenant_create, tenant_update
 from controlplane.tenants.token_services import IssuedToken, api_token_issue
@@ -93,3 +94,15 @@ def test_a_name_with_characters_that_cannot_be_seen_is_refused(world: World, cha
 
 def test_names_of_all_languages_are_kept(world: World) -> None:
     assert tenant_update(actor=world.alice, tenant=world.acme, name=" Ünïcode 消息 ").name == "Ünïcode 消息"
+
+
+@pytest.mark.parametrize(
+    ("path", "logged"),
+    [
+        ("/password/reset/key/4-cq1abc-0123456789/", "/password/reset/key/…/"),
+        ("/confirm-email/MQ:1abcde:signature/", "/confirm-email/…/"),
+        ("/t/acme/confirm-email/", "/t/acme/confirm-email/"),
+    ],
+)
+def test_links_that_were_mailed_stay_out_of_the_log(path: str, logged: str) -> None:
+    assert loggable_path(path) == logged

@@ -16,9 +16,16 @@ from controlplane.common.request_context import RequestContext, set_request_cont
 
 _log = get_logger("controlplane.request")
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+# django-allauth's addresses that hold a secret: whoever reads it sets the password, or confirms the e-mail address.
+_SECRET_PART = re.compile(r"(?<=^/password/reset/key/)[^/]+|(?<=^/confirm-email/)[^/]+")
 _QUIET_PATHS = frozenset({"/healthz", "/readyz"})
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+def loggable_path(path: str) -> str:
+    """Return the path without the secrets of links that were mailed."""
+    return _SECRET_PART.sub("…", path)
 
 
 class RequestContextMiddleware:
@@ -49,7 +56,7 @@ class RequestContextMiddleware:
                 _log.info(
                     "request",
                     method=request.method,
-                    path=request.path,
+                    path=loggable_path(request.path),
                     status=response.status_code,
                     milliseconds=round((time.monotonic() - started) * 1000, 1),
                 )

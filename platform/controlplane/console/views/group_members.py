@@ -7,6 +7,7 @@ from controlplane.consumers.selectors import group_members, reset_list
 from controlplane.tenants.rules import actor_can
 
 RESETS_SHOWN_MAX = 20
+MEMBERS_SHOWN_MAX = 200
 
 
 def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> dict[str, object]:
@@ -16,6 +17,13 @@ def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> di
         "can_reset": actor_can(request.user, "offset.reset", cluster.tenant),
     }
     try:
-        return {**context, "connected": group_members(cluster, group)}
+        connected = group_members(cluster, group)
+        shown = connected.members[:MEMBERS_SHOWN_MAX]
+        return {
+            **context,
+            "connected": connected,
+            "members": shown,
+            "members_more": len(connected.members) - len(shown),
+        }
     except ApplicationError as error:
         return {**context, "connected": None, "members_problem": error.message}

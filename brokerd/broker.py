@@ -159,7 +159,7 @@ class Broker:
             is_exempt=self._is_infrastructure,
         )
         self.dispatcher = Dispatcher(self, HANDLERS)
-        self._waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         # Where an append's records end, and their queues: whose waiting pulls are answered once that is confirmed.
         self._arrived: deque[tuple[int, set[tuple[str, int]]]] = deque()
         self._flush_failure: str | None = None
@@ -209,7 +209,7 @@ class Broker:
 
     def log_grew(self) -> None:
         """Records were appended: flush them, hand them out, and answer what is held by that."""
-        if self._waits_for_flush:
+        if self.waits_for_flush:
             self.flush_service.flush_soon()
             self.replica_server.wake()  # followers fetch and flush while this replica flushes
         else:
@@ -282,6 +282,7 @@ class Broker:
     def flush_failed(self, cause: str) -> None:
         """Nothing more can be proven durable: take no more sends, say so to who waits."""
         self._flush_failure = cause
+        self.metadata_log.write_for_waiting()  # refused from now on
         _flush_all(self.acknowledgements.give_up(cause))
 
     def refuses_sends(self) -> str | None:
@@ -423,7 +424,7 @@ class Broker:
         self.store.confirm_offset = confirmed = self.replica.confirm_offset
         if confirmed > before and len(self.held_pulls):
             _flush_all(self.dispatcher.pulls.answer_arrivals(self.held_pulls.queues()))
-        if has_data and not self._waits_for_flush:
+        if has_data and not self.waits_for_flush:
             self.flush_service.flush_soon()
 
     def log_was_cut(self) -> None:

@@ -6,7 +6,7 @@ outgrown it, and in each new CommitLog file, so that retention never deletes the
 a function of the log: after a start, a truncation or the end of a leadership they are rebuilt from its last base.
 
 Offsets are committed far more often than topics change: those that no answer waits for are written each half second, the
-others together within milliseconds.
+others at once, one record for all of a flush.
 """
 
 from __future__ import annotations
@@ -168,28 +168,42 @@ class MetadataLog:
 
     # --- offsets
 
+    @property
+    def waiting_answers(self) -> int:
+        """How many answers wait for a record of offsets that is not written yet."""
+        return len(self._waiting)
+
     def answer_with_offsets(self, peer: Peer, frame: bytes) -> None:
-        """Write an answer once the offsets as they are now are held. A lone one is written down at once; those that follow it
-        within a few milliseconds share a record.
+        """Write an answer once the offsets as they are now are held.
+
+        With SYNC_FLUSH the next flush begins with one record for all that wait by then: an earlier one would wait for the
+        same flush. Otherwise a lone commit is written down at once, and those right after it share a record.
         """
         self._waiting.append((peer, frame))
-        nursery = self._broker.nursery
-        if self._lingering:
-            return
-        if nursery is None or self._broker.clock.monotonic() - self._written_s >= _LINGER_S:
-            self._write_for_waiting()
-        else:
-            self._lingering = True
-            nursery.start_soon(self._linger)
+        broker = self._broker
+        nursery = broker.nursery
+        if nursery is None:
+            self.write_for_waiting()
+        elif broker.waits_for_flush:
+            broker.flush_service.flush_soon()
+        elif not self._lingering:
+            if broker.clock.monotonic() - self._written_s >= _LINGER_S:
+                self.write_for_waiting()
+            else:
+                self._lingering = True
+                nursery.start_soon(self._linger)
 
     async def _linger(self) -> None:
         try:
             await trio.sleep(_LINGER_S)
         finally:
             self._lingering = False
-        self._write_for_waiting()
+        self.write_for_waiting()
 
-    def _write_for_waiting(self) -> None:
+    def write_for_waiting(self) -> None:
+        """Write the offsets for which answers wait, and have these answered when that is held."""
+        if not self._waiting:
+            return
         self._written_s = self._broker.clock.monotonic()
         waiting, self._waiting = self._waiting, []
         broker = self._broker

@@ -101,7 +101,7 @@ def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
 
 @answers_refusals
 def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """A group's progress. It is never lowered (resets do that), and never put beyond the queue's end.
+    """A group's progress. It is never lowered (resets do that), and never put past the queue's end.
 
     An answer waits until as many replicas hold the offset as a message needs. What most clients send, a commit without an
     answer, is written to the log within half a second.
@@ -123,13 +123,17 @@ def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand)
     changing_tables(broker)
     if offsets.has_reset(topic, group, queue_id):
         return request.reply(remark="Offset has been previously reset: this commit is not taken, pull again")
-    max_offset = broker.store.max_offset(topic, queue_id)
-    if offset > max_offset:
+    end_offset = broker.store.queue_end_offset(topic, queue_id) or 0
+    if offset > end_offset:
+        # It has read messages that a promotion truncated. To take the end for it would pass over those that took their place.
         logger.warning(
-            "%s commits offset %d of group %s in %s, queue %d, which ends at %d: taken as the end",
-            *(peer.remote_address[0], offset, group, topic, queue_id, max_offset),
+            "%s commits offset %d of group %s in %s, queue %d, which ends at %d: not taken",
+            *(peer.remote_address[0], offset, group, topic, queue_id, end_offset),
         )
-        offset = max_offset
+        return request.reply(
+            remark=f"offset {offset} is past the end of queue {queue_id} of topic {topic}, {end_offset}: this commit is not"
+            " taken, pull again"
+        )
     remark = None
     if not offsets.commit(topic, group, queue_id, offset, peer.remote_address[0]):
         remark = f"offset {offset} is lower than what the group has committed, which stays: reset it to go back"

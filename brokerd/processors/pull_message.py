@@ -84,12 +84,16 @@ class PullMessageProcessor:
             self._commit(peer, header)
 
     def _commit(self, peer: Peer, header: PullMessageRequestHeader) -> None:
-        offsets = self._broker.consumer_offsets
+        broker = self._broker
+        offsets = broker.consumer_offsets
         queue = (header.topic, header.consumer_group, header.queue_id)
-        if not self._broker.replica.leads:
+        if not broker.replica.leads:
             offsets.hint(*queue, header.commit_offset)
-        elif offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
-            self._broker.metadata_log.offsets_changed()
+            return
+        # Past the end: see consumer_manage.update_consumer_offset.
+        is_known = header.commit_offset <= (broker.store.queue_end_offset(header.topic, header.queue_id) or 0)
+        if is_known and offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
+            broker.metadata_log.offsets_changed()
 
     def answer_arrivals(self, queues: Iterable[tuple[str, int]]) -> list[Peer]:
         """Answer the held pulls of queues that got messages; returns the peers to flush."""
@@ -287,6 +291,8 @@ class PullMessageProcessor:
         code, next_begin_offset = _code_of(header, result), result.next_begin_offset
         if self._must_not_move(header, result):
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
+        elif result.status is GetMessageStatus.OFFSET_OVERFLOW_BADLY:
+            next_begin_offset = self._resume_offset(header, result)
         if result.count and not peer.closed:
             credential = credential_of(self._broker.acl, request)
             self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
@@ -296,6 +302,17 @@ class PullMessageProcessor:
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,
             result.chunks, suggested,
         )  # fmt: skip
+
+    def _resume_offset(self, header: PullMessageRequestHeader, result: GetResult) -> int:
+        """Where a consumer goes on that asks for an offset past the end: where its group has committed, else at the end.
+
+        It has read messages that a promotion truncated. Others may have their offsets by now: from the end on, RocketMQ's
+        answer, it would miss them.
+        """
+        committed = self._broker.consumer_offsets.query(header.topic, header.consumer_group, header.queue_id)
+        if committed < 0:
+            return result.next_begin_offset
+        return max(result.min_offset, min(committed, result.next_begin_offset))
 
     def _answer_error(self, peer: Peer, request: RemotingCommand, offset: int, error: StoreError) -> None:
         """A damaged message is fetched from a replica that has it whole, if there is one; without any change of the offset."""

@@ -59,13 +59,17 @@ class FlushService:
         Those who were answered by the last flush send again a moment later. Flushing at once would miss them, and from
         then on the senders would take turns in two half groups, each waiting out the other's flush.
         """
-        acknowledgements = self._broker.acknowledgements
         deadline_s = trio.current_time() + min(self._flush_s * _GATHER_SHARE, _GATHER_MAX_S)
         with trio.move_on_at(deadline_s):
-            while acknowledgements.waiting_answers < self._group_answers:
+            while self._waiting_answers < self._group_answers:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
+        self._broker.metadata_log.write_for_waiting()
         self._wanted = trio.Event()
+
+    @property
+    def _waiting_answers(self) -> int:
+        return self._broker.acknowledgements.waiting_answers + self._broker.metadata_log.waiting_answers
 
     async def flush_once(self) -> bool:
         """One flush of all that is appended by now; False when it failed, for ever."""
@@ -82,7 +86,7 @@ class FlushService:
                 return False
             self._flush_s += (trio.current_time() - started_s - self._flush_s) * _FLUSH_TIME_WEIGHT
         # All who wait now, whether this flush answers them or the next: that many may come back together.
-        self._group_answers = broker.acknowledgements.waiting_answers
+        self._group_answers = self._waiting_answers
         broker.held_changed()
         return True
 

@@ -80,11 +80,6 @@ def test_a_lower_offset_is_answered_but_not_taken(offsets_broker: BrokerUnderTes
     assert query(offsets_broker) == 7
 
 
-def test_an_offset_behind_the_end_is_taken_as_the_end(offsets_broker: BrokerUnderTest) -> None:
-    commit(offsets_broker, 1000)
-    assert query(offsets_broker) == 10
-
-
 @pytest.mark.parametrize(
     ("members", "code"),
     [

@@ -278,6 +278,56 @@ def test_a_lone_answered_commit_waits_for_no_other_and_those_right_after_it_shar
     assert broker.store.max_offset(RMQ_SYS_METADATA, 0) == before + 2
 
 
+def test_answered_commits_that_wait_for_one_flush_share_a_record(make_broker: MakeBroker) -> None:
+    broker = make_broker(flushDiskType="SYNC_FLUSH")
+    broker.create_topic("orders")
+    broker.create_group("g")
+    send(broker, 10)
+    before = broker.store.queue_end_offset(RMQ_SYS_METADATA, 0)
+    assert before is not None
+    peer = RecordingPeer()
+    answers: list[RemotingCommand] = []
+
+    async def commit_four_times() -> None:
+        async with trio.open_nursery() as nursery:
+            broker.broker.nursery = nursery
+            nursery.start_soon(broker.broker.flush_service.run)
+            for offset in range(1, 5):
+                request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(offset))
+                broker.broker.dispatcher.dispatch(peer, [request])  # type: ignore[arg-type] # all that it uses of a Peer
+            with trio.fail_after(60):
+                while len(answers) < 4:
+                    await trio.sleep(0.001)
+                    answers.extend(peer.take())
+            nursery.cancel_scope.cancel()
+
+    trio.run(commit_four_times)
+    broker.broker.nursery = None
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 4
+    assert broker.store.queue_end_offset(RMQ_SYS_METADATA, 0) == before + 1
+    assert broker.store.durable_offset == broker.store.end_offset
+
+
+def test_a_commit_that_waits_for_a_flush_is_refused_when_the_disk_fails(make_broker: MakeBroker) -> None:
+    broker = make_broker(flushDiskType="SYNC_FLUSH")
+    broker.create_topic("orders")
+    broker.create_group("g")
+    send(broker, 10)
+    peer = RecordingPeer()
+
+    async def commit_and_fail() -> None:
+        async with trio.open_nursery() as nursery:
+            broker.broker.nursery = nursery
+            request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(1))
+            broker.broker.dispatcher.dispatch(peer, [request])  # type: ignore[arg-type] # all that it uses of a Peer
+            assert peer.take() == []
+            broker.broker.flush_failed("the disk fails")
+
+    trio.run(commit_and_fail)
+    broker.broker.nursery = None
+    assert [answer.code for answer in peer.take()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+
+
 CHANGES = [
     (RequestCode.UPDATE_AND_CREATE_TOPIC, creation("new"), b""),
     (RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="orders"), b""),

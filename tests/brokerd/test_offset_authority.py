@@ -16,6 +16,7 @@ from mqwire.headers_offset import (
 )
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.quorum_group import TIMES, QuorumGroup
+from tests.brokerd.replicated_broker import pair, promote, replicate
 
 SUSPEND_MS = 15_000
 
@@ -80,6 +81,48 @@ def test_a_leader_that_has_confirmed_its_epoch_corrects_a_pull_after_the_end(bro
     filled(broker)
     reply = pull(broker, 400)
     assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def commitment(offset: int) -> UpdateConsumerOffsetRequestHeader:
+    return UpdateConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0, commit_offset=offset)
+
+
+def committed(broker: BrokerUnderTest) -> int:
+    return broker.broker.consumer_offsets.query("orders", "g", 0)
+
+
+def test_a_consumer_that_has_read_more_than_the_log_holds_goes_on_where_its_group_has_committed(
+    make_broker: MakeBroker,
+) -> None:
+    """It read on at a leader whose tail was truncated; what took the place of that tail it has not seen."""
+    leader, follower = pair(make_broker)
+    filled(leader)
+    leader.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(10))
+    replicate(leader, follower)
+    for _ in range(7):
+        leader.store_message("orders", b"truncated by the promotion")
+    assert pull(leader, 10).ext_fields["nextBeginOffset"] == "17"
+    leader.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(17))
+    promote(follower, leader)
+    for _ in range(3):
+        follower.store_message("orders", b"acknowledged by the next leader")
+    reply = pull(follower, 17)
+    assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_a_commit_past_the_end_is_not_taken(broker: BrokerUnderTest) -> None:
+    """Nor is the end in its place: the group has not read what is there."""
+    filled(broker)
+    broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(4))
+    reply = broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(11))
+    assert "past the end of queue 0 of topic orders, 10" in (reply.remark or "")
+    assert committed(broker) == 4
+    fields = pull_fields(2)
+    fields |= {"sysFlag": str(int(fields["sysFlag"]) | int(PullSysFlag.COMMIT_OFFSET)), "commitOffset": "11"}
+    broker.ask(RequestCode.PULL_MESSAGE, ext_fields=fields)
+    assert committed(broker) == 4
+    broker.ask(RequestCode.PULL_MESSAGE, ext_fields={**fields, "commitOffset": "10"})
+    assert committed(broker) == 10
 
 
 def test_a_pull_that_may_wait_is_held_for_half_a_second_at_most(unsure: BrokerUnderTest) -> None:

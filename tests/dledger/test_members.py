@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,7 +202,7 @@ def test_elections_and_changes_need_the_replicas_account(guarded: BrokerDaemon, 
 
 
 def test_a_group_that_lost_a_majority_of_its_disks_is_recovered_by_a_typed_loss(group: ReplicaGroup) -> None:
-    """The last test here: afterwards the group has one voter."""
+    """The last test here: two disks are replaced by empty ones."""
     wait_all_level(group)
     left = (wait_leader(group) + 1) % 3
     before = [bytes(message.body) for message in read_all(group[left], TOPIC)]
@@ -210,14 +211,26 @@ def test_a_group_that_lost_a_majority_of_its_disks_is_recovered_by_a_typed_loss(
     assert (code != 0, "they elect a leader by themselves" in text) == (True, True)
     for number in lost:
         group[number].kill()
+    for number in lost:
+        shutil.rmtree(group[number].folder / "store")
+        group[number].start()
     wait_until(lambda: status(group[left]).role == "slave", timeout_s=WAIT_S, what="it has no majority")
 
     def asked_without_the_loss() -> bool:
         return "given up for good" in run("recoverQuorum", *common(group), "--broker-id", str(left))[1]
 
     wait_until(asked_without_the_loss, timeout_s=WAIT_S, what="the loss is stated")
-    assert status(group[left]).role == "slave"
+    assert status(group[left]).role == "slave", "empty disks elect no one"
     done("recoverQuorum", *common(group), "--broker-id", str(left), "--confirm", group.name)
     with Producer(group.namesrv, "recovered") as producer:
         send_until_ok(producer, TOPIC, b"after the loss")
-    assert [bytes(message.body) for message in read_all(group[left], TOPIC)] == [*before, b"after the loss"]
+        assert [bytes(message.body) for message in read_all(group[left], TOPIC)] == [*before, b"after the loss"]
+        for number in lost:
+            done("addObserver", *common(group), "--broker-id", str(number), "-a", group[number].address)
+            done("addVoter", *common(group), "--broker-id", str(number))
+        wait_all_level(group)
+        group[left].kill()
+        successor = wait_leader(group, left)
+        send_until_ok(producer, TOPIC, b"by the new disks alone")
+    bodies = [bytes(message.body) for message in read_all(group[successor], TOPIC)]
+    assert bodies == [*before, b"after the loss", b"by the new disks alone"]

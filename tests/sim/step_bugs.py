@@ -132,7 +132,7 @@ def _commit_answered_at_once() -> Patched:
 
 
 def _commit_answered_when_appended() -> Patched:
-    write = MetadataLog._write_for_waiting
+    write = MetadataLog.write_for_waiting
 
     def answers(self: MetadataLog) -> None:
         waiting, self._waiting = self._waiting, []
@@ -143,7 +143,7 @@ def _commit_answered_when_appended() -> Patched:
                 peer.write(frame)
                 peer.flush()
 
-    return patch.object(MetadataLog, "_write_for_waiting", answers)
+    return patch.object(MetadataLog, "write_for_waiting", answers)
 
 
 def _followers_tables_stay() -> Patched:

@@ -26,6 +26,8 @@ HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[2,4]")
 HIGHWATER_SPARK_CONF = env.str("HIGHWATER_SPARK_CONF", default="") or {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
+    # Of the small frames that the jobs make of their own lists: each part is a Python process.
+    "spark.default.parallelism": "1",
     "spark.driver.extraJavaOptions": (
         "-Duser.timezone=UTC -XX:ActiveProcessorCount=2 -XX:+UseSerialGC -Xms128m -Xmn32m"
         " -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=40 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m"

@@ -44,6 +44,7 @@ from deploy.local.terminal import DevError, tail
 
 BACKOFF_S = (15, 30, 60, 120, 300, 600)
 POLL_S = 1.0
+WAITED_S = 5
 CHILD_STOP_S = 5.0
 CAUSE_CHARACTERS_MAX = 300
 WAY_OUT = "check the network, the package index that pip uses, and the free space on the disk (the whole output: ./dev logs spark)."
@@ -78,6 +79,8 @@ class Installer:
     attempt: int = 1
     percent: int = 0
     """How far this attempt has come; it never goes back, though temporary files come and go."""
+
+    _lock: int | None = None
 
     @property
     def _work(self) -> Path:
@@ -216,6 +219,7 @@ class Installer:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                pass_fds=() if self._lock is None else (self._lock,),
             )
             try:
                 while True:
@@ -245,11 +249,29 @@ class Installer:
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """One installation at a time; the lock goes with the process, however it ends."""
+        """One installation at a time. The lock goes with the process and the command that it runs: should this process be killed
+        alone, the next try waits until that command has ended, which writes to the same folders.
+        """
         self.layout.spark.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.layout.spark / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    self._report_waiting()
+                    time.sleep(POLL_S)
+            self._lock = lock.fileno()
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def _report_waiting(self) -> None:
+        """Says so where the installation that goes on does not report itself."""
+        setup = read_setup(self.layout)
+        if setup is None or datetime.now(UTC) - datetime.fromisoformat(setup.updated_at) > timedelta(seconds=WAITED_S):
+            self.report(self.percent, "waiting for an earlier try to end")
 
 
 def _complete_java(folder: Path) -> None:

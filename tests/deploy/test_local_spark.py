@@ -251,6 +251,28 @@ def test_a_stop_ends_the_command_that_runs(tmp_path: Path) -> None:
         os.kill(int(output.read_text()), 0)
 
 
+def test_the_command_of_a_killed_try_ends_before_the_next_one_begins(tmp_path: Path, bare: None) -> None:
+    """Both would write to the same folders."""
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from deploy.local.environment import Environment\n"
+        "from deploy.local.layout import Layout\n"
+        "from deploy.local.spark_install import Installer\n"
+        "installer = Installer(Layout(Path(sys.argv[1])), Environment.current())\n"
+        "with installer._exclusively():\n"
+        '    code = \'import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(2); open("ended", "w")\'\n'
+        "    installer.run([sys.executable, '-c', f'import os; os.chdir({sys.argv[1]!r}); ' + code], {}, lambda said: (1, ''))\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "ended").exists()
+    assert usable(Machine.at(tmp_path).install())
+    assert (tmp_path / "ended").exists()
+
+
 def test_the_java_wrapper_drops_the_module_that_the_runtime_lacks(tmp_path: Path, bare: None) -> None:
     setup = Machine.at(tmp_path / "a folder").install()
     java = Path(setup.java_home) / "bin" / "java"

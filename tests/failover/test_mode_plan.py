@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -11,7 +10,6 @@ from controlplane.failover.mode_plan import mode_path, plan_mode, replicas_surel
 from controlplane.failover.verdict import GroupView
 from tests.failover.test_quorum_verdict import away, follower, group, leader
 from tests.failover.views import NOW
-from tests.sim import mode_operator
 
 
 def three() -> GroupView:
@@ -59,11 +57,6 @@ def test_while_a_change_hangs_a_promotion_counts_on_the_weakest_mode_on_its_way(
     mode: str, hanging: list[tuple[str, str]], held_by: int
 ) -> None:
     assert replicas_surely_holding(mode, hanging) == held_by
-
-
-def test_the_simulated_operator_goes_the_same_way() -> None:
-    for present, wanted in product(mode_operator.CHANGEABLE, repeat=2):
-        assert mode_operator.mode_path(present, wanted) == mode_path(present, wanted)
 
 
 def test_each_step_says_what_it_changes_and_that_nothing_stops() -> None:

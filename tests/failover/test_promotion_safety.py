@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -32,7 +30,6 @@ from tests.failover.promotions import lose, run, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 from tests.failover.views import NOW, slave_view
-from tests.sim.mode_operator import ModeOperator
 
 GROUP = "/api/v1/tenants/acme/clusters/trio/groups/broker-a/"
 
@@ -52,17 +49,6 @@ GROUP = "/api/v1/tenants/acme/clusters/trio/groups/broker-a/"
 )
 def test_a_majority_of_the_voters_may_elect(voters: int, may_elect: int, won: bool) -> None:
     assert election_may_be_won(voters, may_elect) is won
-
-
-def test_the_simulated_operator_has_the_same_rule() -> None:
-    for voters in range(1, 8):
-        operator = cast("ModeOperator", SimpleNamespace(_replicas=[str(one) for one in range(voters)]))
-        for not_electing in range(voters + 1):
-            answered: dict[str, Any] = {str(one): SimpleNamespace(voters=()) for one in range(not_electing)}
-            assert ModeOperator._others_may_elect(operator, answered) is election_may_be_won(
-                voters, voters - not_electing
-            )
-            assert election_may_be_won(voters, voters - not_electing) is (not_electing < voters - (voters // 2 + 1) + 1)
 
 
 def replica(replica_id: int, said: str) -> ReplicaView:

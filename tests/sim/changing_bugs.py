@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +11,8 @@ from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.mode_change import ModeChange
 from brokerd.replica.replica import Replica
 from brokerd.replica.voters import Members
-from tests.sim.mode_operator import ModeOperator
+from controlplane.failover.mode_order import copies_for_certain
+from tests.sim import mode_operator
 from tests.sim.planted_bugs import PlantedBug
 
 Patched = AbstractContextManager[Any]
@@ -53,14 +55,7 @@ def _forgotten_at_a_restart_if_unconfirmed() -> Patched:
 
 def _decree_counts_on_the_row() -> Patched:
     """An operation that failed in the middle may have left a leader who acknowledges with fewer."""
-    change_mode = ModeOperator.change_mode
-
-    def as_before(self: ModeOperator, wanted: str | None = None) -> None:
-        before = self._in_sync_replicas
-        change_mode(self, wanted)
-        self._in_sync_replicas = before
-
-    return patch.object(ModeOperator, "change_mode", as_before)
+    return patch.object(mode_operator, "copies_for_certain", lambda modes, of: copies_for_certain(islice(modes, 1), of))
 
 
 def _bug(name: str, patched: Any, replicas: int | None = None) -> PlantedBug:

@@ -1,32 +1,52 @@
 """The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
-set. What is decided, and in which order, is highwater/promotion.py's, as in controlplane/failover/steps.py; here are the
-requests, the row, and workers that die.
+set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, fencing.py, promotion_safety.py, verdict.py) and
+highwater/promotion.py's, as in controlplane/failover/steps.py; here are the requests, the rows, and workers that die.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from highwater.promotion import (
-    FormerLeader,
-    Group,
-    Standing,
-    ballot_above,
-    decide,
-    disk_that_counts,
-    promises_in,
-    ranked_by_position,
+from controlplane.failover.fencing import (
+    decision_after_fence,
+    has_promised_newer,
+    next_ballot,
+    promised_ids,
+    promises_told,
+    replicas_to_fence,
+    unpromised,
 )
+from controlplane.failover.promotion_safety import promotion_refusal
+from controlplane.failover.samples import (
+    LeaderNews,
+    answer_noted,
+    leader_among,
+    leader_news,
+    leading_noted,
+    silence_noted,
+)
+from controlplane.failover.verdict import GroupView, ReplicaView, candidates_ranked
+from controlplane.provisioning.drivers.base import ProcessStatus
+from highwater.promotion import Ballot, Decision, Standing, is_drained
+from mqwire.bodies import ReplicaStatus
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
-from tests.sim.sim_requests import Demote, Freeze, Promote, RoleAnswer, Status, StatusAnswer
+from tests.sim.sim_requests import Demote, Freeze, Promote, RoleAnswer, Status
+from tests.sim.wire import GROUP
 
 Step = dict[str, Any] | float
 Flow = Generator[Step, dict[str, Any], None]
+Look = Generator[Step, dict[str, Any], GroupView]
 _TIMEOUT_S = 1.0
 _WATCH_PERIOD_S = 0.7
+_DRAIN_LOOKS = 8
+_TRIES = 3
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+_OF_VIEW = {field.name for field in fields(ReplicaView)}
 
 
 class Supervisor(Protocol):
@@ -35,11 +55,33 @@ class Supervisor(Protocol):
     def stop(self, name: str) -> None:
         """Kill it; it is started again a few seconds later."""
 
-    def runs(self, name: str) -> bool: ...
+    def status(self, name: str) -> ProcessStatus: ...
+
+
+@dataclass(slots=True)
+class Leadership:
+    """The group's row (models.GroupLeadership)."""
+
+    epoch: int = 0
+    leader_id: int | None = None
+    led_at: datetime | None = None
+    led_epoch: int | None = None
+    led_to_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One promotion as it was asked for."""
+
+    candidate_id: int
+    old_master_id: int | None
+    begun_at: datetime
+    may_lose: bool
+    may_choose: bool
 
 
 class ControlPlane:
-    """Its row is linearizable, as PostgreSQL's is; its workers die anywhere."""
+    """Its rows are linearizable, as PostgreSQL's are; its workers die anywhere."""
 
     name = "control-plane"
 
@@ -48,26 +90,22 @@ class ControlPlane:
     ) -> None:
         self._loop = loop
         self._network = network
-        self._replicas = replicas
-        self._in_sync_replicas = in_sync_replicas
+        self._replicas = replicas  # by replica id
+        self._surely_held_by = in_sync_replicas
         self._dying = dying  # the chance of a worker to die, at each step
-        self.row_epoch = 0
         self.failovers = 0.0  # the chance that a look that finds no leader begins a failover
         self.unclean = 0.0  # the chance that the operator gives up on a clean one
         self._careful = False
         self._leaderless_looks = 0
         self.leader: str | None = None
-        self.statuses: dict[str, StatusAnswer] = {}
+        self.statuses: dict[str, ReplicaStatus] = {}
         # Replicas with a new disk, one at a time: the next one is not replaced before it has caught up.
         self.replaced: set[str] = set()
-        self._disks: dict[int, str] = {}  # that last counted, by replica id
-        self._leases: dict[
-            int, tuple[int, float]
-        ] = {}  # the last word of each replica's leader, and until when it is good
-        self._ended: dict[str, float] = {}  # whose process was seen to have ended, since when it has not answered again
+        self.leadership = Leadership()
+        self._samples = [ReplicaView(replica_id=number) for number in range(len(replicas))]
+        self._disks = [""] * len(replicas)  # the last ones that counted
         self.supervisor: Supervisor | None = None
         self._at_work = False  # whether a worker runs an operation that the detector began
-        self._led_last: tuple[int, int] | None = None  # (epoch, replica id) of who was last seen leading
         network.join(self)
 
     def heal(self, *, memory_lost: bool = False) -> None:
@@ -111,11 +149,86 @@ class ControlPlane:
                 timeout_s=_TIMEOUT_S,
             )
 
-    def _compare_and_set(self, expected: int, new: int) -> bool:
-        if self.row_epoch != expected:
-            return False
-        self.row_epoch = new
-        return True
+    # --- rows
+
+    def _now(self) -> datetime:
+        return BEGAN + timedelta(seconds=self._loop.now_s)
+
+    def in_sync_replicas(self) -> int:
+        """On how many replicas an acknowledged record is, by the rows."""
+        return self._surely_held_by
+
+    @property
+    def elects(self) -> bool:
+        """Whether the group elects its leader, by the cluster's row."""
+        return False
+
+    @property
+    def elections_in_doubt(self) -> bool:
+        """Whether a change into or out of elections is not completed."""
+        return False
+
+    def _sample(self) -> Look:
+        """Ask every replica, and note what they say."""
+        asked_at = self._now()
+        answers = yield {replica: Status() for replica in self._replicas}
+        self.statuses = {replica: status for replica, status in answers.items() if status is not None}
+        return self._note(asked_at)
+
+    def _note(self, asked_at: datetime) -> GroupView:
+        now, row = self._now(), self.leadership
+        told = {status.replica_id: status for status in self.statuses.values()}
+        leader_id = leader_among(told)
+        if leader_id is not None:
+            epoch = told[leader_id].epoch
+            news = leader_news(row.epoch, leader_epoch=epoch, is_named=row.leader_id == leader_id)
+            if news is not LeaderNews.KNOWN:
+                row.epoch, row.leader_id = epoch, leader_id
+        followers = {} if leader_id is None else {one.replica_id: one for one in told[leader_id].followers}
+        for number, name in enumerate(self._replicas):
+            status, before = told.get(number), self._samples[number]
+            if status is not None:
+                values = answer_noted(
+                    status,
+                    followers.get(number),
+                    disk=self._disks[number],
+                    gap_is_known=leader_id is not None or status.quorum is not None,
+                    asked_at=asked_at,
+                    now=now,
+                )
+                self._disks[number] = str(values["disk"])
+            else:
+                values = silence_noted(
+                    None if self.supervisor is None else self.supervisor.status(name),
+                    unreachable_since=before.unreachable_since,
+                    last_seen_at=before.last_seen_at,
+                    process_ended_at=before.process_ended_at,
+                    now=now,
+                )
+            noted: dict[str, Any] = {key: value for key, value in values.items() if key in _OF_VIEW}
+            self._samples[number] = replace(before, **noted)
+        if leader_id is not None and row.leader_id == leader_id:
+            for key, value in leading_noted(told[leader_id], now).items():
+                setattr(row, key, value)
+        return GroupView(
+            name=GROUP,
+            in_sync_replicas=self.in_sync_replicas(),
+            replicas=tuple(self._samples),
+            elects=self.elects,
+            elections_in_doubt=self.elections_in_doubt,
+            leader_id=row.leader_id,
+            led_at=row.led_at,
+            led_epoch=row.led_epoch,
+            led_to_offset=row.led_to_offset,
+        )
+
+    def _reserve(self, view: GroupView, row_epoch: int) -> Ballot | None:
+        """By compare-and-set on the row as it was read; None: somebody else was first."""
+        ballot = next_ballot(view, row_epoch)
+        if self.leadership.epoch != row_epoch:
+            return None
+        self.leadership.epoch = ballot.epoch
+        return ballot
 
     # --- flows
 
@@ -123,28 +236,19 @@ class ControlPlane:
         """The detector: for ever."""
         while True:
             yield _WATCH_PERIOD_S
-            asked_at_s = self._loop.now_s
-            answers = yield {replica: Status() for replica in self._replicas}
-            self.statuses = {replica: status for replica, status in answers.items() if status is not None}
-            for status in self.statuses.values():
-                self._disks[status.replica_id] = self._disk(status)
-                self._note_lease(status, asked_at_s)
-            self._note_leaders()
-            self._note_ends()
-            leaders = [replica for replica, status in self.statuses.items() if status.leads]
-            self.leader = max(leaders, key=lambda replica: self.statuses[replica].epoch) if leaders else None
+            view = yield from self._sample()
+            master = view.master
+            self.leader = None if master is None else self._replicas[master.replica_id]
             highest = max((status.epoch for status in self.statuses.values()), default=0)
-            # Claims raise epochs without the control plane; what it has once seen it must not forget with the replica.
-            self.row_epoch = max(self.row_epoch, highest)
             self._look_at_replaced()
-            if self.leader is not None and self.statuses[self.leader].epoch == highest:
+            if master is not None and master.epoch == highest:
                 self._leaderless_looks = 0
                 continue
             self._leaderless_looks += 1
             if self._at_work or self._leaderless_looks < 3 or self._loop.random.random() >= self.failovers:
                 continue
             if self._leaderless_looks > 6 and self._loop.random.random() < self.unclean and self.statuses:
-                self.start(self._alone(self.promote_unclean(self._to_promote_unclean())))
+                self.start(self._alone(self.promote_unclean(self._to_promote_unclean(view))))
             else:
                 self.start(self._alone(self.failover()))
 
@@ -156,76 +260,6 @@ class ControlPlane:
         finally:
             self._at_work = False
 
-    def _note_leaders(self) -> None:
-        leading = [(status.epoch, status.replica_id) for status in self.statuses.values() if status.leads]
-        if leading and (self._led_last is None or max(leading) > self._led_last):
-            self._led_last = max(leading)
-
-    def _note_promoted(self, answer: Any) -> None:
-        """Who answered that it leads did, though no look may have found it leading before the next fence."""
-        if isinstance(answer, RoleAnswer) and answer.status is not None and answer.status.leads:
-            led = (answer.status.epoch, answer.status.replica_id)
-            self._led_last = led if self._led_last is None else max(self._led_last, led)
-
-    def _former(self, leader: StatusAnswer | None, row: int, told: list[StatusAnswer]) -> FormerLeader | None:
-        """Who led until now, or last: no one since, if the row knows of no newer epoch, or if all say that there is none."""
-        if leader is not None and leader.epoch >= row:
-            ended_at_s = self._ended.get(self._replicas[leader.replica_id])
-            return FormerLeader(
-                replica_id=leader.replica_id, epoch=leader.epoch, no_one_since=True, ended_at_s=ended_at_s
-            )
-        if self._led_last is None:
-            return None
-        epoch, replica_id = self._led_last
-        everyone = len(told) == len(self._replicas) and max(status.log_epoch for status in told) == epoch
-        ended_at_s = self._ended.get(self._replicas[replica_id])
-        return FormerLeader(replica_id=replica_id, epoch=epoch, no_one_since=everyone, ended_at_s=ended_at_s)
-
-    def _note_lease(self, status: StatusAnswer, asked_at_s: float) -> None:
-        if status.in_sync_epoch is not None and status.in_sync_for_s is not None:
-            self._leases[status.replica_id] = (status.in_sync_epoch, asked_at_s + status.in_sync_for_s)
-
-    def _note_ends(self) -> None:
-        for replica in self._replicas:
-            if replica in self.statuses:
-                self._ended.pop(replica, None)
-            elif self.supervisor is not None and not self.supervisor.runs(replica):
-                self._ended.setdefault(replica, self._loop.now_s)
-
-    def _stop_silent(self, silent: set[str], leader: StatusAnswer | None) -> None:
-        """Have the supervisor kill who led last and did not answer, unless it does not answer either; it starts it later."""
-        led_last = None if self._led_last is None else self._led_last[1]
-        former = led_last if leader is None else leader.replica_id
-        if former is None or self._replicas[former] not in silent or self.supervisor is None:
-            return
-        if self._dying and self._loop.random.random() < 0.3:
-            return
-        self.supervisor.stop(self._replicas[former])
-        self._ended.setdefault(self._replicas[former], self._loop.now_s)
-
-    def _disk(self, status: StatusAnswer) -> str:
-        return disk_that_counts(
-            self._disks.get(status.replica_id, ""), status.incarnation, has_caught_up=status.has_caught_up
-        )
-
-    def _standing(self, status: StatusAnswer) -> Standing:
-        lease = self._leases.get(status.replica_id)
-        return Standing(
-            replica_id=status.replica_id,
-            epoch=status.epoch,
-            log_epoch=status.log_epoch,
-            held_offset=status.held_offset,
-            end_offset=status.end_offset,
-            leads=status.leads,
-            promotable=status.promotable,
-            elects=bool(status.voters),
-            disk_is_new=self._disk(status) != status.incarnation,
-            log_may_be_incomplete=status.log_may_be_incomplete,
-            shows_below=status.shows_below,
-            in_sync_epoch=None if lease is None else lease[0],
-            in_sync_until_s=None if lease is None else lease[1],
-        )
-
     def _look_at_replaced(self) -> None:
         if self.leader is None:
             return
@@ -236,94 +270,125 @@ class ControlPlane:
             if level and status.replica_id in leader.in_sync:
                 self.replaced.discard(replica)
 
-    def failover(self, preferred: str | None = None) -> Flow:
-        """A clean promotion, or the role goes back to who led until now, or nothing happens."""
-        row = self.row_epoch
-        answers = yield {replica: Status() for replica in self._replicas}
-        statuses = {replica: status for replica, status in answers.items() if status is not None}
-        ballot = ballot_above([row, *(status.epoch for status in statuses.values())])
-        if not self._compare_and_set(row, ballot.epoch):
-            return
-        leading = [status for status in statuses.values() if status.leads]
-        leader = max(leading, key=lambda status: status.epoch, default=None)
-        asked_at_s = self._loop.now_s
-        answers = yield {replica: Demote(ballot.fence) for replica in self._replicas}
-        told = [
-            answer.status for answer in answers.values() if isinstance(answer, RoleAnswer) and answer.status is not None
-        ]
-        for status in told:
-            self._note_lease(status, asked_at_s)
-        self._stop_silent({replica for replica, answer in answers.items() if answer is None}, leader)
-        promises = promises_in(map(self._standing, told), ballot)
-        if self._others_may_elect({self._replicas[status.replica_id]: status for status in told}):
-            return
-        group = Group(
-            replica_ids=range(len(self._replicas)),
-            in_sync_replicas=self._in_sync_replicas,
-            former=self._former(leader, row, told),
-        )
-        wanted = self._wanted(promises, preferred)
-        if wanted is None:
-            return
-        decision = decide(group, promises, wanted, may_choose=preferred is None)
-        if decision.leader_id is None:
-            return
-        candidate = self._replicas[decision.leader_id]
-        self._loop.note(f"clean promotion: {candidate} shall lead in {ballot.epoch}")
-        promote = Promote(ballot.fence, ballot.epoch, clean=True, in_sync=tuple(sorted(promises)))
-        answers = yield {candidate: promote}
-        if answers[candidate] is None:
-            answers = yield {candidate: promote}  # a worker resumes: what was decided, again
-        self._note_promoted(answers[candidate])
+    def _to_promote_unclean(self, view: GroupView) -> str:
+        """Any that answers, or, by an operator who takes care, the one with the most."""
+        ranked = candidates_ranked(view)
+        if self._careful and ranked:
+            return self._replicas[ranked[0].replica_id]
+        return self._loop.random.choice(sorted(self.statuses))
 
-    def _others_may_elect(self, promised: dict[str, StatusAnswer]) -> bool:
-        """Whether an election could still be won beside a promotion. Never in groups that are led by decree only."""
+    # --- promotions
+
+    def failover(self, preferred: str | None = None, *, may_lose: bool = False, drained: bool = False) -> Flow:
+        """A promotion: of the best, or of whom an operator prefers; `may_lose`: the loss was typed; `drained`: a switchover."""
+        row_epoch, begun_at = self.leadership.epoch, self._now()
+        view = yield from self._sample()
+        ranked = candidates_ranked(view)
+        if preferred is None and not ranked:
+            return
+        candidate_id = ranked[0].replica_id if preferred is None else self._replicas.index(preferred)
+        candidate, former = view.replica(candidate_id), view.former_master
+        if candidate is None or not candidate.answers or candidate.leads or promotion_refusal(view) is not None:
+            return
+        wish = Wish(candidate_id, None if former is None else former.replica_id, begun_at, may_lose, not drained)
+        ballot = self._reserve(view, row_epoch)
+        if drained and (ballot is None or not (yield from self._drain(view, candidate_id))):
+            return
+        for _ in range(_TRIES):  # from scratch when the candidate has promised something newer meanwhile
+            if ballot is None:
+                return
+            decision = yield from self._fence_and_decide(view, ballot, wish)
+            if decision is None or decision.leader_id is None:
+                return
+            if decision.gives_back:
+                yield from self._promote(decision, ballot, wish, ())
+                return
+            row_epoch = self.leadership.epoch
+            view = yield from self._sample()
+            chosen = view.replica(decision.leader_id)
+            if chosen is None or not chosen.answers or promotion_refusal(view) is not None:
+                return
+            if any(one.leads for one in view.replicas):
+                return
+            if not has_promised_newer(chosen, ballot.fence):
+                yield from self._promote(decision, ballot, wish, tuple(promised_ids(view, ballot.fence)))
+                return
+            ballot = self._reserve(view, row_epoch)
+
+    def _drain(self, view: GroupView, candidate_id: int) -> Generator[Step, dict[str, Any], bool]:
+        """Hold sends until the candidate has everything."""
+        master = view.master
+        if master is None or master.replica_id == candidate_id:
+            return False
+        source, target = self._replicas[master.replica_id], self._replicas[candidate_id]
+        yield {source: Freeze(master.epoch or 0, 2.0)}
+        for _ in range(_DRAIN_LOOKS):
+            answers = yield {source: Status(), target: Status()}
+            end, held = answers[source], answers[target]
+            if (
+                end is not None
+                and held is not None
+                and is_drained(
+                    end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held.held_offset
+                )
+            ):
+                return True
+            yield 0.1
+        yield {source: Freeze(master.epoch or 0, 0.0)}
         return False
 
-    def _wanted(self, promises: dict[int, Standing], preferred: str | None) -> int | None:
-        if preferred is not None:
-            return self._replicas.index(preferred)
-        ranked = ranked_by_position([one for one in promises.values() if one.promotable], None)
-        best = [one.replica_id for one in ranked if one.position == ranked[0].position]
-        return self._loop.random.choice(best) if best else None
+    def _fence_and_decide(
+        self, view: GroupView, ballot: Ballot, wish: Wish
+    ) -> Generator[Step, dict[str, Any], Decision | None]:
+        if promotion_refusal(view) is not None:
+            return None
+        asked_at_s = self._now().timestamp()
+        targets = {self._replicas[replica_id]: Demote(ballot.fence) for replica_id in replicas_to_fence(view)}
+        answers = (yield targets) if targets else {}
+        told = {self._replicas.index(name): answer for name, answer in answers.items() if answer is not None}
+        said = [Standing.of(answer.status, asked_at_s) for answer in told.values() if answer.status is not None]
+        promises = promises_told(view, said, ballot)
+        doubtful = unpromised(view, promises, told, candidate_id=wish.candidate_id, old_master_id=wish.old_master_id)
+        if doubtful.answering:
+            return None
+        for replica_id in doubtful.silent:
+            if self.supervisor is not None:
+                self.supervisor.stop(self._replicas[replica_id])
+        before, view = view, (yield from self._sample())
+        if promotion_refusal(view) is not None:
+            return None
+        return decision_after_fence(
+            view,
+            before,
+            promises,
+            candidate_id=wish.candidate_id,
+            begun_at=wish.begun_at,
+            may_lose=wish.may_lose,
+            may_choose=wish.may_choose,
+        )
+
+    def _promote(self, decision: Decision, ballot: Ballot, wish: Wish, in_sync: tuple[int, ...]) -> Flow:
+        assert decision.leader_id is not None, "decided before"
+        leader = self._replicas[decision.leader_id]
+        clean = decision.cleanness.clean or not wish.may_lose
+        self._loop.note(f"promotion: {leader} shall lead in {ballot.epoch}, clean={clean}")
+        promote = Promote(ballot.fence, ballot.epoch, clean=clean, in_sync=in_sync)
+        answers = yield {leader: promote}
+        if answers[leader] is None:
+            answers = yield {leader: promote}  # a worker resumes: what was decided, again
+        answer = answers[leader]
+        if isinstance(answer, RoleAnswer) and answer.status is not None and self.leadership.epoch == ballot.epoch:
+            self.leadership.leader_id = decision.leader_id
 
     def switchover(self, candidate: str) -> Flow:
         """Planned: drain, let the candidate catch up, switch."""
-        leader = self.leader
-        if leader is None or leader == candidate:
-            return
-        yield {leader: Freeze(self.statuses[leader].epoch, 2.0)}
-        for _ in range(8):
-            answers = yield {leader: Status(), candidate: Status()}
-            ours, theirs = answers[leader], answers[candidate]
-            if ours is None or theirs is None:
-                return
-            if theirs.held_offset >= ours.end_offset:
-                break
-            yield 0.1
-        yield from self.failover(candidate)
-
-    def _to_promote_unclean(self) -> str:
-        """Any that answers, or, by an operator who takes care, the one with the most."""
-        if not self._careful:
-            return self._loop.random.choice(sorted(self.statuses))
-        return max(
-            sorted(self.statuses),
-            key=lambda name: (self.statuses[name].log_epoch, self.statuses[name].held_offset),
-        )
+        if self.leader is not None and self.leader != candidate:
+            yield from self.failover(candidate, drained=True)
 
     def promote_unclean(self, candidate: str) -> Flow:
         """An operator has read what may be lost, and typed the name."""
-        row = self.row_epoch
-        answers = yield {candidate: Status()}
-        status = answers[candidate]
-        if status is None or self._standing(status).disk_is_new:
-            return
-        known = [other.epoch for other in self.statuses.values()]
-        epoch = max([row, status.epoch, *known]) + 1
-        if self._compare_and_set(row, epoch):
-            answers = yield {candidate: Promote(status.epoch, epoch, clean=False)}
-            self._note_promoted(answers[candidate])
+        if not self._samples[self._replicas.index(candidate)].disk_is_new:
+            yield from self.failover(candidate, may_lose=True)
 
     def mistaken_promotion(self, candidate: str) -> Flow:
         """On the command line, past the row: what an old page showed is expected, and the new epoch is too low or too high."""

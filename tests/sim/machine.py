@@ -59,6 +59,8 @@ class Machine:
         # (epoch, offset) -> the record that a leader appended there; one for the whole group.
         self.contents: dict[tuple[int, int], bytes] = history.contents
         self._process: BrokerProcess | None = None
+        self.began_at_s: float | None = None  # the last process
+        self.ended_at_s: float | None = None
         self._power_cut_when_it_dies = False
         # Of the last process that ran: its epochs, end and durable offset. What it did not sync is in the page cache still.
         self._left: tuple[EpochMap, int, int] | None = None
@@ -89,6 +91,11 @@ class Machine:
         return process if process is not None and process.is_open else None
 
     @property
+    def runs_now(self) -> bool:
+        """Whether there is a process, be it at its start only."""
+        return self._process is not None
+
+    @property
     def paused(self) -> bool:
         return self._process is not None and self._process.trio.paused
 
@@ -115,6 +122,7 @@ class Machine:
         if self._process is not None or self.out_of_service:
             return
         self.runs += 1
+        self.began_at_s = self.loop.now_s
         disk = self.disk
         process = self._process = self.process_type(self, self.settings)
         disk.sync_s = self._sync_s
@@ -207,7 +215,7 @@ class Machine:
             store = process.store
             self._left = (EpochMap(process.replica.epochs.entries), store.end_offset, store.durable_offset)
         self.disk.stop()
-        self._process = None
+        self._process, self.ended_at_s = None, self.loop.now_s
         self.network.process_ended(self.name, power_cut=power_cut)
         process.trio.kill()
 

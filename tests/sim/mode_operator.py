@@ -1,9 +1,9 @@
-"""The control plane of a group whose mode changes: which changes it asks for, in which order, and when it decrees.
+"""The control plane of a group whose mode changes: which changes it asks for, in which order, and when it promotes.
 
-What is asked next is mode_order.py's, as in platform/controlplane/failover/mode_steps.py; `mode_path` is mode_plan.py's, as a
-test shows. A worker
-that dies is followed by another, a second one may run beside it, and an operation that takes too long has failed: then the
-operator asks again for the same mode. While an operation is in progress no one decrees, nor while the group elects, by the row.
+What is asked next, what is accepted, and on how many replicas a promotion may count is mode_order.py's, as in
+platform/controlplane/failover/mode_steps.py and mode_plan.py. A worker that dies is followed by another, a second one may run
+beside it, and an operation that takes too long has failed: then the operator asks again for the same mode. While an operation
+is in progress no one promotes, nor where promotion_safety.py says that an election may be won.
 """
 
 from __future__ import annotations
@@ -11,21 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerd.replica.epoch_record import DLEDGER, Policy
-from controlplane.failover.mode_order import ModeSeen, mode_move
-from highwater.promotion import election_may_be_won
+from controlplane.failover.mode_order import ModeSeen, copies_for_certain, mode_move, mode_stations, modes_on_the_way
+from mqwire.bodies import ReplicaStatus
 from tests.sim.control_plane import ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
-from tests.sim.sim_requests import ChangeMode, Status, StatusAnswer
+from tests.sim.sim_requests import ChangeMode, Status
 
 CHANGEABLE = ("async", "sync", DLEDGER)
 _WORKER_AGAIN_S = 3.0
-
-
-def mode_path(present: str, wanted: str) -> tuple[str, ...]:
-    """The modes to go through, the wanted one last."""
-    begin, end = CHANGEABLE.index(present), CHANGEABLE.index(wanted)
-    return CHANGEABLE[begin + 1 : end + 1] if end > begin else tuple(reversed(CHANGEABLE[end:begin]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,44 +49,40 @@ class ModeOperator(ControlPlane):
         self.operation: Operation | None = None
         self.unfinished: str | None = None  # the mode that a failed operation was to bring
         self.completed = 0
-        self._note_mode(row_mode, sync_replicas if row_mode == "sync" else 1)
+        self._hanging: list[Operation] = []  # begun since the last that was completed
+        self.row_mode = row_mode
 
-    def _note_mode(self, mode: str, in_sync_replicas: int) -> None:
-        self.row_mode = mode
-        self._count_on(in_sync_replicas)
+    # --- rows
 
-    def _count_on(self, in_sync_replicas: int) -> None:
-        """On how many replicas an acknowledged record is: who decrees needs one of each such set to answer."""
-        self._in_sync_replicas = in_sync_replicas
-
-    # --- decrees
+    def in_sync_replicas(self) -> int:
+        on_the_way = (mode for change in self._hanging for mode in modes_on_the_way(change.before, change.after))
+        return copies_for_certain(
+            (self.row_mode, *on_the_way), lambda mode: self._sync_replicas if mode == "sync" else 1
+        )
 
     @property
-    def _may_decree(self) -> bool:
-        return self.operation is None and (self.row_mode != DLEDGER or not self.settled)
+    def elects(self) -> bool:
+        return self.row_mode == DLEDGER
 
-    def _others_may_elect(self, promised: dict[str, StatusAnswer]) -> bool:
-        """A vote and a decree could make two leaders of one epoch: too many must act by decree for any majority."""
-        by_decree = sum(not status.voters for status in promised.values())
-        return election_may_be_won(len(self._replicas), len(self._replicas) - by_decree)
+    @property
+    def elections_in_doubt(self) -> bool:
+        return any(DLEDGER in (change.before, change.after) for change in self._hanging)
+
+    # --- promotions
 
     @property
     def settled(self) -> bool:
         """Whether no change of the mode is under way, or hangs."""
         return self.operation is None and self.unfinished is None
 
-    def failover(self, preferred: str | None = None) -> Flow:
-        if self._may_decree:
-            yield from super().failover(preferred)
-
-    def switchover(self, candidate: str) -> Flow:
-        if self._may_decree:
-            yield from super().switchover(candidate)
+    def failover(self, preferred: str | None = None, *, may_lose: bool = False, drained: bool = False) -> Flow:
+        if self.operation is None:  # a cluster has one operation at a time
+            yield from super().failover(preferred, may_lose=may_lose, drained=drained)
 
     def promote_unclean(self, candidate: str) -> Flow:
         """Not while a change hangs in the middle: it is to be finished first."""
         as_noted = {(status.mode, status.pending_mode) for status in self.statuses.values()} == {(self.row_mode, None)}
-        if self._may_decree and as_noted and self.settled:
+        if as_noted and self.settled:
             yield from super().promote_unclean(candidate)
 
     # --- changes of the mode
@@ -107,8 +97,7 @@ class ModeOperator(ControlPlane):
         limit_s = self._loop.random.choice((2.0, 4.0, 8.0, 30.0))
         self.operation = Operation(self.row_mode, after, self._loop.now_s + limit_s)
         self._loop.note(f"operation: from {self.row_mode} to {after}")
-        # From the moment that a leader is asked, not only once all is done: the least of all modes on the way.
-        self._count_on(1 if "async" in (self.row_mode, after) else 2)
+        self._hanging.append(self.operation)
         self._work(self.operation)
 
     def _work(self, operation: Operation) -> None:
@@ -122,24 +111,14 @@ class ModeOperator(ControlPlane):
         self._loop.after(_WORKER_AGAIN_S, lambda: self._work(operation))
 
     def _change(self, operation: Operation) -> Flow:
-        for mode in mode_path(operation.before, operation.after):
-            done = operation.after
+        for mode, accepted in mode_stations(modes_on_the_way(operation.before, operation.after)):
             while True:
                 if self.operation is not operation:
                     return  # another worker has finished it, or it took too long
                 answers = yield {replica: Status() for replica in self._replicas}
                 statuses = [status for status in answers.values() if status is not None]
-                seen = [
-                    ModeSeen(
-                        replica_id=status.replica_id,
-                        mode=status.mode,
-                        pending_mode=status.pending_mode,
-                        leads=status.leads,
-                        epoch=status.epoch,
-                    )
-                    for status in statuses
-                ]
-                move = mode_move(seen, (mode, done), silent=len(statuses) < len(self._replicas))
+                silent = len(statuses) < len(self._replicas)
+                move = mode_move(map(ModeSeen.of, statuses), accepted, silent=silent)
                 if move.done:
                     break
                 if move.ask is not None:
@@ -150,10 +129,12 @@ class ModeOperator(ControlPlane):
             self._loop.note(f"operation completed: {operation.after}")
             self.operation = self.unfinished = None
             self.completed += 1
-            self._note_mode(operation.after, self._sync_replicas if operation.after == "sync" else 1)
+            self.row_mode = operation.after
+            self._hanging.clear()
 
-    def _policy(self, mode: str, leader: StatusAnswer) -> Policy:
+    def _policy(self, mode: str, leader: ReplicaStatus) -> Policy:
         if mode != "sync":
             return Policy(mode=mode)
-        # Behind elections a majority of the voters at least; then the row may say less than is true, never more.
-        return Policy(mode=mode, in_sync_replicas=max(self._sync_replicas, len(leader.voters) // 2 + 1))
+        voters = 0 if leader.quorum is None else len(leader.quorum.voters)
+        # After elections a majority of the voters at least; then the row may say less than is true, never more.
+        return Policy(mode=mode, in_sync_replicas=max(self._sync_replicas, voters // 2 + 1))

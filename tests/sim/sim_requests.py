@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from brokerd.replica.epoch_record import Policy
+from mqwire.bodies import ReplicaStatus
 
 
 class Send(NamedTuple):
@@ -50,35 +51,8 @@ class ChangeTopic(NamedTuple):
     exists: bool
 
 
-class ClaimAnswer(NamedTuple):
-    granted: bool
-    reason: str
-    epoch: int
-
-
 class Status(NamedTuple):
-    pass
-
-
-class StatusAnswer(NamedTuple):
-    replica_id: int
-    epoch: int
-    log_epoch: int
-    end_offset: int
-    held_offset: int
-    leads: bool
-    promotable: bool
-    in_sync: tuple[int, ...]  # the followers that are, as the leader sees them
-    # Of a group whose mode changes:
-    mode: str = ""
-    pending_mode: str | None = None
-    voters: tuple[int, ...] = ()  # none while it is led by decree
-    incarnation: str = ""
-    has_caught_up: bool = True  # it has held all that was confirmed, since its disk is the one that it is
-    log_may_be_incomplete: bool = False
-    shows_below: bool = False
-    in_sync_epoch: int | None = None
-    in_sync_for_s: float | None = None
+    """Answered by a ReplicaStatus."""
 
 
 class Promote(NamedTuple):
@@ -108,7 +82,7 @@ class RoleAnswer(NamedTuple):
     """`refusal` None: done; then the status is what it was right behind."""
 
     refusal: str | None
-    status: StatusAnswer | None
+    status: ReplicaStatus | None
 
 
 class Change(NamedTuple):

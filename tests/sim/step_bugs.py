@@ -21,10 +21,10 @@ from brokerd.services.replica_claim import LeaderClaim
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
+from controlplane.failover import fencing, samples
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
 from namesrvd.route_info import RouteInfoManager
-from tests.sim import control_plane
 from tests.sim.planted_bugs import PlantedBug
 
 Patched = AbstractContextManager[Any]
@@ -256,7 +256,7 @@ def _any_answer_is_a_promise() -> Patched:
     def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
         return {one.replica_id: one for one in answers}
 
-    return patch.object(control_plane, "promises_in", promises_in)
+    return patch.object(fencing, "promises_in", promises_in)
 
 
 def _fence_is_not_above() -> Patched:
@@ -264,13 +264,13 @@ def _fence_is_not_above() -> Patched:
         highest = max(seen, default=0)
         return Ballot(highest, highest + 1)
 
-    return patch.object(control_plane, "ballot_above", ballot_above)
+    return patch.object(fencing, "ballot_above", ballot_above)
 
 
 def _every_disk_counts() -> Patched:
     both = ExitStack()
     both.enter_context(
-        patch.object(control_plane, "disk_that_counts", lambda remembered, incarnation, *, has_caught_up: incarnation)
+        patch.object(samples, "disk_that_counts", lambda remembered, incarnation, *, has_caught_up: incarnation)
     )
     return both
 

@@ -42,7 +42,6 @@ from tests.sim.sim_requests import (
     Send,
     SendAnswer,
     Status,
-    StatusAnswer,
 )
 
 CLUSTER = "simulated"
@@ -217,24 +216,5 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
     raise TypeError(f"nobody asks {request!r}")
 
 
-def status_of(reply: RemotingCommand) -> StatusAnswer:
-    status = ReplicaStatus.from_json(reply.body)
-    return StatusAnswer(
-        status.replica_id,
-        status.epoch,
-        status.log_epoch,
-        status.end_offset,
-        status.held_offset,
-        status.role == "master",
-        status.promotable,
-        tuple(one for one in status.in_sync if one != status.replica_id),
-        status.mode,
-        status.pending_mode,
-        tuple(status.quorum.voters) if status.quorum is not None else (),
-        status.incarnation,
-        status.has_caught_up,
-        status.log_may_be_incomplete,
-        status.shows_below,
-        status.in_sync_epoch,
-        None if status.in_sync_for_ms is None else status.in_sync_for_ms / 1000,
-    )
+def status_of(reply: RemotingCommand) -> ReplicaStatus:
+    return ReplicaStatus.from_json(reply.body)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from brokerd.replica.in_sync import AckMode
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.store import StoreError
+from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
-from tests.sim.control_plane import ControlPlane
+from tests.sim.control_plane import BEGAN, ControlPlane
 from tests.sim.event_loop import EventLoop
 from tests.sim.faults import Faults
 from tests.sim.history import History, Violation
@@ -89,8 +91,15 @@ class MachineSupervisor:
         machine.kill()
         self._loop.after(STOPPED_S, machine.start)
 
-    def runs(self, name: str) -> bool:
-        return self._machines[name].process is not None
+    def status(self, name: str) -> ProcessStatus:
+        machine = self._machines[name]
+        state = ProcessState.RUNNING if machine.runs_now else ProcessState.EXITED
+        return ProcessStatus(name, state, started_at=_told(machine.began_at_s), stopped_at=_told(machine.ended_at_s))
+
+
+def _told(time_s: float | None) -> datetime | None:
+    """Supervisors tell whole seconds, rounded down."""
+    return None if time_s is None else BEGAN + timedelta(seconds=int(time_s))
 
 
 class World:

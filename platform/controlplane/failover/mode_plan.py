@@ -12,7 +12,7 @@ from datetime import datetime
 
 from controlplane.clusters.models import ClusterMode, FlushType, in_sync_replicas_of
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
-from controlplane.failover.mode_order import modes_on_the_way
+from controlplane.failover.mode_order import copies_for_certain, modes_on_the_way
 from controlplane.failover.quorum_plan import PlannedStep
 from controlplane.failover.quorum_verdict import keeps_up
 from controlplane.failover.verdict import GroupView, ReplicaView
@@ -96,10 +96,10 @@ def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> in
     """Return on how many replicas of a group whose leader is assigned an acknowledged record is for certain.
 
     `hanging` are changes of the mode, (from, to), that are under way or failed in the middle: the leader may act by any mode
-    on those ways already, so the weakest of them counts. A group that elects answers for itself: its majority is 2 or more.
+    on those ways already, so the weakest of them counts.
     """
     modes = (mode, *(one for change in hanging for one in mode_path(*change)))
-    return min((in_sync_replicas_of(one) for one in modes if one != ClusterMode.DLEDGER), default=1)
+    return copies_for_certain(modes, in_sync_replicas_of)
 
 
 def replicas_allowed(mode: str) -> tuple[int, ...]:

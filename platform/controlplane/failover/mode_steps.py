@@ -12,7 +12,7 @@ from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, R
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
-from controlplane.failover.mode_order import LogSeen, ModeSeen, mode_move, staying_behind
+from controlplane.failover.mode_order import LogSeen, ModeSeen, mode_move, mode_stations, staying_behind
 from controlplane.failover.mode_plan import ALONE, broker_mode, mode_path
 from controlplane.failover.quorum_verdict import keeps_up
 from controlplane.failover.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
@@ -79,9 +79,8 @@ def mode_tell_masters(context: StepContext) -> None:
 
 def mode_pass(context: StepContext) -> None:
     """Have every group go through the modes between the present one and the wanted one."""
-    between = _path(context)
-    for position, mode in enumerate(between[:-1]):
-        _have_mode(context, mode, done=between[position + 1 :])
+    for mode, accepted in mode_stations(_path(context))[:-1]:
+        _have_mode(context, mode, accepted)
 
 
 def mode_remove(context: StepContext) -> None:
@@ -138,10 +137,10 @@ def _require_level(context: StepContext, gone: Replica, *, leader_id: int, stayi
 
 def mode_change(context: StepContext) -> None:
     """Have every group be in the wanted mode."""
-    wanted = _path(context)[-1]
+    wanted, accepted = mode_stations(_path(context))[-1]
     if broker_mode(wanted) == ClusterMode.SINGLE:
         _have_lead_alone(context)
-    _have_mode(context, wanted, done=())
+    _have_mode(context, wanted, accepted)
 
 
 def mode_note(context: StepContext) -> None:
@@ -184,11 +183,11 @@ def _have_lead_alone(context: StepContext) -> None:
                 raise StepNotReady(f"Replica {claiming.replica_id} of {name} does not lead again yet: {answer.error}")
 
 
-def _have_mode(context: StepContext, mode: str, *, done: Sequence[str]) -> None:
+def _have_mode(context: StepContext, mode: str, accepted: Sequence[str]) -> None:
     """Ask the leaders of groups that are in none of these modes; raises StepNotReady until every replica acts by one."""
-    wanted, accepted = broker_mode(mode), {broker_mode(one) for one in (mode, *done)}
+    wanted, names_accepted = broker_mode(mode), {broker_mode(one) for one in accepted}
     for name, statuses in _statuses(context).items():
-        move = mode_move((_mode_seen(status) for status in statuses.values()), accepted)
+        move = mode_move((ModeSeen.of(status) for status in statuses.values()), names_accepted)
         if move.done:
             continue
         if move.ask is None:
@@ -207,16 +206,6 @@ def _have_mode(context: StepContext, mode: str, *, done: Sequence[str]) -> None:
                 raise StepNotReady(f"Replica {move.ask} of {name} answered: {answer.error}", delay_s=0.3)
         names = " and ".join(str(replica_id) for replica_id in move.waits_for)
         raise StepNotReady(f"In {name} replica {names} does not act by the mode {wanted} yet.", delay_s=0.3)
-
-
-def _mode_seen(status: ReplicaStatus) -> ModeSeen:
-    return ModeSeen(
-        replica_id=status.replica_id,
-        mode=status.mode,
-        pending_mode=status.pending_mode,
-        leads=status.role == "master",
-        epoch=status.epoch,
-    )
 
 
 def _log_seen(status: ReplicaStatus) -> LogSeen:

@@ -3,7 +3,7 @@ step of a failover, so that all of them decide on the same rows.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 from django.db import IntegrityError, transaction
@@ -15,18 +15,23 @@ from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
 from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.samples import (
+    LeaderNews,
+    answer_noted,
+    leader_among,
+    leader_news,
+    leading_noted,
+    silence_noted,
+)
 from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.verdict import GroupView
-from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
+from controlplane.provisioning.drivers.base import Driver, ProcessStatus
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name
-from highwater.promotion import disk_that_counts
 from mqwire.bodies import FollowerStatus, ReplicaStatus
 
 _log = get_logger("controlplane.failover")
-
-_ENDED = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.BACKOFF, ProcessState.MISSING)
 
 
 def cluster_sample(cluster: Cluster, driver: Driver) -> list[GroupView]:
@@ -80,18 +85,18 @@ def _write_group(
 ) -> None:
     leadership, _ = GroupLeadership.objects.get_or_create(group=group)
     known = {replica: answer.status for replica, answer in answers.items() if answer.status is not None}
-    leading = {replica: status for replica, status in known.items() if status.role == "master"}
-    leader = max(leading, key=lambda replica: leading[replica].epoch, default=None)
+    leader = leader_among(known)
     followers: dict[int, FollowerStatus] = {}
     if leader is not None:
-        followers = {follower.replica_id: follower for follower in leading[leader].followers}
-        epoch = leading[leader].epoch
-        if epoch > leadership.epoch:
+        followers = {follower.replica_id: follower for follower in known[leader].followers}
+        epoch = known[leader].epoch
+        news = leader_news(leadership.epoch, leader_epoch=epoch, is_named=leadership.leader_id == leader.pk)
+        if news is LeaderNews.NEWER_EPOCH:
             if leadership_raise(leadership, epoch, leader):
                 _log.info("leader", group=group.name, replica=leader.broker_id, epoch=epoch)
                 if group.cluster.elects_leaders and leadership.epoch:
                     election_note(group, leadership, leader, known)
-        elif epoch == leadership.epoch and leadership.leader_id != leader.pk:
+        elif news is LeaderNews.OF_THE_EPOCH:
             GroupLeadership.objects.filter(pk=leadership.pk, epoch=epoch).update(
                 leader=leader, updated_at=timezone.now()
             )
@@ -103,81 +108,34 @@ def _write_group(
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
-        # After the samples: who is silent by them was so when this one led.
         GroupLeadership.objects.filter(pk=leadership.pk, leader=leader).update(
-            led_at=timezone.now(), led_epoch=leading[leader].epoch, led_to_offset=leading[leader].end_offset
+            **leading_noted(known[leader], timezone.now())
         )
-        _note_rejoined(group, leading[leader].epoch, known)
+        _note_rejoined(group, known[leader].epoch, known)
 
 
 def _write_answer(
     replica: Replica, status: ReplicaStatus, follower: FollowerStatus | None, asked_at: datetime, *, gap_is_known: bool
 ) -> None:
-    now = timezone.now()
-    leads = status.role == "master"
-    # Without a master the gap stays as the last one told it: that many messages may be lost.
-    gap = (0, 0) if leads else (None, None) if follower is None else (follower.gap_bytes, follower.gap_messages)
     remembered = ReplicaSample.objects.filter(replica=replica).values_list("disk", flat=True).first() or ""
-    lease = {}  # of one that was restarted what it said before stays true
-    if status.in_sync_for_ms is not None:
-        until = asked_at + timedelta(milliseconds=status.in_sync_for_ms)
-        lease = {"in_sync_epoch": status.in_sync_epoch, "in_sync_until": until}
-    disk = disk_that_counts(remembered, status.incarnation, has_caught_up=status.has_caught_up)
-    ReplicaSample.objects.update_or_create(
-        replica=replica,
-        defaults={
-            "sampled_at": now,
-            "last_seen_at": now,
-            "unreachable_since": None,
-            "process_ended_at": None,
-            "error": "",
-            "role": status.role,
-            "epoch": status.epoch,
-            "log_epoch": status.log_epoch,
-            "end_offset": status.end_offset,
-            "durable_offset": status.durable_offset,
-            "held_offset": status.held_offset,
-            "confirm_offset": status.confirm_offset,
-            **({"gap_bytes": gap[0], "gap_messages": gap[1]} if gap_is_known else {}),
-            "in_sync": True if leads else None if follower is None else follower.in_sync,
-            "accepts_sends": status.accepts_sends,
-            "refusal": (status.refusal or "")[:512],
-            "claims": status.claims,
-            "promotable": status.promotable,
-            "not_promotable_because": (status.not_promotable_because or "")[:512],
-            "diverged_files": status.diverged_files,
-            **lease,
-            "log_may_be_incomplete": status.log_may_be_incomplete,
-            "shows_below": status.shows_below,
-            "disk": disk,
-            "disk_is_new": disk != status.incarnation,
-            "quorum": None if status.quorum is None else msgspec.to_builtins(status.quorum),
-            "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
-        },
+    values = answer_noted(
+        status, follower, disk=remembered, gap_is_known=gap_is_known, asked_at=asked_at, now=timezone.now()
     )
+    quorum = None if status.quorum is None else msgspec.to_builtins(status.quorum)
+    ReplicaSample.objects.update_or_create(replica=replica, defaults={**values, "quorum": quorum})
 
 
 def _write_silence(replica: Replica, error: str, process: ProcessStatus | None) -> None:
     now = timezone.now()
     sample, _ = ReplicaSample.objects.get_or_create(replica=replica, defaults={"sampled_at": now})
-    sample.sampled_at = now
-    sample.error = error[:512]
-    sample.unreachable_since = sample.unreachable_since or now
-    if process is not None and _has_ended(process, sample.last_seen_at):
-        # A supervisor that tries again tells the end of the last try: the first end is when it went away.
-        sample.process_ended_at = sample.process_ended_at or process.stopped_at or now
-    # The gap of before is of before; what it held then is kept, for that is what may be lost.
-    sample.in_sync = None
-    sample.accepts_sends = None
-    sample.claims = None
-    sample.save()
-
-
-def _has_ended(process: ProcessStatus, last_seen_at: datetime | None) -> bool:
-    """Whether the process that last answered is gone; one that is tried again and again may run at the moment."""
-    if process.state in _ENDED:
-        return True
-    return process.started_at is not None and last_seen_at is not None and process.started_at > last_seen_at
+    values = silence_noted(
+        process,
+        unreachable_since=sample.unreachable_since,
+        last_seen_at=sample.last_seen_at,
+        process_ended_at=sample.process_ended_at,
+        now=now,
+    )
+    ReplicaSample.objects.update_or_create(replica=replica, defaults={**values, "error": error[:512]})
 
 
 def _process_statuses(cluster: Cluster, silent: list[Replica], driver: Driver) -> dict[Replica, ProcessStatus]:

@@ -2,13 +2,13 @@
 its worker was killed anywhere in it.
 
 Nothing here decides by memory: rows say what was reserved and decided, replicas say what they are. What is decided, and in
-which order, is highwater/promotion.py's; here are the requests and the rows. Two epochs are reserved by compare-and-set: the
-fence, which the replicas promise, and the one that is led in; each broker takes a promotion only from the fence.
+which order, is fencing.py's and highwater/promotion.py's; here are the requests and the rows. Two epochs are reserved by
+compare-and-set: the fence, which the replicas promise, and the one that is led in; each broker takes a promotion only from
+the fence.
 """
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from django.db import transaction
 from django.db.models.functions import Coalesce
@@ -18,18 +18,27 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
+from controlplane.failover.fencing import (
+    decision_after_fence,
+    has_promised_newer,
+    next_ballot,
+    promised_ids,
+    promises_told,
+    replicas_to_fence,
+    unpromised,
+)
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.promotion_safety import promotion_refusal
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import GroupView, ReplicaView, at_risk, promotion_group
+from controlplane.failover.verdict import GroupView, ReplicaView
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
-from highwater.promotion import Ballot, Standing, ballot_above, decide, is_drained, promises_in
+from highwater.promotion import Ballot, Standing, is_drained
 
 # Sends are held for so long at most: the master takes them again by itself should no one go on.
 _FREEZE_MS = 10_000
@@ -124,14 +133,12 @@ def failover_promote(context: StepContext) -> None:
             raise StepFailed("Another replica leads: somebody else changed the group.", hint=_TRY_AGAIN)
         _require_no_elections(view)
         candidate = _answering(view, failover.candidate_id)
-        if failover.decided_id is None or (candidate.epoch or 0) > (failover.expected_epoch or 0):
-            # It has promised a newer epoch, in which no one leads: what was decided can never happen.
+        if failover.decided_id is None or has_promised_newer(candidate, failover.expected_epoch or 0):
             _reserve(failover, _leadership(failover), view)
             _fence_and_decide(context, failover, view)
             if failover.decided_id != failover.candidate_id:
                 _give_back(context, failover)
-        promised = [one.replica_id for one in view.replicas if one.answers and one.epoch == failover.expected_epoch]
-        answer = _promote(failover, failover.candidate_id, promised)
+        answer = _promote(failover, failover.candidate_id, promised_ids(view, failover.expected_epoch or 0))
         if answer.status is None:
             raise StepNotReady(f"Replica {failover.candidate_id} was not promoted: {answer.error}")
     leader = Replica.objects.get(
@@ -223,14 +230,6 @@ def failover_rejoin(context: StepContext) -> None:
         raise StepNotReady(f"Replica {old.broker_id} does not follow the new master yet.", delay_s=0.5)
 
 
-def _may_lead(failover: Failover, replica: ReplicaView) -> bool:
-    """Whether a replica other than the candidate may lead, as far as anybody knows."""
-    if replica.leads or replica.replica_id == failover.old_master_id:
-        return True
-    # The last leader is the candidate itself: somebody who does not answer may have been promoted past us since.
-    return not replica.answers and failover.old_master_id in (None, failover.candidate_id)
-
-
 def _start_again(context: StepContext, replica: Replica) -> None:
     daemon = next(daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row == replica)
     Replica.objects.filter(pk=replica.pk).update(fenced=False, updated_at=context.now)
@@ -285,7 +284,7 @@ def _stopped_now(failover: Failover) -> None:
 
 def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -> Ballot:
     """Take two epochs above all that anyone has seen: by compare-and-set on the group's row, so that no one else has them."""
-    ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
+    ballot = next_ballot(view, leadership.epoch)
     with transaction.atomic():
         if not leadership_raise(leadership, ballot.epoch, leadership.leader):
             raise StepNotReady("The group's epoch was raised by somebody else.", delay_s=0.2)
@@ -301,40 +300,39 @@ def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -
 def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView) -> None:
     _require_no_elections(view)
     ballot = Ballot(failover.expected_epoch or 0, failover.new_epoch or 0)
-    electing = {replica.replica_id for replica in view.replicas if replica.quorum is not None}
     known = _addresses(context.cluster, failover.group_name)
-    addresses = {replica_id: address for replica_id, address in known.items() if replica_id not in electing}
+    addresses = {replica_id: known[replica_id] for replica_id in replicas_to_fence(view) if replica_id in known}
     asked_at_s = time.time()
     answers = replica_remoting.replica_fences(
         context.cluster, list(addresses.values()), group=failover.group_name, epoch=ballot.fence
     )
     told = {replica_id: answers[address] for replica_id, address in addresses.items()}
     said = [Standing.of(one.status, asked_at_s) for one in told.values() if one.status is not None]
-    promises = promises_in((_with_samples(one, view) for one in said), ballot)
+    promises = promises_told(view, said, ballot)
     fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
-    for replica in view.replicas:
-        if replica.replica_id in promises or replica.replica_id == failover.candidate_id:
-            continue
-        if not _may_lead(failover, replica):
-            continue
-        answer = told.get(replica.replica_id)
-        if answer is not None and (answer.refused or answer.status is not None):
-            raise StepNotReady(f"Replica {replica.replica_id} did not step down: {answer.error}", delay_s=0.3)
-        _stop(context, failover, replica.replica_id)
+    doubtful = unpromised(
+        view,
+        promises,
+        [replica_id for replica_id, answer in told.items() if answer.refused or answer.status is not None],
+        candidate_id=failover.candidate_id,
+        old_master_id=failover.old_master_id,
+    )
+    for replica_id in doubtful.answering:
+        raise StepNotReady(f"Replica {replica_id} did not step down: {told[replica_id].error}", delay_s=0.3)
+    for replica_id in doubtful.silent:
+        _stop(context, failover, replica_id)
         fence = "stopped"
     _stopped_now(failover)
-    seen_leading = view.led_at is not None and view.led_at >= failover.created_at
-    before = view.former_master
-    view = _view(context)
+    before, view = view, _view(context)
     _require_no_elections(view)  # by what they say after the fence; giving the role back would be a promotion, too
-    candidate = view.replica(failover.candidate_id)
-    decision = decide(
-        promotion_group(view, led_in_this_operation=seen_leading),
+    decision = decision_after_fence(
+        view,
+        before,
         promises,
-        failover.candidate_id,
+        candidate_id=failover.candidate_id,
+        begun_at=failover.created_at,
         may_lose=failover.confirmed_loss,
         may_choose=failover.kind != FailoverKind.SWITCHOVER,
-        at_risk=(None, None) if candidate is None else at_risk(candidate, before),
     )
     if decision.leader_id is None:
         _start_stopped(context, failover)
@@ -372,18 +370,6 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
         "fenced",
         f"{words[fence]} Epoch {ballot.fence} was promised by {promised}. {loss}: {decision.cleanness.because}{instead}",
     )
-
-
-def _with_samples(standing: Standing, view: GroupView) -> Standing:
-    """What a replica said, with what the samples remember and it can't know: its disk of before, its leader's word of before."""
-    sample = view.replica(standing.replica_id)
-    if sample is None:
-        return standing
-    standing = replace(standing, disk_is_new=sample.disk_is_new)
-    if standing.in_sync_until_s is None and sample.in_sync_until is not None:
-        until_s = sample.in_sync_until.timestamp()
-        return replace(standing, in_sync_epoch=sample.in_sync_epoch, in_sync_until_s=until_s)
-    return standing
 
 
 def _promote(failover: Failover, replica_id: int, in_sync: Sequence[int] = ()) -> Answer:

@@ -1,0 +1,105 @@
+"""What the steps of a promotion decide, by a group's samples and the answers to its fence. Pure, without Django: the steps
+(steps.py) and the simulation (tests/sim/control_plane.py) both go by it. What is clean says highwater/promotion.py.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from controlplane.failover.verdict import GroupView, ReplicaView, at_risk, promotion_group
+from highwater.promotion import Ballot, Decision, Standing, ballot_above, decide, promises_in
+
+
+def next_ballot(view: GroupView, row_epoch: int) -> Ballot:
+    """Return the ballot to reserve: above all that anyone has seen."""
+    return ballot_above([row_epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
+
+
+def replicas_to_fence(view: GroupView) -> list[int]:
+    """Return who is asked to promise the fence: all but those that vote."""
+    return [replica.replica_id for replica in view.replicas if replica.quorum is None]
+
+
+def promises_told(view: GroupView, said: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
+    """Return the promises among what replicas said when they were fenced, by replica id."""
+    return promises_in((_with_samples(one, view) for one in said), ballot)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpromised:
+    """Who may lead and has not promised: those that answered, and those that did not, which are to be stopped."""
+
+    answering: tuple[int, ...]
+    silent: tuple[int, ...]
+
+
+def unpromised(
+    view: GroupView,
+    promises: Collection[int],
+    answering: Collection[int],
+    *,
+    candidate_id: int,
+    old_master_id: int | None,
+) -> Unpromised:
+    """Return who else may lead although it was fenced. `old_master_id` led last when this was asked for."""
+    doubtful = [
+        replica.replica_id
+        for replica in view.replicas
+        if replica.replica_id not in promises and replica.replica_id != candidate_id
+        if _may_lead(replica, candidate_id, old_master_id)
+    ]
+    return Unpromised(
+        tuple(one for one in doubtful if one in answering), tuple(one for one in doubtful if one not in answering)
+    )
+
+
+def decision_after_fence(
+    view: GroupView,
+    before: GroupView,
+    promises: Mapping[int, Standing],
+    *,
+    candidate_id: int,
+    begun_at: datetime,
+    may_lose: bool,
+    may_choose: bool,
+) -> Decision:
+    """Return who leads. `before` is the group when it was fenced, `view` after that; `begun_at` when this was asked for."""
+    candidate = view.replica(candidate_id)
+    return decide(
+        promotion_group(view, led_in_this_operation=before.led_at is not None and before.led_at >= begun_at),
+        promises,
+        candidate_id,
+        may_lose=may_lose,
+        may_choose=may_choose,
+        at_risk=(None, None) if candidate is None else at_risk(candidate, before.former_master),
+    )
+
+
+def has_promised_newer(candidate: ReplicaView, fence: int) -> bool:
+    """Return whether what was decided can never happen: the candidate has promised an epoch in which no one leads."""
+    return (candidate.epoch or 0) > fence
+
+
+def promised_ids(view: GroupView, fence: int) -> list[int]:
+    """Return whom the new leader takes as in sync until they prove otherwise: those that still keep the promise."""
+    return [one.replica_id for one in view.replicas if one.answers and one.epoch == fence]
+
+
+def _may_lead(replica: ReplicaView, candidate_id: int, old_master_id: int | None) -> bool:
+    """Whether a replica other than the candidate may lead, as far as anyone knows."""
+    if replica.leads or replica.replica_id == old_master_id:
+        return True
+    # The last leader is the candidate itself: one that does not answer may have been promoted past us since.
+    return not replica.answers and old_master_id in (None, candidate_id)
+
+
+def _with_samples(standing: Standing, view: GroupView) -> Standing:
+    """What a replica said, with what the samples remember and it can't know: its disk of before, its leader's word of before."""
+    sample = view.replica(standing.replica_id)
+    if sample is None:
+        return standing
+    standing = replace(standing, disk_is_new=sample.disk_is_new)
+    if standing.in_sync_until_s is None and sample.in_sync_until is not None:
+        until_s = sample.in_sync_until.timestamp()
+        return replace(standing, in_sync_epoch=sample.in_sync_epoch, in_sync_until_s=until_s)
+    return standing

@@ -1,0 +1,125 @@
+"""What the last words of replicas are noted as, and who leads by them. Pure, without Django: the rows (sampling.py) and the
+simulation (tests/sim/control_plane.py) both note what is said here.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TypeVar
+
+from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
+from highwater.promotion import disk_that_counts
+from mqwire.bodies import FollowerStatus, ReplicaStatus
+
+K = TypeVar("K")
+
+_ENDED = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.BACKOFF, ProcessState.MISSING)
+
+
+def leader_among(statuses: Mapping[K, ReplicaStatus]) -> K | None:
+    """Return who leads: of several, which a fence will soon end, the one in the highest epoch."""
+    leading = {key: status for key, status in statuses.items() if status.role == "master"}
+    return max(leading, key=lambda key: leading[key].epoch, default=None)
+
+
+class LeaderNews(Enum):
+    """What a look at a leader means for the group's row."""
+
+    NEWER_EPOCH = "the row's epoch rises to this leader's, if no one raised it meanwhile"
+    OF_THE_EPOCH = "the row's epoch stays, and this is its leader"
+    KNOWN = "the row says so already, or knows of a newer epoch"
+
+
+def leader_news(row_epoch: int, *, leader_epoch: int, is_named: bool) -> LeaderNews:
+    """`is_named`: the row names this leader already."""
+    if leader_epoch > row_epoch:
+        return LeaderNews.NEWER_EPOCH
+    return LeaderNews.OF_THE_EPOCH if leader_epoch == row_epoch and not is_named else LeaderNews.KNOWN
+
+
+def leading_noted(status: ReplicaStatus, now: datetime) -> dict[str, object]:
+    """Return what the group's row notes of the leader that it names. Written after the samples: who is silent by them was so
+    when this one led.
+    """
+    return {"led_at": now, "led_epoch": status.epoch, "led_to_offset": status.end_offset}
+
+
+def answer_noted(
+    status: ReplicaStatus,
+    follower: FollowerStatus | None,
+    *,
+    disk: str,
+    gap_is_known: bool,
+    asked_at: datetime,
+    now: datetime,
+) -> dict[str, object]:
+    """Return what the sample of a replica that answered changes to. `follower` is its leader's word on it; `disk` the last
+    one whose word counted. Without `gap_is_known` the gap stays as the last leader told it: that many messages may be lost.
+    """
+    leads = status.role == "master"
+    gap = (0, 0) if leads else (None, None) if follower is None else (follower.gap_bytes, follower.gap_messages)
+    lease = {}  # of one that was restarted what it said before stays true
+    if status.in_sync_for_ms is not None:
+        until = asked_at + timedelta(milliseconds=status.in_sync_for_ms)
+        lease = {"in_sync_epoch": status.in_sync_epoch, "in_sync_until": until}
+    counts = disk_that_counts(disk, status.incarnation, has_caught_up=status.has_caught_up)
+    return {
+        "sampled_at": now,
+        "last_seen_at": now,
+        "unreachable_since": None,
+        "process_ended_at": None,
+        "error": "",
+        "role": status.role,
+        "epoch": status.epoch,
+        "log_epoch": status.log_epoch,
+        "end_offset": status.end_offset,
+        "durable_offset": status.durable_offset,
+        "held_offset": status.held_offset,
+        "confirm_offset": status.confirm_offset,
+        **({"gap_bytes": gap[0], "gap_messages": gap[1]} if gap_is_known else {}),
+        "in_sync": True if leads else None if follower is None else follower.in_sync,
+        "accepts_sends": status.accepts_sends,
+        "refusal": (status.refusal or "")[:512],
+        "claims": status.claims,
+        "promotable": status.promotable,
+        "not_promotable_because": (status.not_promotable_because or "")[:512],
+        "diverged_files": status.diverged_files,
+        **lease,
+        "log_may_be_incomplete": status.log_may_be_incomplete,
+        "shows_below": status.shows_below,
+        "disk": counts,
+        "disk_is_new": counts != status.incarnation,
+        "quorum": status.quorum,
+        "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
+    }
+
+
+def silence_noted(
+    process: ProcessStatus | None,
+    *,
+    unreachable_since: datetime | None,
+    last_seen_at: datetime | None,
+    process_ended_at: datetime | None,
+    now: datetime,
+) -> dict[str, object]:
+    """Return what the sample of a replica that did not answer changes to; what it held when it last did is kept, for that is
+    what may be lost. `process` is its supervisor's word, None without one.
+    """
+    if process is not None and _has_ended(process, last_seen_at):
+        # A supervisor that tries again tells the end of the last try: the first end is when it went away.
+        process_ended_at = process_ended_at or process.stopped_at or now
+    return {
+        "sampled_at": now,
+        "unreachable_since": unreachable_since or now,
+        "process_ended_at": process_ended_at,
+        "in_sync": None,
+        "accepts_sends": None,
+        "claims": None,
+    }
+
+
+def _has_ended(process: ProcessStatus, last_seen_at: datetime | None) -> bool:
+    """Whether the process that last answered is gone; one that is tried again and again may run at the moment."""
+    if process.state in _ENDED:
+        return True
+    return process.started_at is not None and last_seen_at is not None and process.started_at > last_seen_at

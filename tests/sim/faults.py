@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,8 +28,10 @@ class Faults:
             (self._pause, 2.0),
             (self._partition, 3.0),
             (self._one_way, 2.0),
-            (self._slow_disk, 1.0),
-            (self._sync_error, 0.7),
+            (self._ring, 0.5),
+            (self._split, 1.0),
+            (self._clock_jump, 0.7),
+            *self._of_disks(),
             (self._name_server_restart, 0.5),
             (self._failover, 1.5),
             (self._two_failovers, 0.7),
@@ -50,6 +54,17 @@ class Faults:
         control.failovers = random.choice((0.2, 0.7, 1.0))
         control.unclean = random.choice((0.0, 0.0, 0.3)) if world.mode == "sync" else random.choice((0.0, 0.3, 0.8))
 
+    def _of_disks(self) -> list[tuple[Callable[[], None], float]]:
+        """Of any kind of group."""
+        return [
+            (self._slow_disk, 1.0),
+            (self._slow_reads, 0.5),
+            (self._sync_error, 0.7),
+            (self._call_error, 1.0),
+            (self._short_writes, 0.5),
+            (self._full_disk, 0.5),
+        ]
+
     def _decreed(self) -> list[Callable[[], None]]:
         """What wants an operator or a control plane."""
         return [self._failover, self._two_failovers, self._switchover, self._mistake, self._unclean, self._replace_disk]
@@ -60,9 +75,11 @@ class Faults:
     def _strike(self) -> None:
         if self.stopped:
             return
-        self._world.history.counts["faults"] += 1
         kinds, weights = zip(*self._kinds, strict=True)
-        self._loop.random.choices(kinds, weights)[0]()
+        kind = self._loop.random.choices(kinds, weights)[0]
+        self._world.history.counts["faults"] += 1
+        self._world.history.counts[f"fault: {kind.__name__.strip('_').replace('_', ' ')}"] += 1
+        kind()
         self.run()
 
     def _later(self, mean_s: float, action: Callable[[], None]) -> None:
@@ -117,13 +134,53 @@ class Faults:
     def _sync_error(self) -> None:
         machine = self._machine()
         machine.disk.fail_syncs = 1
+        self._later(3.0, partial(self._restart_with_well_disk, machine))
 
-        def restart() -> None:
-            machine.disk.fail_syncs = 0
-            machine.kill()
-            machine.start()
+    def _call_error(self) -> None:
+        """One call of the disk fails, whichever it is."""
+        machine = self._machine()
+        random = self._loop.random
+        machine.disk.fail_call_in(random.randrange(20), random.choice((errno.EIO, errno.EIO, errno.ENOSPC)))
+        self._later(3.0, partial(self._restart_with_well_disk, machine))
 
-        self._later(3.0, restart)
+    def _restart_with_well_disk(self, machine: Machine) -> None:
+        machine.disk.heal()
+        machine.kill()
+        machine.start()
+
+    def _short_writes(self) -> None:
+        machine = self._machine()
+        machine.disk.write_short(self._loop.random.choice((0.1, 0.5, 1.0)), self._loop.random.getrandbits(32))
+
+        def well() -> None:
+            machine.disk.short_share = 0.0
+
+        self._later(2.0, well)
+
+    def _full_disk(self) -> None:
+        """There is room for so many bytes; then an operator makes more."""
+        machine = self._machine()
+        machine.disk.capacity_bytes = self._loop.random.choice((0, 100, 5_000, 20_000))
+        self._loop.note(f"{machine.name} has room for {machine.disk.capacity_bytes} bytes")
+
+        def more() -> None:
+            machine.disk.capacity_bytes = None
+
+        self._later(2.0, more)
+
+    def _slow_reads(self) -> None:
+        machine = self._machine()
+        machine.disk.read_s = self._loop.random.choice((0.0005, 0.005, 0.02))
+
+        def well() -> None:
+            machine.disk.read_s = 0.0
+
+        self._later(2.0, well)
+
+    def _clock_jump(self) -> None:
+        machine = self._machine()
+        machine.wall_skew_ms = self._loop.random.randrange(-3_600_000, 3_600_000)
+        self._loop.note(f"{machine.name} has its clock set {machine.wall_skew_ms} ms off")
 
     def _replace_disk(self) -> None:
         """As operators are told to: a slave only, stopped until its master has left it out, and one at a time."""
@@ -164,6 +221,28 @@ class Faults:
             self._block([(machine.name, name) for name in names])
         else:
             self._block([(name, machine.name) for name in names])
+
+    def _ring(self) -> None:
+        """Every replica hears two neighbours only."""
+        names = [machine.name for machine in self._world.machines]
+        self._loop.random.shuffle(names)
+        count = len(names)
+        self._block(
+            [
+                (names[one], names[other])
+                for one in range(count)
+                for other in range(count)
+                if one != other and (one - other) % count not in (1, count - 1)
+            ]
+        )
+
+    def _split(self) -> None:
+        """Two sides that don't hear each other; the name servers are on both, the clients too."""
+        names = [machine.name for machine in self._world.machines]
+        self._loop.random.shuffle(names)
+        place = self._loop.random.randrange(1, max(2, len(names)))
+        one, other = names[:place], names[place:]
+        self._block([(a, b) for a in one for b in other] + [(b, a) for a in one for b in other])
 
     def _block(self, pairs: list[tuple[str, str]]) -> None:
         self._loop.note(f"cut off: {sorted(pairs)}")

@@ -155,7 +155,7 @@ class Machine:
         if self._process is not None:
             self.loop.note(f"{self.name} is killed at {self.process.store.end_offset if self.process else 'its start'}")
             self._end(self._process)
-            self.disk = SimDisk.of(self.disk.after_kill())
+            self.disk = SimDisk.of(self.disk.after_kill(), self.disk)
 
     def shut(self) -> None:
         """The run is over and judged."""
@@ -169,7 +169,7 @@ class Machine:
             self._end(self._process, power_cut=True)
         if self._left is not None and not self.settings.durable_counts:
             self.history.power_cut(self.name, *self._left)
-        self.disk = SimDisk.of(self.disk.after_power_cut(self.loop.random.getrandbits(32)))
+        self.disk = SimDisk.of(self.disk.after_power_cut(self.loop.random.getrandbits(32)), self.disk)
 
     def replace_disk(self) -> None:
         """An operator gives the stopped machine a new, empty disk."""
@@ -183,6 +183,19 @@ class Machine:
         """Die in the middle of something: at one of the next calls of the disk."""
         self._power_cut_when_it_dies = power_cut
         self.disk.die_at = self.disk.calls + calls
+
+    def mend(self) -> None:
+        """Nothing goes wrong any more; a process that is no use is killed, as the operator is told to."""
+        self.sync_mean_s = 0.003
+        self.disk.heal()
+        self.resume()
+        self.finish_stop()
+        if self.process is not None and self.wants_restart(self.process):
+            self.kill()
+
+    def wants_restart(self, process: BrokerProcess) -> bool:
+        """Whether it says so of itself."""
+        return process.store.refusal is not None or process.flush_failed
 
     def ended_by_itself(self, process: BrokerProcess, error: BaseException | None) -> None:
         """The program came to its end: it was told to stop, or something that it cannot go on with happened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.faults import Faults
@@ -31,8 +32,7 @@ class QuorumFaults(Faults):
             (self._ring, 1.0),
             (self._split, 1.5),
             (self._kill_the_leader, 1.5),
-            (self._slow_disk, 1.0),
-            (self._sync_error, 0.7),
+            *self._of_disks(),
             (self._vote_error, 0.5),
             (self._replace_disk, 0.7),
             (self._clock_jump, 0.7),
@@ -91,13 +91,7 @@ class QuorumFaults(Faults):
         machine = self._machine()
         machine.disk.failing = "/epoch.json"
         machine.disk.fail_syncs = 1
-
-        def restart() -> None:
-            machine.disk.fail_syncs = 0
-            machine.kill()
-            machine.start()
-
-        self._later(3.0, restart)
+        self._later(3.0, partial(self._restart_with_well_disk, machine))
 
     def _replace_disk(self) -> None:
         """Never more empty disks than the group can lose, whichever voters count."""
@@ -113,31 +107,6 @@ class QuorumFaults(Faults):
         if not any(machine.blank for machine in self._machines):
             super()._sync_error()
 
-    def _clock_jump(self) -> None:
-        machine = self._loop.random.choice(self._machines)
-        machine.wall_skew_ms = self._loop.random.randrange(-3_600_000, 3_600_000)
-        self._loop.note(f"{machine.name} has its clock set {machine.wall_skew_ms} ms off")
-
-    # --- network
-
-    def _ring(self) -> None:
-        """Everybody hears two neighbours only."""
-        names = [machine.name for machine in self._machines]
-        self._loop.random.shuffle(names)
-        count = len(names)
-        self._block(
-            [
-                (names[one], names[other])
-                for one in range(count)
-                for other in range(count)
-                if one != other and (one - other) % count not in (1, count - 1)
-            ]
-        )
-
-    def _split(self) -> None:
-        """Two sides that don't hear each other; the name servers are on both, the clients too."""
-        names = [machine.name for machine in self._machines]
-        self._loop.random.shuffle(names)
-        place = self._loop.random.randrange(1, len(names))
-        one, other = names[:place], names[place:]
-        self._block([(a, b) for a in one for b in other] + [(b, a) for a in one for b in other])
+    def _call_error(self) -> None:
+        if not any(machine.blank for machine in self._machines):
+            super()._call_error()

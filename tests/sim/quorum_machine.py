@@ -9,6 +9,7 @@ from tests.sim.broker_process import BrokerProcess
 from tests.sim.changing_process import ChangingProcess
 from tests.sim.machine import Machine
 from tests.sim.quorum_process import QuorumProcess
+from tests.sim.sim_disk import COMMIT_LOG
 
 
 class QuorumMachine(Machine):
@@ -34,7 +35,7 @@ class QuorumMachine(Machine):
     def start(self) -> None:
         self.disk.on_failed_sync = self._sync_failed
         super().start()
-        self.disk.failing = "/commitlog/"
+        self.disk.failing = COMMIT_LOG
 
     def holds_all(self) -> None:
         """Its process says that its log lacks nothing: believed of one that was started after the failed sync."""
@@ -45,9 +46,15 @@ class QuorumMachine(Machine):
         """Whether the disk is one that the group knows, and all that it was to sync is there."""
         return not self.blank and not self.in_doubt
 
-    def _sync_failed(self) -> None:
-        self.loop.note(f"{self.name} fails to sync {self.disk.failing}")
-        if self.disk.failing == "/commitlog/":
+    def wants_restart(self, process: BrokerProcess) -> bool:
+        if super().wants_restart(process) or process.follower.halted:
+            return True
+        elections = process.replica.elections
+        return self.joined and elections is not None and elections.why_not_electable() is not None
+
+    def _sync_failed(self, path: str) -> None:
+        self.loop.note(f"{self.name} fails to sync {path}")
+        if COMMIT_LOG in path:
             self.in_doubt, self._failed_in_run = True, self.runs
 
 

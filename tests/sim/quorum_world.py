@@ -120,7 +120,7 @@ class QuorumWorld:
 
     def can_lose(self, machine: QuorumMachine) -> bool:
         """Whether this disk may be lost beside those that have no full vote already: a minority of all sets that may count."""
-        about_to_fail = {other.settings.replica_id for other in self.machines if other.disk.fail_syncs}
+        about_to_fail = {other.settings.replica_id for other in self.machines if other.disk.is_to_fail}
         lost = self._without_full_vote() | about_to_fail | {machine.settings.replica_id}
         return all(len(lost.intersection(voters)) <= (len(voters) - 1) // 2 for voters in self._voter_sets())
 
@@ -252,25 +252,8 @@ class QuorumWorld:
 
     def _mend(self, machines: list[QuorumMachine]) -> None:
         for machine in machines:
-            machine.sync_mean_s = 0.003
-            machine.disk.fail_syncs = 0
-            machine.disk.die_at = None
-            machine.resume()
-            machine.finish_stop()
-            process = machine.process
-            if process is not None and (
-                process.store.refusal is not None
-                or process.flush_failed
-                or process.follower.halted
-                or self._mute(machine)
-            ):
-                machine.kill()  # as the operator is told to
+            machine.mend()
             machine.start()
-
-    @staticmethod
-    def _mute(machine: QuorumMachine) -> bool:
-        elections = machine.process.replica.elections if machine.process else None
-        return machine.joined and elections is not None and elections.why_not_electable() is not None
 
     def _heal(self) -> None:
         loop = self.loop

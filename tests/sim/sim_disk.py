@@ -4,35 +4,78 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from random import Random
 
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.trio_process import block
 
+COMMIT_LOG = "/commitlog/"
+
 
 class SimDisk(MemoryDisk):
-    """`fail_syncs` makes the next syncs of files below `failing` fail with EIO: the CommitLog, unless it says otherwise."""
+    """`fail_syncs` makes the next syncs of files below `failing` fail with EIO: the CommitLog, unless it says otherwise.
+
+    `fail_call_in` makes one call fail, whichever comes then, with `error`. `short_share` of all writes are done in half.
+    """
 
     def __init__(self, boot: int = 0) -> None:
+        self.short_share = 0.0
+        self._chance = Random(0)
         super().__init__(boot)
         self.fail_syncs = 0
-        self.failing = "/commitlog/"
+        self.failing = COMMIT_LOG
+        self.error = errno.EIO
         self.sync_s: Callable[[], float] = lambda: 0.0  # how long the next sync takes
+        self.read_s = 0.0
         self.on_death: Callable[[], None] = lambda: None
-        self.on_failed_sync: Callable[[], None] = lambda: None
+        self.on_failed_sync: Callable[[str], None] = lambda path: None
+        self._fail_call_at: int | None = None
         self._last_line = _LastLine()
         self.log = self._last_line
         self.fail = self._fail
 
+    # --- what goes wrong
+
+    def fail_call_in(self, calls: int, error: int) -> None:
+        """Of those that change something."""
+        self._fail_call_at, self.error = self.calls + calls, error
+
+    def write_short(self, share: float, seed: int) -> None:
+        self.short_share, self._chance = share, Random(seed)
+
+    @property
+    def is_to_fail(self) -> bool:
+        """Whether a sync of the log may fail yet."""
+        return self.fail_syncs > 0 or self._fail_call_at is not None
+
+    def heal(self) -> None:
+        """Nothing more fails, and there is room again."""
+        self.fail_syncs, self._fail_call_at, self.die_at, self.capacity_bytes = 0, None, None, None
+        self.short_share = self.read_s = 0.0
+
+    @property
+    def short_writes(self) -> bool:  # type: ignore[override] # of each write anew
+        return self.short_share > 0 and self._chance.random() < self.short_share
+
+    @short_writes.setter
+    def short_writes(self, value: bool) -> None:
+        """See `write_short`."""
+
     def _fail(self, number: int, name: str) -> int | None:
-        if self.fail_syncs and name == "sync" and self.failing in self._last_line.text:
-            self.fail_syncs -= 1
-            self.on_failed_sync()
-            return errno.EIO
-        return None
+        error = None
+        if self._fail_call_at is not None and number >= self._fail_call_at:
+            self._fail_call_at, error = None, self.error
+        elif self.fail_syncs and name == "sync" and self.failing in self._last_line.text:
+            self.fail_syncs, error = self.fail_syncs - 1, errno.EIO
+        if error is not None and name == "sync":
+            self.on_failed_sync(self._last_line.text)
+        return error
 
     def stop(self) -> None:
         """The process that uses it is gone: nothing that it still tries has an effect."""
         self._dead = True
+
+    # --- calls
 
     def _call(self, name: str, detail: str) -> None:
         alive = not self._dead
@@ -41,6 +84,11 @@ class SimDisk(MemoryDisk):
         finally:
             if alive and self._dead:
                 self.on_death()
+
+    def pread(self, fd: int, count: int, offset: int, /) -> bytes:
+        if self.read_s:
+            block(self.read_s)
+        return super().pread(fd, count, offset)
 
     def fdatasync(self, fd: int, /) -> None:
         seconds = self.sync_s()
@@ -56,10 +104,16 @@ class SimDisk(MemoryDisk):
         return b"" if inode is None else bytes(inode.data[begin:end])
 
     @classmethod
-    def of(cls, disk: MemoryDisk) -> SimDisk:
-        """The same content, as the next process finds it."""
+    def of(cls, disk: MemoryDisk, before: SimDisk) -> SimDisk:
+        """The same content, as the next process finds it; it is as full and as slow as before."""
         new = cls(disk._boot)
         new.names, new.synced_names, new.directories = disk.names, disk.synced_names, disk.directories
+        new.capacity_bytes, new.read_s, new.short_share, new._chance = (
+            before.capacity_bytes,
+            before.read_s,
+            before.short_share,
+            before._chance,
+        )
         return new
 
 

@@ -200,14 +200,7 @@ class World:
         if self.decrees:
             self.control_plane.heal(memory_lost=not self.machines[0].settings.durable_counts)
         for machine in self.machines:
-            machine.sync_mean_s = 0.003
-            machine.disk.fail_syncs = 0
-            machine.disk.die_at = None
-            machine.resume()
-            machine.finish_stop()
-            process = machine.process
-            if process is not None and (process.store.refusal is not None or process.flush_failed):
-                machine.kill()  # as the operator is told to
+            machine.mend()
             loop.after(loop.random.random(), machine.start)
         before = sum(sender.acknowledged for sender in self.senders)
         deadline_s = loop.now_s + HEAL_S

@@ -13,8 +13,10 @@ from brokerd.run import open_broker, serve
 from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore, MessageToStore
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.headers_send import SendMessageResponseHeader
 from mqwire.message import decode_records
-from tests.sim.history import Copy
+from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
+from tests.sim.history import Attempt, Copy
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
 from tests.sim.sim_requests import Read, Send
 from tests.sim.sim_threads import SimThreads
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from brokerd.services.replica_follower import FollowerService
     from tests.sim.machine import Machine
 
+_JUDGED = (TOPIC, RMQ_SYS_SCHEDULE_TOPIC)
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 
 
@@ -120,8 +123,8 @@ class BrokerProcess:
         def watched_append(messages: list[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
             results = append(messages, counted_for=counted_for)
             for message, result in zip(messages, results, strict=True):
-                if message.topic == TOPIC:
-                    self._appended(bytes(message.body), message.queue_id, result.physical_offset, result.size_bytes)
+                if message.topic in _JUDGED:
+                    self._appended(message.topic, bytes(message.body), result.physical_offset, result.size_bytes)
             return results
 
         def watched_batch(batch: BatchToStore, *, counted_for: str) -> BatchResult:
@@ -156,7 +159,7 @@ class BrokerProcess:
         replica.grant_claim = watched_claim  # type: ignore[method-assign] # as above
         replica.stop_leading = watched_end  # type: ignore[method-assign] # as above
 
-    def _appended(self, body: bytes, queue_id: int, physical_offset: int, size_bytes: int) -> None:
+    def _appended(self, topic: str, body: bytes, physical_offset: int, size_bytes: int) -> None:
         attempt = self.history.by_body.get(body)
         if attempt is None:
             self.machine.violation(f"{self.name} stored a message that nobody sent")
@@ -165,12 +168,15 @@ class BrokerProcess:
         (message,) = decode_records(record)
         copy = Copy(self.name, self.replica.epoch, physical_offset, end_offset, message.queue_offset)
         self.machine.contents[copy.epoch, physical_offset] = bytes(record)
-        self.history.appended(attempt.number, copy)
+        if topic == TOPIC and attempt.delayed:
+            self.history.counts["deliveries of delayed messages"] += 1
+        else:
+            attempt.copies.append(copy)
 
     def _scan_appended(self, begin: int, end: int) -> None:
         for start, record_end in self.records(begin, end):
             (message,) = decode_records(self.store.read_raw(start, record_end - start)[: record_end - start])
-            self._appended(bytes(message.body), message.queue_id, start, record_end - start)
+            self._appended(TOPIC, bytes(message.body), start, record_end - start)
 
     def _promoted(self, expected_epoch: int, epoch_before: int, epochs: EpochMap, end_offset: int) -> None:
         new_epoch = self.replica.epoch
@@ -183,14 +189,21 @@ class BrokerProcess:
     def answer_leaves(self, request: Any, reply: RemotingCommand) -> None:
         """An answer is being written to a client."""
         if isinstance(request, Send):
-            attempt = self.history.attempts[request.attempt]
             if reply.code == ResponseCode.SUCCESS:
-                copy = attempt.copies[-1]
-                self.history.acknowledged(copy.epoch, self.name, copy)
+                offset = reply.header(SendMessageResponseHeader).queue_offset
+                for number, attempt in enumerate(map(self.history.attempts.__getitem__, request.attempts)):
+                    self._acknowledged(attempt, offset + number)
             elif reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
                 self.refused()
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))
+
+    def _acknowledged(self, attempt: Attempt, queue_offset: int) -> None:
+        own = [copy for copy in attempt.copies if (copy.node, copy.queue_offset) == (self.name, queue_offset)]
+        if not own:
+            self.machine.violation(f"{self.name} acknowledged {attempt.number} at {queue_offset}, and it is not there")
+        attempt.acknowledged.append(own[-1])
+        self.history.acknowledged(own[-1].epoch, self.name, own[-1])
 
     def refused(self) -> None:
         """A send was refused."""

@@ -23,9 +23,17 @@ class Attempt:
     number: int
     body: bytes
     queue_id: int
+    delayed: bool = False  # it waits in another topic, and is delivered from there, at least once
     code: str = "no answer"
     queue_offset: int = -1
-    copies: list[Copy] = field(default_factory=list)  # every append by a leader
+    asks: int = 1  # how often it was sent: each may be stored
+    copies: list[Copy] = field(default_factory=list)  # every append by a leader, of a delayed one where it waits
+    acknowledged: list[Copy] = field(default_factory=list)
+
+    @property
+    def promised(self) -> Copy:
+        """What the client was told of."""
+        return next(copy for copy in reversed(self.acknowledged) if copy.queue_offset == self.queue_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +102,8 @@ class History:
 
     # --- clients
 
-    def sending(self, queue_id: int, body: bytes) -> Attempt:
-        attempt = Attempt(len(self.attempts), body, queue_id)
+    def sending(self, queue_id: int, body: bytes, *, delayed: bool = False) -> Attempt:
+        attempt = Attempt(len(self.attempts), body, queue_id, delayed)
         self.attempts.append(attempt)
         self.by_body[body] = attempt
         return attempt
@@ -107,9 +115,6 @@ class History:
         self.counts[code] += 1
 
     # --- brokers
-
-    def appended(self, attempt: int, copy: Copy) -> None:
-        self.attempts[attempt].copies.append(copy)
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         """A broker said SEND_OK: enough disks must hold the record now, or have been told to give it up."""

@@ -202,7 +202,9 @@ class QuorumWorld:
                 f"{leader.name} led a healthy majority in epoch {epoch}, and was disturbed: {self._roles()}"
             )
         attempts = history.attempts[before:last]
-        unconfirmed = [attempt for attempt in attempts if attempt.copies and attempt.code != "SEND_OK"]
+        unconfirmed = [
+            attempt for attempt in attempts if attempt.copies and attempt.code != "SEND_OK" and attempt.asks == 1
+        ]
         if unconfirmed or history.refused_by_leaders > refused:
             raise Violation(
                 f"the leader of a healthy majority refused {history.refused_by_leaders - refused} sends"

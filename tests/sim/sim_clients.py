@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 from mqwire.names import MASTER_ID
@@ -88,28 +89,43 @@ class Sender(_LeaderSeeker):
         random = self.loop.random
         if random.random() < 0.02:  # an old route, or none: it may send to anyone
             self.believed = random.choice(self.replicas)
-        self._sent += 1
-        body = f"{self.name}-{self._sent:05d}-".encode() + b"." * random.choice((0, 10, 60, 60, 200, 900))
-        attempt = self.history.sending(random.randrange(QUEUES), body)
+        queue_id, kind = random.randrange(QUEUES), random.random()
+        delay_level = 1 if kind > 0.95 else 0
+        attempts = [
+            self.history.sending(queue_id, self._body(), delayed=delay_level > 0)
+            for _ in range(random.randrange(2, 5) if kind < 0.1 else 1)
+        ]
+        send = Send(
+            tuple(attempt.number for attempt in attempts),
+            queue_id,
+            tuple(attempt.body for attempt in attempts),
+            delay_level,
+        )
 
         def answered(answer: SendAnswer | None) -> None:
             code, offset = ("timeout", -1) if answer is None else (answer.code, answer.queue_offset)
-            self.history.answered(attempt.number, code, offset)
+            for number, attempt in enumerate(attempts):
+                self.history.answered(attempt.number, code, offset + number)
             if code == "SEND_OK":
-                self.acknowledged += 1
+                self.acknowledged += len(attempts)
             if code in ("SEND_OK", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT", "FLUSH_DISK_TIMEOUT"):
                 self.run()
             else:
                 self.look_for_the_leader()
 
-        self.network.call(
-            self,
-            self.believed,
-            Send(attempt.number, attempt.queue_id, body),
-            answered,
-            timeout_s=TIMEOUT_S,
-            may_double=False,
-        )
+        self._call(send, answered)
+        if random.random() < self.network.doubling:
+            for attempt in attempts:
+                attempt.asks += 1
+            self.history.counts["sends doubled"] += 1
+            self.loop.after(random.random(), lambda: self._call(send, lambda answer: None))
+
+    def _call(self, send: Send, answered: Callable[[SendAnswer | None], None]) -> None:
+        self.network.call(self, self.believed, send, answered, timeout_s=TIMEOUT_S, may_double=False)
+
+    def _body(self) -> bytes:
+        self._sent += 1
+        return f"{self.name}-{self._sent:05d}-".encode() + b"." * self.loop.random.choice((0, 10, 60, 60, 200, 900))
 
     def looked(self) -> None:
         self.loop.after(0.1, self.run)

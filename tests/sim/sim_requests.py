@@ -9,14 +9,17 @@ from mqwire.bodies import ReplicaStatus
 
 
 class Send(NamedTuple):
-    attempt: int
+    """Several are a batch; with a delay level they are delivered later."""
+
+    attempts: tuple[int, ...]
     queue_id: int
-    body: bytes
+    bodies: tuple[bytes, ...]
+    delay_level: int = 0
 
 
 class SendAnswer(NamedTuple):
     code: str
-    queue_offset: int = -1
+    queue_offset: int = -1  # of the first
 
 
 class Read(NamedTuple):

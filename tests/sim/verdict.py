@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from brokerd.store import MessageStore
 from mqwire.message import StoredMessage
-from tests.sim.history import Copy, History, Violation
+from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
+from tests.sim.history import Attempt, Copy, History, Violation
 from tests.sim.store_harness import read_all
 from tests.sim.wire import READ_GROUP, TOPIC
 
@@ -28,7 +29,8 @@ def judge(world: World) -> None:
                 f"{world.machines[0].name} and {machine.name} hold different logs: {_difference(first, content)}"
             )
     messages = {where: message for where, message in first.items() if where[0] == TOPIC}
-    _judge_messages(world.history, messages)
+    waiting = {where: message for where, message in first.items() if where[0] == RMQ_SYS_SCHEDULE_TOPIC}
+    _judge_messages(world.history, messages, waiting)
     _judge_readers(world.history, messages)
     if not world.history.has_losses:
         _judge_tables(world, messages)
@@ -49,30 +51,45 @@ def _difference(one: Content, other: Content) -> str:
     return str(sorted(where for where in one.keys() | other.keys() if one.get(where) != other.get(where))[:5])
 
 
-def _judge_messages(history: History, messages: Content) -> None:
-    places: dict[bytes, list[tuple[int, int, int]]] = defaultdict(list)
+Places = dict[bytes, list[tuple[int, int, int]]]
+
+
+def _places(messages: Content) -> Places:
+    """Body -> where it is: queue, queue offset, physical offset."""
+    places: Places = defaultdict(list)
     for (_, queue_id, queue_offset), message in messages.items():
         places[message.body].append((queue_id, queue_offset, message.physical_offset))
-    unknown = [body for body in places if body not in history.by_body]
+    return places
+
+
+def _judge_messages(history: History, messages: Content, waiting: Content) -> None:
+    """`waiting` are those with a delay level, where they wait or waited."""
+    places, waiting_places = _places(messages), _places(waiting)
+    unknown = [body for body in (*places, *waiting_places) if body not in history.by_body]
     if unknown:
         raise Violation(f"{len(unknown)} messages that nobody sent")
     for attempt in history.attempts:
-        found = places.get(attempt.body, [])
-        if len(found) > 1:
+        delivered = places.get(attempt.body, [])
+        found = waiting_places.get(attempt.body, []) if attempt.delayed else delivered
+        if len(found) > attempt.asks:
             raise Violation(f"message {attempt.number} ({attempt.code}) is there {len(found)} times: {found}")
-        if attempt.code == "SERVICE_NOT_AVAILABLE" and found:
+        if found and attempt.code == "SERVICE_NOT_AVAILABLE" and attempt.asks == 1:
             raise Violation(f"message {attempt.number} was refused, and is there at {found}")
-        if attempt.code != "SEND_OK":
-            continue
-        (copy,) = attempt.copies
-        if found:
-            where = (attempt.queue_id, attempt.queue_offset, copy.physical_offset)
-            if found[0] != where:
-                raise Violation(f"message {attempt.number} was acknowledged at {where}, and is at {found[0]}")
-        elif history.may_be_lost(copy):
-            history.counts["lost, as reported"] += 1
-        else:
-            raise Violation(f"message {attempt.number} is lost: acknowledged by {_of(copy)}")
+        if attempt.delayed and found and not delivered and not history.has_losses:
+            raise Violation(f"message {attempt.number} waited for its delivery at {found}, and was never delivered")
+        if attempt.code == "SEND_OK":
+            _judge_acknowledged(history, attempt, found)
+
+
+def _judge_acknowledged(history: History, attempt: Attempt, found: list[tuple[int, int, int]]) -> None:
+    copy = attempt.promised
+    if (copy.queue_offset, copy.physical_offset) in {place[1:] for place in found}:
+        return
+    if found and attempt.asks == 1:
+        raise Violation(f"message {attempt.number} was acknowledged at {copy}, and is at {found[0]}")
+    if not history.may_be_lost(copy):
+        raise Violation(f"message {attempt.number} is lost: acknowledged by {_of(copy)}")
+    history.counts["lost, as reported"] += 1
 
 
 def _judge_readers(history: History, messages: Content) -> None:

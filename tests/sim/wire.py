@@ -25,7 +25,8 @@ from mqwire.headers_replica import (
 )
 from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
-from mqwire.message import decode_records
+from mqwire.message import BatchItem, decode_records, encode_batch_body, properties_to_string
+from mqwire.names import PROPERTY_DELAY_TIME_LEVEL
 from tests.sim.sim_requests import (
     Change,
     ChangeMode,
@@ -64,8 +65,10 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
     """A request to the replica with that id, or to a name server."""
     match request:
         case Send():
+            is_batch = len(request.bodies) > 1
+            items = [BatchItem(0, body, b"") for body in request.bodies]
             return RemotingCommand.request(
-                RequestCode.SEND_MESSAGE_V2,
+                RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
                 SendMessageRequestHeader(
                     producer_group="senders",
                     topic=TOPIC,
@@ -75,12 +78,14 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     sys_flag=0,
                     born_timestamp=1_700_000_000_000,
                     flag=0,
-                    properties="",
+                    properties=properties_to_string({PROPERTY_DELAY_TIME_LEVEL: str(request.delay_level)})
+                    if request.delay_level
+                    else "",
                     reconsume_times=0,
                     unit_mode=False,
-                    batch=False,
+                    batch=is_batch,
                 ).to_v2(),
-                body=request.body,
+                body=encode_batch_body(items) if is_batch else request.bodies[0],
             )
         case Read():
             return RemotingCommand.request(

@@ -13,12 +13,13 @@ from brokerd.run import open_broker, serve
 from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore, MessageToStore
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.headers_offset import QueryConsumerOffsetResponseHeader
 from mqwire.headers_send import SendMessageResponseHeader
 from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
-from tests.sim.sim_requests import Read, Send
+from tests.sim.sim_requests import QueryOffset, Read, Send
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
 from tests.sim.wire import TOPIC
@@ -195,8 +196,15 @@ class BrokerProcess:
                     self._acknowledged(attempt, offset + number)
             elif reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
                 self.refused()
+        elif isinstance(request, QueryOffset) and reply.code == ResponseCode.SUCCESS:
+            offset = reply.header(QueryConsumerOffsetResponseHeader).offset
+            self.history.resumes(self.name, request.queue_id, offset, newest=self.leads_newest())
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))
+
+    def leads_newest(self) -> bool:
+        """Whether it leads, and no one has heard of a newer epoch: one that was left behind may know less."""
+        return self.replica.leads and self.replica.epoch == self.history.newest_epoch
 
     def _acknowledged(self, attempt: Attempt, queue_offset: int) -> None:
         own = [copy for copy in attempt.copies if (copy.node, copy.queue_offset) == (self.name, queue_offset)]

@@ -48,6 +48,7 @@ class ChangingFaults(QuorumFaults):
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.5] or kinds
         self._kinds.append((self._change_mode, random.choice((2.0, 4.0, 8.0))))
         self._mean_s = random.choice((0.4, 0.8, 1.5))
+        self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1)) if self._power_cuts else 0.0
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))

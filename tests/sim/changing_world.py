@@ -80,7 +80,7 @@ class ChangingWorld(QuorumWorld):
             )
             for number, address in peers.items()
         ]
-        observe_network(self.network, self.history, self.machines)
+        observe_network(self.network, self.history, self.machines, lambda: self.faults)
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
             machine.out_of_service = self.mode == "single" and machine is not self.machines[0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.sim_requests import ChangeTopic, CommitOffset
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
@@ -45,6 +47,7 @@ class Faults:
             kinds = [(kind, weight) for kind, weight in kinds if kind not in self._decreed()]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
         self._mean_s = random.choice((0.4, 0.8, 1.5))
+        self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1))
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05))
@@ -81,6 +84,17 @@ class Faults:
         self._world.history.counts[f"fault: {kind.__name__.strip('_').replace('_', ' ')}"] += 1
         kind()
         self.run()
+
+    def answer_leaves(self, name: str, request: Any) -> None:
+        """Whoever has just answered that a change is done may lose its power before anything else happens."""
+        random = self._loop.random
+        if self.stopped or not isinstance(request, CommitOffset | ChangeTopic) or not self.dies_after_answer:
+            return
+        if random.random() < self.dies_after_answer:
+            machine = next(machine for machine in self._world.machines if machine.name == name)
+            self._world.history.counts["fault: power cut after an answer"] += 1
+            self._loop.after(random.random() * 0.002, machine.power_cut)
+            self._later(1.0, machine.start)
 
     def _later(self, mean_s: float, action: Callable[[], None]) -> None:
         def unless_stopped() -> None:

@@ -95,6 +95,7 @@ class History:
         self.answered_topics: dict[str, bool | None] = {}  # whether it exists; None: its last change was not answered
         self._leaders: dict[int, str] = {}
         self._told_epochs: dict[str, int] = {}
+        self.newest_epoch = 0  # that any process has told
         self._acknowledged_in: dict[int, str] = {}
         self._confirmed: dict[tuple[str, int], int] = {}
         # (epoch of the record, its offset) of everything that a leader has confirmed; value: by enough replicas.
@@ -131,6 +132,7 @@ class History:
         if epoch < before:
             raise Violation(f"{node} has forgotten epoch {before}: it is in epoch {epoch}")
         self._told_epochs[node] = epoch
+        self.newest_epoch = max(self.newest_epoch, epoch)
 
     def disk_replaced(self, node: str) -> None:
         """A new disk knows nothing."""
@@ -173,6 +175,19 @@ class History:
         if seen is None:
             self.seen[key] = Seen(attempt.number, Copy(node, epoch, start, end, queue_offset), confirmed)
             self.counts["read"] += 1
+
+    def resumes(self, node: str, queue_id: int, offset: int, *, newest: bool) -> None:
+        """A consumer was told where its group is."""
+        committed = self.answered_offsets.get(queue_id, 0)
+        if newest and offset < committed and not self.has_losses:
+            raise Violation(
+                f"{node} has a consumer resume at {offset} of queue {queue_id}, which committed {committed}"
+            )
+
+    def sent_back(self, queue_id: int, asked: int, moved_to: int) -> None:
+        """A consumer that asked for the messages from one offset on was told to go on at another."""
+        if moved_to < asked and not self.has_losses:
+            raise Violation(f"a consumer of queue {queue_id} was sent back from {asked} to {moved_to}")
 
     # --- what may be lost
 

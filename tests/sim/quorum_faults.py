@@ -47,6 +47,7 @@ class QuorumFaults(Faults):
             kinds += [(self._power_cut, 2.5), (self._power_cut_of_all, 0.7), (self._power_cut_of_a_majority, 0.7)]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
         self._mean_s = random.choice((0.3, 0.6, 1.2))
+        self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1)) if self._power_cuts else 0.0
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))

@@ -76,7 +76,7 @@ class QuorumWorld:
         ]
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
-        observe_network(self.network, self.history, self.machines)
+        observe_network(self.network, self.history, self.machines, lambda: self.faults)
         self.control_plane = Operator(self)
         names = [machine.name for machine in self.machines]
         self.senders, self.readers = make_clients(

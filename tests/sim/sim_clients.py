@@ -187,10 +187,14 @@ class Consumer(_LeaderSeeker):
         self.network.call(self, self.believed, QueryOffset(queue_id), answered, timeout_s=0.5)
 
     def _read(self, queue_id: int, target: str) -> None:
+        asked = self._offsets[queue_id]
+
         def answered(answer: ReadAnswer | None) -> None:
             if answer is None:
                 self.look_for_the_leader()
                 return
+            if answer.moves:
+                self.history.sent_back(queue_id, asked, answer.next_offset)
             self.history.consumed.update(answer.bodies)
             if answer.messages or answer.moves:
                 self._offsets[queue_id] = answer.next_offset
@@ -199,7 +203,7 @@ class Consumer(_LeaderSeeker):
             else:
                 self.run()
 
-        self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)
+        self.network.call(self, target, Read(queue_id, asked), answered, timeout_s=0.5)
 
     def _commit(self, queue_id: int, offset: int) -> None:
         answered_offsets = self.history.answered_offsets

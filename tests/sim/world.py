@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from brokerd.replica.in_sync import AckMode
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.store import StoreError
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
+from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
 from tests.sim.control_plane import BEGAN, ControlPlane
@@ -158,7 +159,7 @@ class World:
             )
             for number in range(count)
         ]
-        observe_network(self.network, self.history, self.machines)
+        observe_network(self.network, self.history, self.machines, lambda: self.faults)
         self.history.holders = lambda copy: [machine.name for machine in self.machines if machine.holds(copy)]
         names = [machine.name for machine in self.machines]
         self.control_plane = ControlPlane(
@@ -240,7 +241,9 @@ class World:
         )
 
 
-def observe_network(network: Network, history: History, machines: Sequence[Machine]) -> None:
+def observe_network(
+    network: Network, history: History, machines: Sequence[Machine], faults: Callable[[], Faults]
+) -> None:
     """Let the history hear what is asked and what brokers answer."""
     by_name = {machine.name: machine for machine in machines}
 
@@ -251,6 +254,8 @@ def observe_network(network: Network, history: History, machines: Sequence[Machi
     def answer_leaves(name: str, request: Any, reply: RemotingCommand) -> None:
         if name in by_name:
             by_name[name].answer_leaves(request, reply)
+            if reply.code == ResponseCode.SUCCESS and reply.remark is None:
+                faults().answer_leaves(name, request)
 
     network.on_ask = asked
     network.on_answer_leaves = answer_leaves

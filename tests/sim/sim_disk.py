@@ -54,7 +54,7 @@ class SimDisk(MemoryDisk):
         self.short_share = self.read_s = 0.0
 
     @property
-    def short_writes(self) -> bool:  # type: ignore[override] # of each write anew
+    def short_writes(self) -> bool:  # of each write from scratch
         return self.short_share > 0 and self._chance.random() < self.short_share
 
     @short_writes.setter

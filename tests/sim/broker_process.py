@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -175,14 +175,15 @@ class BrokerProcess:
             attempt.copies.append(copy)
 
     def _scan_appended(self, begin: int, end: int) -> None:
-        for start, record_end in self.records(begin, end):
-            (message,) = decode_records(self.store.read_raw(start, record_end - start)[: record_end - start])
-            self._appended(TOPIC, bytes(message.body), start, record_end - start)
+        for start, record in self.walk(begin, end):
+            (message,) = decode_records(record)
+            self._appended(TOPIC, bytes(message.body), start, len(record))
 
     def _promoted(self, expected_epoch: int, epoch_before: int, epochs: EpochMap, end_offset: int) -> None:
         new_epoch = self.replica.epoch
         clean = self.history.is_clean(self.name, new_epoch)
         self.history.promoted(self.name, expected_epoch, epoch_before)
+        self.history.led_after_fence(self.name, new_epoch)
         self.loop.note(f"{self.name} promoted to epoch {new_epoch} clean={clean} at {end_offset}")
         if not clean:
             self.history.unclean_promotion(new_epoch, epochs, end_offset)
@@ -255,15 +256,17 @@ class BrokerProcess:
     def _mark_confirmed(self, begin: int, end: int, enough: bool) -> None:
         records = self.history.confirmed_records
         epochs = self.replica.epochs
-        for record in self.records(begin, end):
-            key = (epochs.epoch_at(record[0]), record[0])
+        for start, _ in self.walk(begin, end):
+            key = (epochs.epoch_at(start), start)
             records[key] = enough or records.get(key, False)
 
-    def records(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """(start, end) of the log's records between two offsets."""
-        found: list[tuple[int, int]] = []
+    def walk(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The log's records between two offsets, each with where it starts."""
+        end = min(end, self.store.end_offset)
         while begin < end:
             data = self.store.read_raw(begin, 1 << 16)
+            if not data:
+                return
             position = 0
             while position < len(data) and begin < end:
                 size = int.from_bytes(data[position : position + 4], "big")
@@ -271,9 +274,8 @@ class BrokerProcess:
                     position += 8
                     begin += FILE_BYTES - begin % FILE_BYTES
                     continue
-                found.append((begin, begin + size))
+                if size <= 0:
+                    self.machine.violation(f"{self.name} has no record at {begin}, in front of its end {end}")
+                yield begin, data[position : position + size]
                 position += size
                 begin += size
-            if not data:
-                break
-        return found

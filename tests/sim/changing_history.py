@@ -22,6 +22,7 @@ class ChangingHistory(ElectingHistory):
         self.committed: dict[int, tuple[Record, int]] = {}  # by offset: the record, and the epoch that committed it
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
+        self._check_not_deposed(epoch, node, copy)
         lacking = None if self.may_be_lost(copy) else self.lacking(node, copy)
         if lacking is not None:
             raise Violation(f"{node} acknowledged {copy}: {lacking}")

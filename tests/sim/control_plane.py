@@ -398,7 +398,7 @@ class ControlPlane:
         random = self._loop.random
         expected = status.epoch - random.choice((1, 2))
         new = random.choice((max(expected, 0), max(expected, 0) + 1, status.epoch + 1))
-        yield {candidate: Promote(expected, new, clean=False)}
+        yield {candidate: Promote(expected, new, clean=False, fenced=False)}
 
     def mistaken_demotion(self, replica: str) -> Flow:
         """A leader is told to stop for no reason; somebody must be promoted then."""

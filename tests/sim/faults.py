@@ -30,8 +30,6 @@ class Faults:
             (self._pause, 2.0),
             (self._partition, 3.0),
             (self._one_way, 2.0),
-            (self._ring, 0.5),
-            (self._split, 1.0),
             (self._clock_jump, 0.7),
             *self._of_disks(),
             (self._name_server_restart, 0.5),
@@ -41,8 +39,10 @@ class Faults:
             (self._mistake, 1.0),
         ]
         if world.mode != "single":
+            kinds += [(self._ring, 0.5), (self._split, 1.0)]
             kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
             kinds.append((self._replace_disk, 0.6))
+            kinds += [(self._worst_candidate, 0.7), (self._leader_alone, 0.5)]
         if not world.decrees:
             kinds = [(kind, weight) for kind, weight in kinds if kind not in self._decreed()]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
@@ -70,7 +70,16 @@ class Faults:
 
     def _decreed(self) -> list[Callable[[], None]]:
         """What wants an operator or a control plane."""
-        return [self._failover, self._two_failovers, self._switchover, self._mistake, self._unclean, self._replace_disk]
+        return [
+            self._failover,
+            self._two_failovers,
+            self._switchover,
+            self._mistake,
+            self._unclean,
+            self._replace_disk,
+            self._worst_candidate,
+            self._leader_alone,
+        ]
 
     def run(self) -> None:
         self._loop.after(self._loop.random.expovariate(1 / self._mean_s), self._strike)
@@ -269,8 +278,9 @@ class Faults:
     # --- decrees
 
     def _failover(self) -> None:
-        control = self._world.control_plane
-        control.start(control.failover())
+        """Of the best, or of any that an operator prefers."""
+        control, random = self._world.control_plane, self._loop.random
+        control.start(control.failover(self._machine().name if random.random() < 0.4 else None))
 
     def _two_failovers(self) -> None:
         self._failover()
@@ -283,6 +293,58 @@ class Faults:
     def _unclean(self) -> None:
         control = self._world.control_plane
         control.start(control.promote_unclean(self._machine().name))
+
+    def _worst_candidate(self) -> None:
+        """A replica that has fallen out of sync is to be promoted, when others that hold more are away, or have new disks."""
+        world, loop, control = self._world, self._loop, self._world.control_plane
+        laggard = self._machine()
+        others = [machine for machine in world.machines if machine is not laggard]
+        leaders = [machine for machine in others if machine.process and machine.process.replica.leads]
+        followers = [machine for machine in others if machine not in leaders]
+        if not leaders:
+            return
+        lag_s = world.max_time_not_level_s + loop.random.uniform(0.5, 2.0)
+        self._block_for(lag_s, [(one.name, laggard.name) for one in others])
+        loses_disk = loop.random.choice((None, *followers)) if not control.replaced else None
+        if loses_disk is not None:
+            control.replaced.add(loses_disk.name)
+
+        def away() -> None:
+            if self.stopped:
+                return
+            if loses_disk is not None:
+                loses_disk.replace_disk()
+                loses_disk.start()
+                leaders[0].kill()
+                self._later(2.0, leaders[0].start)
+            else:
+                self._block_for(2.0, [(one.name, control.name) for one in others])
+            loop.after(0.05, lambda: control.start(control.failover(laggard.name)))
+
+        loop.after(lag_s - 0.1, away)
+
+    def _leader_alone(self) -> None:
+        """It goes on without its followers, for readers perhaps, and then is gone."""
+        leaders = [one for one in self._world.machines if one.process and one.process.replica.leads]
+        if not leaders:
+            return
+        leader, lasts_s = leaders[0], self._world.max_time_not_level_s + self._loop.random.uniform(0.5, 3.0)
+        self._block_for(lasts_s, [(leader.name, one.name) for one in self._world.machines if one is not leader])
+
+        def gone() -> None:
+            if not self.stopped:
+                leader.kill()
+                self._failover()
+                self._later(4.0, leader.start)
+
+        self._loop.after(lasts_s - 0.05, gone)
+
+    def _block_for(self, seconds: float, pairs: list[tuple[str, str]]) -> None:
+        """Both ways."""
+        blocked = {*pairs, *((other, one) for one, other in pairs)}
+        self._loop.note(f"cut off for {seconds:.1f} s: {sorted(blocked)}")
+        self._world.network.blocked.update(blocked)
+        self._loop.after(seconds, lambda: self._world.network.blocked.difference_update(blocked))
 
     def _mistake(self) -> None:
         control = self._world.control_plane

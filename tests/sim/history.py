@@ -90,6 +90,8 @@ class History:
         self.seen: dict[tuple[int, int, int], Seen] = {}  # by queue, offset, attempt
         self.contents: dict[tuple[int, int], bytes] = {}  # (epoch, offset) -> the record that a leader appended there
         self.clean_promotions: set[tuple[str, int]] = set()  # (replica, epoch) of those that were asked for as such
+        self.fenced_promotions: set[tuple[str, int]] = set()  # those before which everyone older was fenced
+        self._led_after_fence = 0  # the newest epoch of such a one
         self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
         self.answered_offsets: dict[int, int] = {}  # queue -> the highest offset whose commit was answered
         self.answered_topics: dict[str, bool | None] = {}  # whether it exists; None: its last change was not answered
@@ -119,12 +121,23 @@ class History:
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         """A broker said SEND_OK: enough disks must hold the record now, or have been told to give it up."""
+        self._check_not_deposed(epoch, node, copy)
         holders = self.holders(copy)
         if len(holders) < self.in_sync_replicas and not self.may_be_lost(copy):
             raise Violation(f"{node} acknowledged {copy} when only {holders} held it")
         other = self._acknowledged_in.setdefault(epoch, node)
         if other != node:
             raise Violation(f"epoch {epoch}: both {other} and {node} acknowledged")
+
+    def _check_not_deposed(self, epoch: int, node: str, copy: Copy) -> None:
+        """Nor may anyone acknowledge what an operator was not told of, when it was fenced before another was promoted."""
+        if epoch < self._led_after_fence and self.may_be_lost(copy):
+            raise Violation(f"{node} acknowledged {copy}, and epoch {self._led_after_fence} has begun without it")
+
+    def led_after_fence(self, node: str, epoch: int) -> None:
+        """A promotion was taken."""
+        if (node, epoch) in self.fenced_promotions:
+            self._led_after_fence = max(self._led_after_fence, epoch)
 
     def told(self, node: str, epoch: int) -> None:
         """A process may have told its epoch, by an answer or as a promise: no later one of that machine may know less."""

@@ -9,9 +9,8 @@ from zlib import crc32
 from brokerd.replica.elections import Outcome
 from brokerd.replica.pull_protocol import PullDecision, ReplicaPull
 from brokerd.replica.quorum_messages import Answer, Request, VoteAnswer, VoteRequest
-from tests.sim.broker_process import BLANK_MAGIC, BrokerProcess
+from tests.sim.broker_process import BrokerProcess
 from tests.sim.quorum_history import ElectingHistory, QuorumHistory, Record
-from tests.sim.sim_environment import FILE_BYTES
 
 if TYPE_CHECKING:
     from tests.sim.quorum_machine import QuorumMachine
@@ -102,23 +101,8 @@ class ElectingProcess(BrokerProcess):
     def log_records(self, begin: int, end: int) -> Iterator[Record]:
         """The log's records between two offsets, with their epochs."""
         epochs = self.replica.epochs
-        end = min(end, self.store.end_offset)
-        while begin < end:
-            data = self.store.read_raw(begin, 1 << 16)
-            if not data:
-                return
-            position = 0
-            while position < len(data) and begin < end:
-                size = int.from_bytes(data[position : position + 4], "big")
-                if data[position + 4 : position + 8] == BLANK_MAGIC:
-                    position += 8
-                    begin += FILE_BYTES - begin % FILE_BYTES
-                    continue
-                if size <= 0:
-                    self.machine.violation(f"{self.name} has no record at {begin}, in front of its end {end}")
-                yield Record(begin, begin + size, epochs.epoch_at(begin), crc32(data[position : position + size]))
-                position += size
-                begin += size
+        for start, record in self.walk(begin, end):
+            yield Record(start, start + len(record), epochs.epoch_at(start), crc32(record))
 
 
 class QuorumProcess(ElectingProcess):

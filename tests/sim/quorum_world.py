@@ -152,6 +152,7 @@ class QuorumWorld:
             sender.run()
         for reader in self.readers:
             reader.run()
+        self._be_late()
         self._elects("founded", FOUND_S)
         loop.after(loop.random.random(), self.faults.run)
         loop.run_until(loop.now_s + FAULTS_S)
@@ -168,6 +169,16 @@ class QuorumWorld:
         self._commits_all_writes()
         self._heal()
         judge(self)  # type: ignore[arg-type] # it has what is judged
+
+    def _be_late(self) -> None:
+        """All must agree to the founding: it waits for one that the others do not reach yet."""
+        random, network = self.loop.random, self.network
+        if random.random() < 0.75:
+            return
+        late = random.choice(self.machines)
+        pairs = {(late.name, other.name) for other in late.others} | {(other.name, late.name) for other in late.others}
+        network.blocked.update(pairs)
+        self.loop.after(random.uniform(2.0, 12.0), lambda: network.blocked.difference_update(pairs))
 
     def _elects(self, what: str, within_s: float = ELECT_S) -> None:
         loop = self.loop

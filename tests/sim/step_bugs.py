@@ -21,10 +21,13 @@ from brokerd.services.replica_claim import LeaderClaim
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
-from controlplane.failover import fencing, samples
+from controlplane.failover import samples
+from controlplane.failover.fencing import Unpromised
+from controlplane.failover.verdict import GroupView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
 from namesrvd.route_info import RouteInfoManager
+from tests.sim import control_plane
 from tests.sim.planted_bugs import PlantedBug
 
 Patched = AbstractContextManager[Any]
@@ -252,19 +255,21 @@ def _what_readers_saw_is_forgotten() -> Patched:
     return patch.object(promotion, "_may_have_shown", lambda group, counted: False)
 
 
-def _any_answer_is_a_promise() -> Patched:
-    def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
-        return {one.replica_id: one for one in answers}
+def _said_before_the_fence() -> Patched:
+    """What the samples say is taken for promises."""
 
-    return patch.object(fencing, "promises_in", promises_in)
+    def promises_told(view: GroupView, said: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
+        return {
+            one.replica_id: standing
+            for one in view.replicas
+            if (standing := standing_of(one)) is not None and standing.replica_id in {each.replica_id for each in said}
+        }
+
+    return patch.object(control_plane, "promises_told", promises_told)
 
 
-def _fence_is_not_above() -> Patched:
-    def ballot_above(seen: Iterable[int]) -> Ballot:
-        highest = max(seen, default=0)
-        return Ballot(highest, highest + 1)
-
-    return patch.object(fencing, "ballot_above", ballot_above)
+def _no_one_is_stopped() -> Patched:
+    return patch.object(control_plane, "unpromised", lambda *arguments, **others: Unpromised((), ()))
 
 
 def _every_disk_counts() -> Patched:
@@ -295,21 +300,21 @@ OPEN_BUGS = (
         "what recovery found is synced, and not written again", "single", "sync", _recovered_is_not_written_again
     ),
     PlantedBug("a claim does not wait for who is silent", "async", "sync", _claims_without_who_is_silent, 3),
-    PlantedBug("an ended leader still answers", "async", "sync", _ended_leader_still_answers),
+    PlantedBug("an ended leader still answers", "sync", "sync", _ended_leader_still_answers),
     PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
     PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
     PlantedBug("a topic is answered at once", "single", "sync", _topic_answered_at_once),
     PlantedBug("a commit is answered when it is appended", "single", "sync", _commit_answered_when_appended),
     PlantedBug("tables are not read from the log at a start", "single", "sync", _tables_not_rebuilt_at_a_start),
     PlantedBug("a disk is adopted while it is empty", "dledger", "sync", _disk_adopted_while_it_is_empty),
-    PlantedBug("votes of those whose sync failed count in full", "dledger", "sync", _votes_of_the_forgetful_count),
+    PlantedBug("votes of those that may lack records count in full", "dledger", "async", _votes_of_the_forgetful_count),
     PlantedBug("a majority founds the group", "dledger", "sync", _majority_founds),
-    PlantedBug("no replica doubts its own disk", "dledger", "sync", _own_disk_is_not_doubted),
+    PlantedBug("no replica doubts its own disk", "dledger", "async", _own_disk_is_not_doubted),
     PlantedBug("one promise too few is enough", "sync", "sync", _one_promise_too_few),
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts),
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
     PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
-    PlantedBug("any answer is a promise", "async", "sync", _any_answer_is_a_promise),
-    PlantedBug("the fence is not above what was seen", "async", "sync", _fence_is_not_above),
+    PlantedBug("what was said before the fence is taken for a promise", "async", "sync", _said_before_the_fence),
+    PlantedBug("who may lead and is silent is not stopped", "async", "sync", _no_one_is_stopped),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts),
 )

@@ -250,6 +250,8 @@ def observe_network(
     def asked(name: str, request: Any) -> None:
         if isinstance(request, Promote) and request.clean:
             history.clean_promotions.add((name, request.new_epoch))
+        if isinstance(request, Promote) and request.fenced:
+            history.fenced_promotions.add((name, request.new_epoch))
 
     def answer_leaves(name: str, request: Any, reply: RemotingCommand) -> None:
         if name in by_name:

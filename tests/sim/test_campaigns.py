@@ -22,8 +22,8 @@ from tests.sim.shell_bugs import SHELL_BUGS
 from tests.sim.step_bugs import STEP_BUGS
 from tests.sim.world import run_seed
 
-SEEDS = {"sync": 12, "async": 5}
-UNDECREED_SEEDS = 4
+SEEDS = {"sync": 8, "async": 4}
+UNDECREED_SEEDS = 3
 QUORUM_SEEDS = {"sync": 5, "async": 3}
 CHANGING_SEEDS = {"sync": 5, "async": 4}
 # Those that a few seeds find, and how many: the first ones, or those of a range. `./dev sim --planted-bugs` looks for all.

@@ -1,6 +1,7 @@
 """The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
-set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, fencing.py, promotion_safety.py, verdict.py) and
-highwater/promotion.py's, as in controlplane/failover/steps.py; here are the requests, the rows, and workers that die.
+set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, fencing.py, promotion_safety.py,
+verdict.py) and highwater/promotion.py's, as in controlplane/failover/steps.py; here are the requests, the rows, and workers
+that die.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def test_workers_that_are_lost_in_the_middle_change_no_figure(
         "spark": settings(s3, archive),
     }
     # The name server does not forget the broker, which stands still until Spark has started.
-    patient = {"brokerChannelExpiredTimeout": "3600000"}
+    patient = {"brokerChannelExpiredTimeout": "3600000", "serverChannelMaxIdleTimeSeconds": "3600"}
     with DaemonCluster.start(tmp_path / "broker", {"meteringIntervalMs": "1000"}, namesrv_conf=patient) as broker:
         world.namesrv, world.cluster_name = broker.namesrv, "DefaultCluster"
         world.subscribe()

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from string import Formatter
 from typing import Final
 
+from psycopg.rows import dict_row
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -138,19 +139,22 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     usage = usage_of(lake, config, counted, prices)
     # What is missing from a log is missing, whether the rest was billed or not.
     newest = lake.records(hours).where(of_clusters)
-    findings = _findings(lake, seen, newest, usage, actual, refused, postgres).persist()
+    findings = _findings(lake, seen, newest, usage, actual, refused)
     try:
         notes = notes_of(limits_of_counting(newest).orderBy("cluster", "broker").limit(FINDINGS_LISTED).collect())
-        count = findings.count()
-        listed_findings = [row.finding for row in findings.limit(FINDINGS_LISTED).collect()]
-        by_cluster = {
-            row.cluster: row.finding
-            for row in findings.groupBy("cluster").agg(F.min("finding").alias("finding")).collect()
-        }
+        by_cluster = (
+            findings.groupBy("cluster")
+            .agg(F.count("finding").alias("count"), F.min("finding").alias("first"))
+            .collect()
+        )
+        # As a rule there is none, and nothing more to ask.
+        listed_findings = [row.finding for row in findings.limit(FINDINGS_LISTED).collect()] if by_cluster else []
     finally:
-        findings.unpersist()
         actual.unpersist()
-    save_checked(postgres, config.clusters, seen, by_cluster)
+    of_invoices = _invoice_findings(seen, postgres)
+    count = sum(row["count"] for row in by_cluster) + len(of_invoices)
+    listed_findings = [*listed_findings, *of_invoices][:FINDINGS_LISTED]
+    save_checked(postgres, config.clusters, seen, {row.cluster: row.first for row in by_cluster})
     return JobResult(
         state="failed" if count else "completed",
         rows_in=seen.record_count,
@@ -188,9 +192,8 @@ def _findings(
     usage: DataFrame,
     actual: DataFrame,
     refused: set[tuple[str, int]],
-    postgres: Postgres,
 ) -> DataFrame:
-    """cluster (empty: of an invoice), finding."""
+    """cluster, finding."""
     found = _texts(
         log_gaps(records),
         "cluster {cluster}, broker {broker}: bytes {from_offset} to {to_offset} of the log were not counted"
@@ -203,10 +206,6 @@ def _findings(
     )
     if not seen.hours:
         return found
-    bounds = {
-        "begin": min(scope.begin for scope in seen.scopes).isoformat(),
-        "end": max(scope.end for scope in seen.scopes).isoformat(),
-    }
     # Hours that were not counted have no record to compare with; what an operator has to look at is said by
     # usage_billing.
     hours = lake.spark.createDataFrame(
@@ -216,17 +215,27 @@ def _findings(
         usage.select(*USAGE_KEY, *COMPARED).join(F.broadcast(hours), on=["cluster", "hour_ms"], how="left_semi"),
         actual.join(F.broadcast(hours), on=["cluster", "hour_ms"], how="left_semi").select(*USAGE_KEY, *COMPARED),
     ).withColumn("hour", F.date_format(F.timestamp_millis("hour_ms"), "yyyy-MM-dd HH:00"))
-    found = found.unionByName(
+    return found.unionByName(
         _texts(
             differences,
             "cluster {cluster}, {hour}, {direction}, topic {topic}, group {consumer_group}, credential {credential},"
             " kind {kind}: {difference}",
         )
     )
-    if postgres.exists("billing_invoiceline"):
-        for query, template in INVOICE_CHECKS:
-            rows = postgres.query(query.format(**bounds)).withColumn("cluster", F.lit(""))
-            found = found.unionByName(_texts(rows, template))
+
+
+def _invoice_findings(seen: Seen, postgres: Postgres) -> list[str]:
+    """What is wrong with the invoices of the months that were seen: rows that PostgreSQL alone compares."""
+    if not seen.hours or not postgres.exists("billing_invoiceline"):
+        return []
+    bounds = {
+        "begin": min(scope.begin for scope in seen.scopes).isoformat(),
+        "end": max(scope.end for scope in seen.scopes).isoformat(),
+    }
+    found = []
+    for query, template in INVOICE_CHECKS:
+        with postgres.connection.cursor(row_factory=dict_row) as cursor:
+            found += [template.format(**row) for row in cursor.execute(query.format(**bounds))]
     return found
 
 

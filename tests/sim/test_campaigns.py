@@ -44,8 +44,8 @@ QUICK_BUGS: dict[str, int | range] = {
     "the commit counts older epochs": 5,
     "one less than a majority is enough": 3,
     "a follower cuts below the commit": 10,
-    "no pre-vote": 20,
-    "who lost its memory votes as before": range(10, 14),
+    "no pre-vote": 40,
+    "who lost its memory votes as before": range(10, 50),
     "the old mode confirms what lies behind the change": range(17, 18),
 }
 REPOSITORY = Path(__file__).parents[2]

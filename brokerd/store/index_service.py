@@ -35,6 +35,7 @@ _WINDOW_BYTES = 512 * 1024
 _NAME_FORMAT = "%Y%m%d%H%M%S"
 _NAME_DIGITS = 17
 _CHAIN_MAX = 20_000  # entries looked at for one query: a few tens of milliseconds
+_ALL_MS = 2**63 - 1
 _CHECKPOINT_EACH_BYTES = 64 * 1024 * 1024  # of a log without keys
 
 
@@ -59,6 +60,9 @@ class IndexService:
         self._reader = IndexReader()
         self._window_bytes = _WINDOW_BYTES_MIN
         self._checkpointed_until = -1
+        # The store timestamp up to which the files on disk are whole. From the CommitLog file of that moment on an Apache broker
+        # that opens the directory after a kill reads the log again: from a later one, keys in between would be in no index.
+        self.written_until_ms = 0 if config.message_index_enable else _ALL_MS
         self._next_name = 0
 
     # -- state
@@ -109,6 +113,7 @@ class IndexService:
         if self.wants_flush and not recovered.damage:
             self.flush(sync_log=False)
         self.indexed_until = max(self.indexed_until, log.min_offset)
+        self._note_written()
         return []
 
     def _go_back_to(self, checkpoint: IndexCheckpoint) -> str:
@@ -249,7 +254,12 @@ class IndexService:
     def flushed(self, flushed: FlushedIndex) -> None:
         """sync_flushed() has succeeded."""
         self._checkpointed_until = flushed.checkpoint.indexed_until
+        self._note_written()
         self._unsynced = [file for file in self._unsynced if file not in flushed.files]
+
+    def _note_written(self) -> None:
+        if self._config.message_index_enable:
+            self.written_until_ms = self.last_update[0]
 
     def flush_if_wanted(self) -> None:
         if self.wants_flush or (self._files and self.indexed_until != self._checkpointed_until):
@@ -287,6 +297,7 @@ class IndexService:
             self._delete(self._files[-1])
         self.indexed_until = begin_offset
         self._checkpointed_until = -1
+        self._note_written()
 
     def _delete(self, file: IndexFile) -> None:
         file.delete()

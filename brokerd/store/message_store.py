@@ -389,7 +389,7 @@ class MessageStore:
             self._queues.sync(written)
             checkpoint = self._checkpoint
             checkpoint.physic_msg_timestamp_ms = written.store_timestamp_ms
-            checkpoint.logics_msg_timestamp_ms = written.store_timestamp_ms
+            checkpoint.logics_msg_timestamp_ms = min(written.store_timestamp_ms, self.index.written_until_ms)
             checkpoint.index_msg_timestamp_ms = written.store_timestamp_ms + INDEX_AHEAD_MS if self.index.files else 0
             checkpoint.confirm_phy_offset = written.dispatch_offset
             checkpoint.durable_mark = durable

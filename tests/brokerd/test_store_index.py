@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from brokerd.store import MessageStore
 from brokerd.store.index_format import ENTRY, HEADER_BYTES, file_bytes, key_hash, unpack_header
+from brokerd.store.store_checkpoint import StoreCheckpoint
 from mqwire.message import decode_record
 from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.store_harness import ROOT, ManualClock, message, new_store, open_store
@@ -198,6 +199,26 @@ def test_the_file_is_as_rocketmq_draws_it() -> None:
     assert slots == [2 if slot == value % 3 else 0 for slot in range(3)]
     entries = [ENTRY.unpack_from(data, 52 + 20 * number) for number in range(3)]
     assert entries == [(0, 0, 0, 0), (value, first, 0, 0), (value, second, 2, 1)]
+
+
+def test_an_apache_broker_reads_the_log_again_from_where_the_index_on_disk_ends() -> None:
+    """After a kill it begins at the older of the checkpoint's times: keys of later messages are only in our memory then."""
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_small(disk, clock)
+    send(store, b"one", "a")
+    index_all(store)
+    store.index.flush()
+    indexed_ms, _ = store.index.last_update
+    clock.time_ms += 5000
+    send(store, b"two", "a")
+    index_all(store)
+    store.flush_consume_queues()
+    told = StoreCheckpoint.load(disk, f"{ROOT}/checkpoint")
+    assert (told.logics_msg_timestamp_ms, told.physic_msg_timestamp_ms > indexed_ms) == (indexed_ms, True)
+    store.index.flush()
+    store.flush_consume_queues()
+    told = StoreCheckpoint.load(disk, f"{ROOT}/checkpoint")
+    assert told.logics_msg_timestamp_ms == told.physic_msg_timestamp_ms
 
 
 def test_a_full_file_is_followed_by_one_with_a_later_name() -> None:

@@ -5,9 +5,17 @@ from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
 from controlplane.consumers.selectors import group_members, reset_list
 from controlplane.tenants.rules import actor_can
+from controlplane.topics.names import topic_name_is_system
 
 RESETS_SHOWN_MAX = 20
 MEMBERS_SHOWN_MAX = 200
+# RocketMQ's words for how a group consumes.
+_WORDS = {
+    "CONSUME_PASSIVELY": "messages are pushed to them",
+    "CONSUME_ACTIVELY": "they pull",
+    "CLUSTERING": "each message goes to one member",
+    "BROADCASTING": "each message goes to every member",
+}
 
 
 def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> dict[str, object]:
@@ -24,6 +32,10 @@ def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> di
             "connected": connected,
             "members": shown,
             "members_more": len(connected.members) - len(shown),
+            "subscriptions": [one for one in connected.subscriptions if not topic_name_is_system(one[0])],
+            "how": ", ".join(
+                _WORDS[word] for word in (connected.consume_type, connected.message_model) if word in _WORDS
+            ),
         }
     except ApplicationError as error:
         return {**context, "connected": None, "members_problem": error.message}

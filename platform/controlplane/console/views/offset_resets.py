@@ -24,6 +24,7 @@ from controlplane.consumers.selectors import group_path, reset_get
 from controlplane.consumers.services import Target, reset_make, reset_preview, reset_undo, undo_preview
 from controlplane.insight.outlook import group_outlook
 from controlplane.tenants.models import Tenant
+from controlplane.topics.names import topic_name_is_system
 
 QUEUES_SHOWN_MAX = 200
 
@@ -33,7 +34,7 @@ QUEUES_SHOWN_MAX = 200
 def group_reset(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
     """`?topic=&target=` shows the preview; a POST there resets the offsets."""
     found = cluster_get(tenant, cluster)
-    topics = group_outlook(found, group).live.topics
+    topics = sorted(group_outlook(found, group).live.topics, key=topic_name_is_system)  # its own first
     form = OffsetResetForm(request.GET or None, topics=topics)
     plan: ResetPlan | None = None
     line = ""

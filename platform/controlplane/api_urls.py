@@ -3,6 +3,8 @@
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from controlplane.tenants.apis import InvitationAcceptApi, InvitationDeclineApi
+
 urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     # Swagger UI with files of ours; the split view's script is a request of its own, as nothing inline is allowed.
@@ -12,6 +14,8 @@ urlpatterns = [
         name="api-reference",
     ),
     path("tenants/", include("controlplane.tenants.urls")),
+    path("invitations/accept/", InvitationAcceptApi.as_view(), name="invitation-accept"),
+    path("invitations/decline/", InvitationDeclineApi.as_view(), name="invitation-decline"),
     path("", include("controlplane.clusters.urls")),
     path("", include("controlplane.topics.urls")),
     path("", include("controlplane.consumers.urls")),

@@ -8,6 +8,7 @@ import pytest
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.failover.models import Failover, FailoverKind
+from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
@@ -23,6 +24,9 @@ def addresses(world: World) -> list[str]:
     operation = make_operation(make_cluster(world.tenant, "staging", ClusterState.FAILED), OperationState.FAILED, 2)
     token = api_token_issue(actor=world.alice, tenant=world.tenant, name="script").token
     membership = world.tenant.memberships.get(user=world.bob)
+    invitation = invitation_create(
+        actor=world.alice, tenant=world.tenant, email="x@example.com", role="viewer"
+    ).invitation
     failover = Failover.objects.create(
         operation=operation,
         cluster=world.cluster,
@@ -43,6 +47,7 @@ def addresses(world: World) -> list[str]:
             "members/",
             f"members/{membership.pk}/",
             f"members/{membership.pk}/remove/",
+            f"invitations/{invitation.pk}/revoke/",
             "usage/",
             "usage/export/csv/",
             "usage/records/",

@@ -138,9 +138,9 @@ def test_a_revoked_token_leaves_the_list(world: World) -> None:
     assert str(token.public_id) not in client.get(world.path("tokens/")).content.decode()
 
 
-def test_a_person_without_an_account_can_not_be_added_and_the_page_says_why(world: World) -> None:
-    response = world.client(world.alice).post(world.path("members/"), {"email": "nobody@example.com", "role": "viewer"})
-    assert _error_of(response.content.decode(), "email") == "Nobody has signed up with this address yet."
+def test_a_member_can_not_be_invited_again_and_the_page_says_why(world: World) -> None:
+    response = world.client(world.alice).post(world.path("members/"), {"email": "bob@example.com", "role": "viewer"})
+    assert _error_of(response.content.decode(), "email") == "bob@example.com is a member already."
 
 
 def test_a_secret_is_shown_only_on_demand_and_each_look_is_recorded(world: World) -> None:

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import TopicState
 from tests.console.browser import LogIn, look_at
@@ -40,6 +41,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("topic unreachable", "/t/acme/clusters/orders/topics/payments/"),
         ("topic delete", "/t/acme/clusters/orders/topics/payments/delete/"),
         ("members", "/t/acme/members/"),
+        ("invitation", "{invitation}"),
         ("audit", "/t/acme/audit/"),
         ("tokens", "/t/acme/tokens/"),
         ("not found", "/t/globex/"),
@@ -56,8 +58,13 @@ def test_a_page_of_a_tenant_looks_right(
     make_cluster(world.tenant, "broken", ClusterState.FAILED)
     api_token_issue(actor=world.alice, tenant=world.tenant, name="deployment script", days=90)
     credential = world.cluster.credentials.get(is_control=False)
+    invitation_create(actor=world.alice, tenant=world.tenant, email="dora.with.a.long.name@example.com", role="viewer")
+    to_alice = invitation_create(
+        actor=world.charlie, tenant=world.foreign_tenant, email=world.alice.email, role="operator"
+    )
+    invitation = to_alice.link[to_alice.link.index("/invitations/") :]
     log_in(world.alice)
-    page.goto(live_server.url + path.format(access_key=credential.access_key))
+    page.goto(live_server.url + path.format(access_key=credential.access_key, invitation=invitation))
     look_at(page, name)
 
 

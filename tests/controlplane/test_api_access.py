@@ -16,6 +16,7 @@ from controlplane.clusters.models import Operation, OperationState, OperationTyp
 from controlplane.clusters.selectors import credential_list
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.insight.models import JobRunState
+from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
@@ -52,7 +53,12 @@ ROWS = [
     Row(TENANT, "GET", 200, 200),
     Row(TENANT, "PATCH", 200, 403, body={"name": "Acme Ltd"}),
     Row(f"{TENANT}members/", "GET", 200, 200),
-    Row(f"{TENANT}members/", "POST", 201, 403, body={"email": "charlie@example.com"}),
+    Row(f"{TENANT}invitations/", "GET", 200, 403),
+    Row(f"{TENANT}invitations/", "POST", 201, 403, body={"email": "charlie@example.com"}),
+    Row(f"{TENANT}invitations/<uuid:invitation_id>/", "GET", 200, 403),
+    Row(f"{TENANT}invitations/<uuid:invitation_id>/", "DELETE", 204, 403),
+    Row("invitations/accept/", "POST", 404, 404, body={"secret": "wrong"}),
+    Row("invitations/decline/", "POST", 404, 404, body={"secret": "wrong"}),
     Row(f"{TENANT}members/<uuid:membership_id>/", "GET", 200, 200),
     Row(f"{TENANT}members/<uuid:membership_id>/", "PATCH", 200, 403, body={"role": "viewer"}),
     Row(f"{TENANT}members/<uuid:membership_id>/", "DELETE", 204, 204),  # Bob removes himself
@@ -194,6 +200,9 @@ def _address(world: World, pattern: str) -> str:
         "<slug:cluster>": "orders",
         "<topic:topic>": "invoices",
         "<slug:access_key>": str(credential_list(world.cluster).get().access_key),
+        "<uuid:invitation_id>": str(
+            invitation_create(actor=SYSTEM, tenant=world.acme, email="dora@example.com", role="viewer").invitation.pk
+        ),
         "<uuid:membership_id>": str(world.bob.memberships.get().pk),
         "<uuid:token_id>": str(token.pk),
         "<uuid:operation_id>": str(operation.pk),

@@ -19,7 +19,6 @@ from controlplane.common.models import AuditEvent
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.rules import PERMISSIONS, actor_can
 from controlplane.tenants.services import (
-    membership_add,
     membership_remove,
     membership_update,
     tenant_create,
@@ -63,21 +62,6 @@ def test_djangos_own_permission_check_asks_the_same_rules(world: World) -> None:
 def test_a_deactivated_user_has_no_role(world: World) -> None:
     world.alice.is_active = False
     assert not actor_can(world.alice, "tenant.view", world.acme)
-
-
-def test_a_member_is_added_by_address_whatever_its_case(world: World) -> None:
-    membership = membership_add(actor=world.alice, tenant=world.acme, email=" Charlie@Example.COM ", role="viewer")
-    assert membership.user == world.charlie
-
-
-def test_somebody_who_has_not_signed_up_cannot_be_added(world: World) -> None:
-    with pytest.raises(InvalidInput):
-        membership_add(actor=world.alice, tenant=world.acme, email="nobody@example.com", role="viewer")
-
-
-def test_nobody_is_added_twice(world: World) -> None:
-    with pytest.raises(Conflict):
-        membership_add(actor=world.alice, tenant=world.acme, email="bob@example.com", role="viewer")
 
 
 def test_the_last_owner_stays(world: World) -> None:
@@ -238,8 +222,8 @@ def test_create_tenant_twice_is_harmless(world: World, capsys: pytest.CaptureFix
 
 
 def test_every_change_is_in_the_audit_trail_with_who_and_what(world: World, api: Callable[..., Json]) -> None:
-    api(world.alice).call("POST", "/api/v1/tenants/acme/members/", {"email": "charlie@example.com"})
-    event = AuditEvent.objects.get(action="member.add")
+    api(world.alice).call("POST", "/api/v1/tenants/acme/invitations/", {"email": "charlie@example.com"})
+    event = AuditEvent.objects.get(action="invitation.create")
     assert (event.actor, event.tenant_id) == ("alice@example.com", world.acme.pk)
     assert event.details == {"email": "charlie@example.com", "role": "member"}
     assert event.request_id

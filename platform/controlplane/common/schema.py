@@ -68,7 +68,7 @@ class ApiSchema(AutoSchema):
 # By component: what a request may look like. Each is valid by its own schema, which a test holds.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "TenantCreateRequest": {"slug": "acme", "name": "Acme Trading"},
-    "MembershipCreateRequest": {"email": "someone@example.com", "role": "member"},
+    "InvitationCreateRequest": {"email": "someone@example.com", "role": "member"},
     "ApiTokenCreateRequest": {"name": "deployment", "role": "operator", "scopes": ["read", "manage"], "days": 90},
     "ClusterCreateRequest": {"slug": "orders", "mode": "sync", "groups": 1, "replicas": 2},
     "ClusterGrowRequest": {"by": "replica"},
@@ -86,7 +86,8 @@ _FOLLOWING = [
     ("credential_create", "201", "credential_delete", "access_key", "$response.body#/access_key"),
     ("token_issue", "201", "token_get", "token_id", "$response.body#/id"),
     ("token_issue", "201", "token_revoke", "token_id", "$response.body#/id"),
-    ("member_add", "201", "member_get", "membership_id", "$response.body#/id"),
+    ("invitation_create", "201", "invitation_get", "invitation_id", "$response.body#/id"),
+    ("invitation_create", "201", "invitation_revoke", "invitation_id", "$response.body#/id"),
 ]
 
 

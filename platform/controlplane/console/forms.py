@@ -313,12 +313,12 @@ ROLE_DETAILS: dict[str, str] = {
 
 
 class MemberForm(forms.Form):
-    """Somebody who joins a tenant."""
+    """Someone who is invited to a tenant."""
 
     email = forms.EmailField(
         max_length=254,
         label="E-mail address",
-        help_text="The person must have signed up with this address.",
+        help_text="With or without an account: the person accepts first.",
         widget=forms.EmailInput(attrs={"autocomplete": "off"}),
     )
     role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.MEMBER)

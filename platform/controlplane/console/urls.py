@@ -11,6 +11,7 @@ from controlplane.console.views import (
     failover,
     figures,
     front,
+    invitations,
     invoices,
     lag,
     limits,
@@ -101,6 +102,7 @@ _tenant: list[URLPattern | URLResolver] = [
     path("members/", members.member_list, name="member-list"),
     path("members/<uuid:membership>/", members.member_update, name="member-update"),
     path("members/<uuid:membership>/remove/", members.member_remove, name="member-remove"),
+    path("invitations/<uuid:invitation>/revoke/", invitations.invitation_revoke_page, name="invitation-revoke"),
     path("tokens/", tokens.token_list, name="token-list"),
     path("tokens/<uuid:token>/revoke/", tokens.token_revoke, name="token-revoke"),
 ]
@@ -125,6 +127,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("theme/", front.theme, name="theme"),
     path("tenants/", front.tenant_list, name="tenant-list"),
     path("tenants/new/", front.tenant_new, name="tenant-new"),
+    path("invitations/", invitations.invitation, name="invitation"),
+    path("invitations/<str:secret>/", invitations.invitation_link, name="invitation-link"),
     path("t/<str:tenant>/", include(_tenant)),
     path("operator/", include(_operator)),
 ]

@@ -205,6 +205,8 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+EMAIL_TIMEOUT = 10
+HIGHWATER_SENDS_MAIL = True
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Highwater] "
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGOUT_ON_GET = False
@@ -270,6 +272,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "TopicState": "controlplane.topics.models.TopicState",
         "Health": "controlplane.clusters.models.Health",
         "InvoiceState": "controlplane.billing.models.InvoiceState",
+        "InvitationState": ["pending", "expired"],
         "LiveState": ["live", "not_running", "unreachable", "skipped"],
         "JobRunState": "controlplane.insight.models.JobRunState",
     },
@@ -328,6 +331,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     "insight-figures-expire": {"task": "insight.figures_expire", "schedule": 600.0, "options": {"expires": 600}},
     "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
     "insight-job-runs-expire": {"task": "insight.job_runs_expire", "schedule": 3600.0},
+    "tenants-invitations-mail": {"task": "tenants.invitations_mail", "schedule": 60.0, "options": {"expires": 60}},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},
     "billing-invoices-issue": {"task": "billing.invoices_issue", "schedule": 3600.0, "options": {"expires": 3600}},
     "billing-subscriptions-default": {

@@ -42,4 +42,5 @@ HIGHWATER_JOB_COMMAND = [
 ]  # with the PySpark and the Java that were installed
 
 EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+HIGHWATER_SENDS_MAIL = False  # an invitation's link is passed on by its maker, and stands in no log
 ACCOUNT_EMAIL_VERIFICATION = "none"  # there is no mail server on a laptop

@@ -1,4 +1,4 @@
-"""REST: tenants, members, tokens and the audit trail."""
+"""REST: tenants, members, invitations, tokens and the audit trail."""
 
 import uuid
 from typing import ClassVar
@@ -14,14 +14,25 @@ from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
 from controlplane.tenants.api_base import TenantApi, actor_of
 from controlplane.tenants.audit_trail import audit_events
+from controlplane.tenants.invitation_services import (
+    invitation_accept,
+    invitation_create,
+    invitation_decline,
+    invitation_get,
+    invitation_list,
+    invitation_revoke,
+)
 from controlplane.tenants.selectors import membership_get, membership_list, tenant_list
 from controlplane.tenants.serializers import (
     ApiTokenCreateSerializer,
     ApiTokenSerializer,
     AuditEventSerializer,
     AuditQuerySerializer,
+    InvitationAnswerSerializer,
+    InvitationCreateSerializer,
+    InvitationSerializer,
+    IssuedInvitationSerializer,
     IssuedTokenSerializer,
-    MembershipCreateSerializer,
     MembershipSerializer,
     MembershipUpdateSerializer,
     TenantCreateSerializer,
@@ -29,7 +40,6 @@ from controlplane.tenants.serializers import (
     TenantUpdateSerializer,
 )
 from controlplane.tenants.services import (
-    membership_add,
     membership_remove,
     membership_update,
     tenant_create,
@@ -79,24 +89,14 @@ class TenantDetailApi(TenantApi):
 
 
 class MembershipListApi(TenantApi):
-    """Members of a tenant."""
+    """Members of a tenant. One becomes a member by accepting an invitation."""
 
-    permissions: ClassVar = {"GET": "member.view", "POST": "member.manage"}
+    permissions: ClassVar = {"GET": "member.view"}
 
     @extend_schema(operation_id="member_list", responses=MembershipSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the members."""
         return paginated(self, request, membership_list(self.tenant), MembershipSerializer)
-
-    @extend_schema(operation_id="member_add", request=MembershipCreateSerializer, responses={201: MembershipSerializer})
-    @idempotent
-    def post(self, request: Request, tenant: str) -> Response:
-        """Add somebody who has signed up, by e-mail address."""
-        form = MembershipCreateSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        membership = membership_add(actor=self.actor, tenant=self.tenant, **form.validated_data)
-        location = f"{self.tenant.path}members/{membership.pk}/"
-        return Response(MembershipSerializer(membership).data, status=201, headers={"Location": location})
 
 
 class MembershipDetailApi(TenantApi):
@@ -123,6 +123,83 @@ class MembershipDetailApi(TenantApi):
         """Remove the member."""
         membership_remove(actor=self.actor, membership=membership_get(self.tenant, membership_id))
         return Response(status=204)
+
+
+class InvitationListApi(TenantApi):
+    """Invitations of a tenant that were not answered yet."""
+
+    permissions: ClassVar = {"GET": "member.manage", "POST": "member.manage"}
+    pagination_class: type[CursorPagination] = NewestFirst
+
+    @extend_schema(operation_id="invitation_list", responses=InvitationSerializer(many=True))
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the open invitations, expired ones among them, without their links."""
+        return paginated(self, request, invitation_list(self.tenant), InvitationSerializer)
+
+    @extend_schema(
+        operation_id="invitation_create",
+        request=InvitationCreateSerializer,
+        responses={201: IssuedInvitationSerializer},
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str) -> Response:
+        """Invite a person by e-mail address. The link is mailed, and in this answer only."""
+        form = InvitationCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        issued = invitation_create(actor=self.actor, tenant=self.tenant, **form.validated_data)
+        data = {**InvitationSerializer(issued.invitation).data, "link": issued.link}
+        return Response(data, status=201, headers={"Location": issued.invitation.path})
+
+
+class InvitationDetailApi(TenantApi):
+    """One invitation."""
+
+    permissions: ClassVar = {"GET": "member.manage", "DELETE": "member.manage"}
+
+    @extend_schema(operation_id="invitation_get", responses=InvitationSerializer)
+    def get(self, request: Request, tenant: str, invitation_id: uuid.UUID) -> Response:
+        """Return the invitation, without its link."""
+        return Response(InvitationSerializer(invitation_get(self.tenant, invitation_id)).data)
+
+    @extend_schema(operation_id="invitation_revoke", responses={204: None})
+    def delete(self, request: Request, tenant: str, invitation_id: uuid.UUID) -> Response:
+        """Revoke the invitation: its link is refused at once."""
+        invitation_revoke(actor=self.actor, invitation=invitation_get(self.tenant, invitation_id))
+        return Response(status=204)
+
+
+class InvitationAcceptApi(Api):
+    """Where an invited person becomes a member."""
+
+    @extend_schema(
+        operation_id="invitation_accept", request=InvitationAnswerSerializer, responses={201: MembershipSerializer}
+    )
+    def post(self, request: Request) -> Response:
+        """Accept an invitation. Tokens can't: they belong to a tenant."""
+        user, secret = _invited(request)
+        membership = invitation_accept(user=user, secret=secret)
+        location = f"{membership.tenant.path}members/{membership.pk}/"
+        return Response(MembershipSerializer(membership).data, status=201, headers={"Location": location})
+
+
+class InvitationDeclineApi(Api):
+    """Where an invited person says no."""
+
+    @extend_schema(operation_id="invitation_decline", request=InvitationAnswerSerializer, responses={204: None})
+    def post(self, request: Request) -> Response:
+        """Decline an invitation; its link ends."""
+        user, secret = _invited(request)
+        invitation_decline(user=user, secret=secret)
+        return Response(status=204)
+
+
+def _invited(request: Request) -> tuple[User, str]:
+    actor = actor_of(request)
+    if not isinstance(actor, User):
+        raise NotAllowed("A token belongs to one tenant and can't answer an invitation. Log in and open its link.")
+    form = InvitationAnswerSerializer(data=request.data)
+    form.is_valid(raise_exception=True)
+    return actor, form.validated_data["secret"]
 
 
 class ApiTokenListApi(TenantApi):

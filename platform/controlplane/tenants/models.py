@@ -1,9 +1,12 @@
-"""Tenants and memberships."""
+"""Tenants, memberships and invitations."""
 
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+from django.utils import timezone
 
 from controlplane.common.models import BaseModel
 
@@ -49,3 +52,44 @@ class Membership(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.user} {self.role} of {self.tenant}"
+
+
+class Invitation(BaseModel):
+    """An offer of a role to whoever owns an address. It is open until it is accepted, ended or too old.
+
+    Only a hash of the link's secret is kept; `sealed_secret` holds it encrypted until the mail is sent.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(max_length=254)
+    role = models.CharField(max_length=16, choices=Role.choices)
+    inviter = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
+    secret_hash = models.CharField(max_length=64, unique=True)
+    sealed_secret = models.BinaryField(default=bytes)
+    expires_at = models.DateTimeField()
+    mailed_at = models.DateTimeField(null=True)
+    accepted_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True, help_text="revoked, declined or replaced by a later one")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="invitation_email_lower_case"),
+            models.UniqueConstraint(
+                fields=["tenant", "email"],
+                condition=Q(accepted_at=None, ended_at=None),
+                name="invitation_tenant_email_open",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} of {self.tenant} for {self.email}"
+
+    @property
+    def path(self) -> str:
+        """The invitation's API path."""
+        return f"{self.tenant.path}invitations/{self.pk}/"
+
+    @property
+    def state(self) -> str:
+        """`pending` or `expired`, of one that was neither accepted nor ended."""
+        return "pending" if self.expires_at > timezone.now() else "expired"

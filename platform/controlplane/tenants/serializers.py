@@ -59,17 +59,44 @@ class MembershipSerializer(Shape):
     created_at = serializers.DateTimeField()
 
 
-class MembershipCreateSerializer(Shape):
-    """Whom to add."""
+class MembershipUpdateSerializer(Shape):
+    """The new role."""
+
+    role = serializers.ChoiceField(choices=Role.choices)
+
+
+class InvitationSerializer(Shape):
+    """An invitation that was not answered yet, without its link."""
+
+    id = serializers.UUIDField()
+    email = serializers.EmailField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    state = serializers.ChoiceField(choices=["pending", "expired"])
+    invited_by = serializers.EmailField(source="inviter.email", default=None, allow_null=True)
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    mailed_at = serializers.DateTimeField(
+        allow_null=True, help_text="null: not sent yet, or this platform sends no mail"
+    )
+
+
+class IssuedInvitationSerializer(InvitationSerializer):
+    """A new invitation. `link` is shown this once; it works for an account with the address that was invited."""
+
+    link = serializers.URLField()
+
+
+class InvitationCreateSerializer(Shape):
+    """Whom to invite."""
 
     email = serializers.EmailField(max_length=254)
     role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
 
 
-class MembershipUpdateSerializer(Shape):
-    """The new role."""
+class InvitationAnswerSerializer(Shape):
+    """The last part of the invitation's link."""
 
-    role = serializers.ChoiceField(choices=Role.choices)
+    secret = serializers.CharField(max_length=64)
 
 
 class ApiTokenSerializer(Shape):

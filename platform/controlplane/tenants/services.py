@@ -11,8 +11,9 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached
 from controlplane.common.words import name_check
 from controlplane.common.zones import zone_check
+from controlplane.tenants.invitation_services import invitations_of_inviter_revoke
 from controlplane.tenants.models import Membership, Role, Tenant
-from controlplane.tenants.rules import actor_require
+from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.tenants.token_services import issued_tokens_revoke
 
 SLUG_PATTERN = re.compile(r"[a-z](?:[a-z0-9]|-(?=[a-z0-9])){1,38}")
@@ -78,25 +79,6 @@ def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time
     return tenant
 
 
-def membership_add(*, actor: Actor, tenant: Tenant, email: str, role: str) -> Membership:
-    """Add an existing user by e-mail address.
-
-    Raises InvalidInput when no one has that address (an owner may learn this: it is how an invitation by address
-    works), Conflict when the user is a member already.
-    """
-    actor_require(actor, "member.manage", tenant)
-    user = User.objects.filter(email=email.strip().lower(), is_active=True).first()
-    if user is None:
-        raise InvalidInput.for_field("email", "Nobody has signed up with this address yet.", "unknown_user")
-    try:
-        with transaction.atomic():
-            membership = Membership.objects.create(tenant=tenant, user=user, role=Role(role))
-            _record(actor, "member.add", membership)
-    except IntegrityError:
-        raise Conflict(f"{user.email} is a member already.", code="already_member") from None
-    return membership
-
-
 def membership_update(*, actor: Actor, membership: Membership, role: str) -> Membership:
     """Change a member's role; raises Conflict for the last owner."""
     actor_require(actor, "member.manage", membership.tenant)
@@ -105,6 +87,8 @@ def membership_update(*, actor: Actor, membership: Membership, role: str) -> Mem
         membership.role = Role(role)
         membership.save(update_fields=["role", "updated_at"])
         issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user, above=str(membership.role))
+        if not actor_can(membership.user, "member.manage", membership.tenant):
+            invitations_of_inviter_revoke(actor=actor, tenant=membership.tenant, inviter=membership.user)
         _record(actor, "member.update", membership)
     return membership
 
@@ -117,6 +101,7 @@ def membership_remove(*, actor: Actor, membership: Membership) -> None:
         _require_another_owner(membership, leaving=True)
         _record(actor, "member.remove", membership)
         issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user)
+        invitations_of_inviter_revoke(actor=actor, tenant=membership.tenant, inviter=membership.user)
         membership.delete()
 
 
@@ -128,7 +113,7 @@ def _require_another_owner(membership: Membership, *, leaving: bool) -> None:
         .values_list("pk", flat=True)
     )
     if leaving and owners == [membership.pk]:
-        raise Conflict("A tenant needs an owner. Make somebody else an owner first.", code="last_owner")
+        raise Conflict("A tenant needs an owner. Make someone else an owner first.", code="last_owner")
 
 
 def _record(actor: Actor, action: str, membership: Membership) -> None:

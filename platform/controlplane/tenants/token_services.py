@@ -76,7 +76,7 @@ def api_token_issue(
         token = ApiToken.objects.create(
             tenant=tenant,
             user=user,
-            issuer=_issuer(actor, user),
+            issuer=issuer_of(actor) or user,
             name=name_check("name", name) or "token",
             public_id=text.public_id,
             secret_hash=text.secret_hash,
@@ -109,14 +109,15 @@ def issued_tokens_revoke(*, actor: Actor, tenant: Tenant, issuer: User, above: s
     return revoked
 
 
-def _issuer(actor: Actor, user: User | None) -> User | None:
+def issuer_of(actor: Actor) -> User | None:
+    """Return the person who acts, by a token or not; None for the system."""
     match actor:
         case User():
             return actor
         case TokenActor(token=token):
             return token.issuer or token.user
         case _:
-            return user
+            return None
 
 
 def _expiry(actor: Actor, days: int | None) -> datetime | None:

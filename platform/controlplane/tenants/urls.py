@@ -9,6 +9,10 @@ urlpatterns = [
     path("<slug:tenant>/", apis.TenantDetailApi.as_view(), name="tenant-detail"),
     path("<slug:tenant>/members/", apis.MembershipListApi.as_view(), name="member-list"),
     path("<slug:tenant>/members/<uuid:membership_id>/", apis.MembershipDetailApi.as_view(), name="member-detail"),
+    path("<slug:tenant>/invitations/", apis.InvitationListApi.as_view(), name="invitation-list"),
+    path(
+        "<slug:tenant>/invitations/<uuid:invitation_id>/", apis.InvitationDetailApi.as_view(), name="invitation-detail"
+    ),
     path("<slug:tenant>/tokens/", apis.ApiTokenListApi.as_view(), name="token-list"),
     path("<slug:tenant>/tokens/<uuid:token_id>/", apis.ApiTokenDetailApi.as_view(), name="token-detail"),
     path("<slug:tenant>/audit-events/", apis.AuditEventListApi.as_view(), name="audit-event-list"),

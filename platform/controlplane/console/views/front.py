@@ -11,6 +11,7 @@ from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.forms import TenantForm
 from controlplane.console.pages import form_take_error, status_of, tell_done
 from controlplane.console.templatetags.console import THEMES
+from controlplane.console.views import invitations
 from controlplane.tenants.models import Membership
 from controlplane.tenants.services import tenant_create
 
@@ -34,10 +35,12 @@ with Producer(
 def home(request: HttpRequest) -> HttpResponse:
     """Show the front page; whoever is logged in goes to their only tenant, to the list of them, or to make the first.
 
-    An operator without a tenant goes to the operators' pages.
+    An operator without a tenant goes to the operators' pages, and whoever opened an invitation before the log-in back to it.
     """
     if not request.user.is_authenticated:
         return render(request, "console/home.html", {"example": _EXAMPLE})
+    if invitations.SESSION_KEY in request.session:
+        return redirect("console:invitation")
     slugs = list(Membership.objects.filter(user=request.user).values_list("tenant__slug", flat=True)[:2])
     if not slugs and is_operator(request.user):
         return redirect("console:operator-jobs")

@@ -1,8 +1,9 @@
-"""Who belongs to a tenant: list, add, change a role, remove."""
+"""Who belongs to a tenant: list, invite, change a role, remove."""
 
 import uuid
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -12,11 +13,12 @@ from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ROLE_DETAILS, Choice, ConfirmForm, MemberForm
-from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
+from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
+from controlplane.tenants.invitation_services import IssuedInvitation, invitation_create, invitation_list
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.tenants.selectors import membership_get, membership_list
-from controlplane.tenants.services import membership_add, membership_remove, membership_update
+from controlplane.tenants.services import membership_remove, membership_update
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +33,22 @@ class MemberRow:
 @require_http_methods(["GET", "HEAD", "POST"])
 @tenant_page("member.view")
 def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
-    """Show the members, and add one."""
+    """Show the members and open invitations, and invite a person: the link is in the answer to the POST and nowhere else."""
     can_manage = actor_can(request.user, "member.manage", tenant)
     form = MemberForm(request.POST if request.method == "POST" else None)
     if request.method == "POST":
         actor_require(request.user, "member.manage", tenant)
-    command = curl("POST", f"{tenant.path}members/", form.body())
+    issued: IssuedInvitation | None = None
+    command = curl("POST", f"{tenant.path}invitations/", form.body())
     if wants_curl(request):
         return curl_answer(command)
     if form.is_valid():
         try:
-            membership = membership_add(actor=request.user, tenant=tenant, **form.cleaned_data)
+            issued = invitation_create(actor=request.user, tenant=tenant, **form.cleaned_data)
         except ApplicationError as error:
             form_take_error(form, error, {"already_member": "email"})
         else:
-            tell_done(request, f"{membership.user.email} is a member now.")
-            return redirect("console:member-list", tenant.slug)
+            form = MemberForm()
     rows = [
         MemberRow(
             membership, membership.user_id == request.user.pk, can_manage or membership.user_id == request.user.pk
@@ -55,13 +57,18 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     ]
     context = {
         "form": form,
+        "issued": issued,
+        "sends_mail": settings.HIGHWATER_SENDS_MAIL,
+        "invitations": invitation_list(tenant) if can_manage else [],
         "members": rows,
         "can_manage": can_manage,
         "roles": Role.choices,
         "role_facts": [Choice(Role(role).label, detail) for role, detail in ROLE_DETAILS.items()],
         "curl": command,
     }
-    return tenant_render(request, tenant, "console/members.html", context, section="members", status=status_of(form))
+    return never_store(
+        tenant_render(request, tenant, "console/members.html", context, section="members", status=status_of(form))
+    )
 
 
 @require_POST
@@ -102,7 +109,7 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         "form": form,
         "heading": f"Leave {tenant.name}?" if is_me else f"Remove {found.user.email}?",
         "consequence": (
-            "You lose access to its clusters at once. An owner can add you again."
+            "You lose access to its clusters at once. An owner can invite you again."
             if is_me
             else "The person loses access at once, and so do the API tokens that they issued."
             " Programs go on running: their key pairs stay."

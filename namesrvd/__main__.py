@@ -12,7 +12,7 @@ import trio
 from mqwire.escaped_logs import escape_logs
 from mqwire.tls import TlsConfigError
 from namesrvd import kv_config
-from namesrvd.acl import AclConfigError, AdminAccounts
+from namesrvd.acl import Accounts, AclConfigError
 from namesrvd.config import ConfigError, NamesrvConfig, load_config
 from namesrvd.processor import Processor
 from namesrvd.route_info import RouteInfoManager
@@ -52,7 +52,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 async def _run(config: NamesrvConfig) -> int:
-    accounts = AdminAccounts(config.acl_config_file) if config.acl_enable else None
+    accounts = Accounts(config.acl_config_file) if config.acl_enable else None
     kv = kv_config.load(config.kv_config_path)
     routes = RouteInfoManager(
         monotonic_ms,

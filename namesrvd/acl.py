@@ -1,10 +1,11 @@
-"""Who may register brokers and change settings here: the administrators of a plain_acl.yml.
+"""Who may register brokers, change settings and list names here: the accounts of a plain_acl.yml.
 
 RocketMQ's own name server knows no accounts. Ours reads the file of 4.x's brokers; with aclEnable=true every request
-that changes something must carry the signature of an account with `admin: true`. Where an account has
-`infrastructure: true` (the control plane's and the brokers' own), registrations and settings are for that one alone, and
-administrators are left with what belongs to their topics. Routes stay open: they hold nothing but names, and clients ask
-for them before they have shown who they are.
+that changes something must carry the signature of an account with `admin: true`, and every one that lists names that of
+any account: stock clients sign what they ask name servers, too. Where an account has `infrastructure: true` (the control
+plane's and the brokers' own), registrations and settings are for that one alone, and administrators are left with what
+belongs to their topics. The route of a topic that is named stays open, so that a client without a key is told by the
+broker what it lacks, and not that there is no such topic.
 
 White addresses of the file don't count here: an address is no proof.
 """
@@ -14,7 +15,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from enum import IntEnum
+from typing import Any, Final
 
 import yaml
 
@@ -36,21 +38,36 @@ class _FileState:
     inode: int
 
 
+class Rights(IntEnum):
+    """What a request takes; each includes those before it."""
+
+    ANY_ACCOUNT = 0
+    ADMINISTRATOR = 1
+    INFRASTRUCTURE = 2
+
+
+_WHOSE: Final = {
+    Rights.ANY_ACCOUNT: "an account",
+    Rights.ADMINISTRATOR: "an administrator",
+    Rights.INFRASTRUCTURE: "an administrator",
+}
+
+
 @dataclass(frozen=True, slots=True)
-class _Administrator:
+class _Account:
     secret_key: str = field(repr=False)
-    infrastructure: bool = False
+    rights: Rights
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    administrators: dict[str, _Administrator]
+    accounts: dict[str, _Account]
     version: DataVersion
     infrastructure_is_apart: bool
 
 
-class AdminAccounts:
-    """The administrators by access key, read again when the file changes. `clock_ms` is the wall clock."""
+class Accounts:
+    """The accounts by access key, read again when the file changes. `clock_ms` is the wall clock."""
 
     def __init__(self, path: str, clock_ms: Callable[[], int] | None = None) -> None:
         """Read the file. Raises AclConfigError."""
@@ -75,34 +92,33 @@ class AdminAccounts:
             return False
         self._file = _read(self._path)
         self._state = state
-        self._verifier.forget(set(self._file.administrators))
+        self._verifier.forget(set(self._file.accounts))
         return True
 
-    def why_refused(self, request: RemotingCommand, *, infrastructure_only: bool = False) -> str | None:
-        """None when an administrator signed this request, else the remark to answer with. With `infrastructure_only` it
-        takes the infrastructure's account, where there is one.
+    def why_refused(self, request: RemotingCommand, needed: Rights = Rights.ADMINISTRATOR) -> str | None:
+        """None when an account with the rights signed this request, else the remark to answer with. Where no account is the
+        infrastructure's, its rights are the administrators'.
 
-        An unknown access key, one without admin rights and a wrong signature look alike.
+        An unknown access key, one without the rights and a wrong signature look alike.
         """
+        must = f"this request must be signed by {_WHOSE[needed]}"
         access_key = request.ext_fields.get(ACCESS_KEY)
         if access_key is None:
-            return "this request must be signed by an administrator: AccessKey is missing"
-        administrator = self._file.administrators.get(access_key)
-        if administrator is None:
+            return f"{must}: AccessKey is missing"
+        account = self._file.accounts.get(access_key)
+        if account is None or account.rights < min(needed, Rights.ADMINISTRATOR):
             # A signature is computed for unknown keys too, so that the time tells nothing about them.
             signature_matches(request, "-")
-            return "this request must be signed by an administrator: AccessKey or Signature does not match"
+            return f"{must}: AccessKey or Signature does not match"
         if SIGNATURE_VERSION in request.ext_fields:
-            cause = self._verifier.why_refused(request, administrator.secret_key)
+            cause = self._verifier.why_refused(request, account.secret_key)
             if cause is not None:
-                return (
-                    f"this request must be signed by an administrator: AccessKey or Signature does not match; {cause}"
-                )
-        elif not signature_matches(request, administrator.secret_key):
-            return "this request must be signed by an administrator: AccessKey or Signature does not match"
-        elif administrator.infrastructure:
+                return f"{must}: AccessKey or Signature does not match; {cause}"
+        elif not signature_matches(request, account.secret_key):
+            return f"{must}: AccessKey or Signature does not match"
+        elif account.rights == Rights.INFRASTRUCTURE:
             return "the infrastructure's account takes signatures of version 2 only: this one could be repeated"
-        if infrastructure_only and self._file.infrastructure_is_apart and not administrator.infrastructure:
+        if needed > account.rights and self._file.infrastructure_is_apart:
             return (
                 f"request code {request.code} is for the platform itself, not for {access_key[:60]}: brokers register"
                 " themselves, and the console and the REST API do what tenants need of it"
@@ -132,21 +148,23 @@ def _read(path: str) -> _File:
     accounts = (document or {}).get("accounts") if isinstance(document or {}, dict) else None
     if not isinstance(accounts, list):
         raise AclConfigError(f"{path} must hold a list named accounts")
-    administrators: dict[str, _Administrator] = {}
-    seen: set[str] = set()
+    known: dict[str, _Account] = {}
     for number, account in enumerate(accounts, 1):
         access_key, secret_key = _keys_of(path, number, account)
-        if access_key in seen:
+        if access_key in known:
             raise AclConfigError(f"{path}: accessKey {access_key} stands there twice")
-        seen.add(access_key)
-        infrastructure = account.get("infrastructure") is True
-        if account.get("admin") is True or infrastructure:
-            administrators[access_key] = _Administrator(secret_key, infrastructure)
+        known[access_key] = _Account(secret_key, _rights_of(account))
     return _File(
-        administrators,
+        known,
         DataVersion(counter=0, timestamp=accounts_version(content)),
-        any(administrator.infrastructure for administrator in administrators.values()),
+        any(account.rights == Rights.INFRASTRUCTURE for account in known.values()),
     )
+
+
+def _rights_of(account: dict[str, Any]) -> Rights:
+    if account.get("infrastructure") is True:
+        return Rights.INFRASTRUCTURE
+    return Rights.ADMINISTRATOR if account.get("admin") is True else Rights.ANY_ACCOUNT
 
 
 def _keys_of(path: str, number: int, account: Any) -> tuple[str, str]:

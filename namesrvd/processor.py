@@ -41,7 +41,7 @@ from mqwire.headers_namesrv import (
 )
 from mqwire.headers_topic import GetTopicsByClusterRequestHeader
 from mqwire.properties import format_properties
-from namesrvd.acl import AclConfigError, AdminAccounts
+from namesrvd.acl import Accounts, AclConfigError, Rights
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigFull, KVConfigManager
 from namesrvd.route_info import BrokerIdentity, RegistrationRefused, RouteInfoManager
@@ -51,10 +51,11 @@ logger = logging.getLogger(__name__)
 ZONE_NAME: Final = "__ZONE_NAME"
 _CRC32_MASK: Final = 0x7FFFFFFF
 
-# What anybody may ask; everything else needs a signature when aclEnable is on.
-OPEN_CODES: Final = frozenset(
+# What anyone may ask; everything else needs a signature when aclEnable is on.
+OPEN_CODES: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC})
+# What lists names or reads settings: for every account.
+LISTING_CODES: Final = frozenset(
     {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.GET_BROKER_CLUSTER_INFO,
         RequestCode.GET_BROKER_MEMBER_GROUP,
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
@@ -106,7 +107,7 @@ class Processor:
         route_info: RouteInfoManager,
         kv_config: KVConfigManager,
         *,
-        accounts: AdminAccounts | None = None,
+        accounts: Accounts | None = None,
         clock_ms: Callable[[], float],
     ) -> None:
         """`accounts` None leaves everything open (aclEnable=false). The clock is monotonic."""
@@ -161,11 +162,11 @@ class Processor:
         try:
             if self._accounts is None or request.code in OPEN_CODES:
                 return handler(channel, request)
-            why = self._accounts.why_refused(request, infrastructure_only=not _is_for_administrators(request))
+            why = self._accounts.why_refused(request, (needed := _rights_needed(request)))
             if why is not None:
                 return Outcome(request.reply(ResponseCode.NO_PERMISSION, why))
             outcome = handler(channel, request)
-            return Outcome(outcome.reply, trusted=True, kv_changed=outcome.kv_changed)
+            return Outcome(outcome.reply, trusted=needed > Rights.ANY_ACCOUNT, kv_changed=outcome.kv_changed)
         except RegistrationRefused as refused:
             logger.warning("refused over %s: %s", channel, refused)
             return Outcome(request.reply(refused.code, str(refused)))
@@ -356,10 +357,13 @@ class Processor:
         return Outcome(request.reply(header=header))
 
 
-def _is_for_administrators(request: RemotingCommand) -> bool:
+def _rights_needed(request: RemotingCommand) -> Rights:
+    if request.code in LISTING_CODES:
+        return Rights.ANY_ACCOUNT
     if request.code in _KV_CODES:
-        return request.ext_fields.get("namespace") == NAMESPACE_ORDER_TOPIC_CONFIG
-    return request.code in ADMIN_CODES
+        of_topics = request.ext_fields.get("namespace") == NAMESPACE_ORDER_TOPIC_CONFIG
+        return Rights.ADMINISTRATOR if of_topics else Rights.INFRASTRUCTURE
+    return Rights.ADMINISTRATOR if request.code in ADMIN_CODES else Rights.INFRASTRUCTURE
 
 
 def _identity(cluster_name: str, broker_name: str, broker_id: int, broker_addr: str) -> BrokerIdentity:

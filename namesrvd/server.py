@@ -21,7 +21,7 @@ from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsConfigError, TlsFiles, TlsMode, server_context
-from namesrvd.acl import AclConfigError, AdminAccounts
+from namesrvd.acl import Accounts, AclConfigError
 from namesrvd.kv_config import KVConfigManager, write_durably
 from namesrvd.processor import Outcome, Processor
 from namesrvd.route_info import RouteInfoManager
@@ -117,7 +117,7 @@ class Server:
         processor: Processor,
         route_info: RouteInfoManager,
         kv_config: KVConfigManager,
-        accounts: AdminAccounts | None,
+        accounts: Accounts | None,
     ) -> None:
         self._config = config
         self._processor = processor

@@ -9,7 +9,7 @@ import pytest
 
 from mqwire.acl import SessionCredentials, sign_request
 from mqwire.command import RemotingCommand
-from namesrvd.acl import AclConfigError, AdminAccounts
+from namesrvd.acl import Accounts, AclConfigError
 
 ACCOUNT = "  - {{accessKey: {key}, secretKey: {secret}, admin: {admin}}}\n"
 
@@ -20,7 +20,7 @@ def write(path: Path, *accounts: tuple[str, str, bool]) -> None:
     )
 
 
-def refused(accounts: AdminAccounts, key: str, secret: str) -> bool:
+def refused(accounts: Accounts, key: str, secret: str) -> bool:
     request = RemotingCommand.request(103)
     sign_request(request, SessionCredentials(key, secret))
     return accounts.why_refused(request) is not None
@@ -29,7 +29,7 @@ def refused(accounts: AdminAccounts, key: str, secret: str) -> bool:
 def test_administrators_are_let_in_and_nobody_else(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     write(path, ("root", "rootsecret", True), ("12345678", "87654321", True), ("tenant", "tenantsecret", False))
-    accounts = AdminAccounts(str(path))
+    accounts = Accounts(str(path))
     assert not refused(accounts, "root", "rootsecret")
     assert not refused(accounts, "12345678", "87654321")
     assert refused(accounts, "tenant", "tenantsecret")
@@ -41,13 +41,13 @@ def test_administrators_are_let_in_and_nobody_else(tmp_path: Path) -> None:
 def test_white_addresses_are_no_proof(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     path.write_text("globalWhiteRemoteAddresses: ['*']\naccounts: []\n")
-    assert AdminAccounts(str(path)).why_refused(RemotingCommand.request(103)) is not None
+    assert Accounts(str(path)).why_refused(RemotingCommand.request(103)) is not None
 
 
 def test_a_changed_file_counts_once_it_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     write(path, ("root", "former", True))
-    accounts = AdminAccounts(str(path))
+    accounts = Accounts(str(path))
     assert not accounts.refresh()
     write(path, ("root", "longer-later", True))
     assert accounts.refresh()
@@ -58,7 +58,7 @@ def test_a_changed_file_counts_once_it_is_read_again(tmp_path: Path) -> None:
 def test_a_file_that_broke_leaves_the_accounts_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     write(path, ("root", "rootsecret", True))
-    accounts = AdminAccounts(str(path))
+    accounts = Accounts(str(path))
     path.write_text("accounts: {")
     for _ in range(2):
         with pytest.raises(AclConfigError):
@@ -87,9 +87,9 @@ def test_a_broken_file_stops_the_start(tmp_path: Path, text: str, message: str) 
     path = tmp_path / "plain_acl.yml"
     path.write_text(text)
     with pytest.raises(AclConfigError, match=message):
-        AdminAccounts(str(path))
+        Accounts(str(path))
 
 
 def test_a_missing_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(AclConfigError, match="cannot be read"):
-        AdminAccounts(str(tmp_path / "plain_acl.yml"))
+        Accounts(str(tmp_path / "plain_acl.yml"))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from mqwire.acl import accounts_version
+from mqwire.acl import SessionCredentials, accounts_version
 from mqwire.bodies import DataVersion
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from namesrvd.acl import AdminAccounts
+from namesrvd.acl import Accounts
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import KVConfigManager
-from namesrvd.processor import OPEN_CODES, Processor
+from namesrvd.processor import LISTING_CODES, OPEN_CODES, Processor
 from namesrvd.route_info import RouteInfoManager
 from tests.brokerd.broker_under_test import FIRST_MS
 from tests.security.accounts import ACCOUNTS, PLATFORM, PROGRAM, TENANT_ADMIN, signed
@@ -43,7 +43,7 @@ class NameServer:
             NamesrvConfig(),
             RouteInfoManager(lambda: 0.0),
             KVConfigManager(),
-            accounts=AdminAccounts(str(path), lambda: FIRST_MS),
+            accounts=Accounts(str(path), lambda: FIRST_MS),
             clock_ms=lambda: 0.0,
         )
 
@@ -71,9 +71,23 @@ def test_the_infrastructure_is_let_in(name_server: NameServer, code: int) -> Non
     assert name_server.answer(signed(code, PLATFORM, version=2)).code != ResponseCode.NO_PERMISSION
 
 
+@pytest.mark.parametrize("code", sorted(LISTING_CODES))
+def test_nothing_is_listed_unsigned(name_server: NameServer, code: int) -> None:
+    for request in (RemotingCommand.request(code), signed(code, SessionCredentials("tenant-app", "guessed"))):
+        reply = name_server.answer(request)
+        assert (reply.code, bytes(reply.body)) == (ResponseCode.NO_PERMISSION, b"")
+        assert "must be signed by an account" in (reply.remark or "")
+
+
+@pytest.mark.parametrize("code", sorted(LISTING_CODES))
+def test_each_account_of_the_cluster_lists(name_server: NameServer, code: int) -> None:
+    requests = [signed(code, PROGRAM), signed(code, TENANT_ADMIN), signed(code, PLATFORM, version=2)]
+    assert {name_server.answer(request).code == ResponseCode.NO_PERMISSION for request in requests} == {False}
+
+
 def test_each_code_is_open_a_tenants_or_the_infrastructures(name_server: NameServer) -> None:
     tenants = {RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.GET_NAMESRV_CONFIG}
-    assert name_server.processor.codes == {*OPEN_CODES, *tenants, *MACHINE_CODES}
+    assert name_server.processor.codes == {*OPEN_CODES, *LISTING_CODES, *tenants, *MACHINE_CODES}
 
 
 def test_mqadmins_delete_topic_goes_on_working(name_server: NameServer) -> None:

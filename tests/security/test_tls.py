@@ -13,6 +13,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.secrets import secret_encrypt
 from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials, Message, Producer
+from mqwire.acl import sign_request
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.tls import ReloadedContext, TlsConfigError, TlsFiles, server_context
@@ -209,7 +210,9 @@ def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authori
 
         def registered() -> bool:
             with secured(names.address, authority.client_context()) as stream:
-                return broker.address.encode() in bytes(exchange(stream, route_request()).body)
+                request = route_request()
+                sign_request(request, PROGRAM)
+                return broker.address.encode() in bytes(exchange(stream, request).body)
 
         wait_until(registered, timeout_s=60, what="the registration over TLS")
         credentials = Credentials(PROGRAM.access_key, PROGRAM.secret_key)

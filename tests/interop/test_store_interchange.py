@@ -35,8 +35,10 @@ CONF = {
     "maxIndexNum": "5000",
     "messageDelayLevel": f"1s {DELAY_S}s",
     "flushConsumerOffsetInterval": "200",
-    # Apache then checks the CRC of every record that has one, whoever wrote it.
+    # Apache then checks the CRC of every record, whoever wrote it, and takes one without for the end of the log:
+    # how far back it reads depends on when files were last written to disk.
     "forceVerifyPropCRC": "true",
+    "enabledAppendPropCRC": "true",
 }
 KEYS_LOOKED_UP_EACH = 167
 SIZES = [1, 100, KIBIBYTE, 6 * KIBIBYTE, 40 * KIBIBYTE]

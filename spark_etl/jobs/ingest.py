@@ -104,16 +104,17 @@ def _ingest(lake: Lake, tasks: Sequence[Task]) -> tuple[JobResult, dict[str, str
 def add_read(lake: Lake, read: DataFrame, names: Mapping[str, str]) -> tuple[JobResult, dict[str, str]]:
     """Commits rows of READ; returns the result, and the errors by cluster."""
     start_ms = F.col("record.start_ms")
-    ((records, refused, first_ms, last_ms, messages, ends),) = read.agg(
-        *(F.count("record"), F.count("refused"), F.min(start_ms), F.max(start_ms), F.sum("messages")),
+    ((records, refused, first_ms, last_ms, messages, out_of_order, ends),) = read.agg(
+        *(F.count("record"), F.count("refused"), F.min(start_ms), F.max(start_ms)),
+        *(F.sum("messages"), F.sum("out_of_order")),
         F.collect_list(F.when(F.col("error") != "", F.struct("cluster", "error"))),
     ).collect()
     lake.expect(records)
     before = (lake.count(METERING), lake.count(QUARANTINE))
     if records:
-        lake.add_records(
-            read.where("record is not null").select("cluster", "record.*"), hours_around(first_ms, last_ms)
-        )
+        found = read.where("record is not null").select("cluster", "record.*")
+        # Not known (null) of what is read from the quarantine.
+        lake.add_records(found, hours_around(first_ms, last_ms), distinct=out_of_order == 0)
     if refused:
         lake.add_quarantined(read.where("refused is not null").select("cluster", "refused.*"))
     errors = {end.cluster: end.error for end in ends}

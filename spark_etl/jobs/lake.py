@@ -37,7 +37,6 @@ METERING: Final = "metering"
 QUARANTINE: Final = "quarantine"
 BUCKETS: Final = 8
 RECORDS_COMPILED_MIN: Final = 2000
-INCOMING: Final = "incoming"
 
 _PARTITIONS: Final = {METERING: f"days(start), bucket({BUCKETS}, cluster)", QUARANTINE: "days(ingested_at)"}
 _SCHEMAS: Final = {METERING: LAKE_RECORD, QUARANTINE: QUARANTINE_ROW}
@@ -147,24 +146,21 @@ class Lake:
         """All QUARANTINE_ROWs."""
         return self.spark.read.format("iceberg").load(self.table(QUARANTINE))
 
-    def add_records(self, records: DataFrame, hours: HourRange) -> None:
+    def add_records(self, records: DataFrame, hours: HourRange, *, distinct: bool = False) -> None:
         """Adds those records that are not there yet, in one commit. All begin in `hours`: no older or newer file is
-        opened.
+        opened. `distinct` says that no two of them are one record.
         """
-        self._merge(METERING, records, RECORD_IDENTITY, _sql_between("kept.start", hours.begin, hours.end))
+        kept = self.records(hours)
+        self._append(METERING, records, kept, RECORD_IDENTITY, distinct=distinct)
 
     def add_quarantined(self, rows: DataFrame) -> None:
         """The same for refused messages."""
-        self._merge(QUARANTINE, rows, QUARANTINE_IDENTITY, "true")
+        self._append(QUARANTINE, rows, self.quarantined(), QUARANTINE_IDENTITY, distinct=False)
 
-    def _merge(self, name: str, rows: DataFrame, identity: Sequence[str], bound: str) -> None:
-        schema = _SCHEMAS[name]
-        rows.dropDuplicates(list(identity)).select(*schema.names).createOrReplaceTempView(INCOMING)
-        same = " and ".join(f"kept.{column} = incoming.{column}" for column in identity)
-        self.spark.sql(
-            f"merge into {self.table(name)} kept using {INCOMING} incoming on {same} and {bound}"
-            " when not matched then insert *"
-        )
+    def _append(self, name: str, rows: DataFrame, kept: DataFrame, identity: Sequence[str], *, distinct: bool) -> None:
+        # Only what tells rows apart is compared: whole ones are moved by the write alone.
+        new = rows.join(kept.select(*identity), on=list(identity), how="left_anti").select(*_SCHEMAS[name].names)
+        (new if distinct else new.dropDuplicates(list(identity))).writeTo(self.table(name)).append()
 
     def _identifier(self, name: str) -> Any:
         jvm: Any = self.spark.sparkContext._jvm
@@ -219,10 +215,6 @@ def _columns(schema: StructType) -> str:
 
 def _between(column: str, begin: datetime, end: datetime) -> Any:
     return (F.col(column) >= F.lit(begin)) & (F.col(column) < F.lit(end))
-
-
-def _sql_between(column: str, begin: datetime, end: datetime) -> str:
-    return f"{column} >= timestamp'{begin.isoformat()}' and {column} < timestamp'{end.isoformat()}'"
 
 
 def hours_around(first_ms: int, last_ms: int) -> HourRange:

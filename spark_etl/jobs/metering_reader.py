@@ -47,6 +47,8 @@ READ: Final = T.StructType(
         T.StructField("refused", REFUSED_MESSAGE),
         T.StructField("error", T.StringType()),
         T.StructField("messages", T.LongType()),
+        # Records that are no later ones of their broker than those before them: only these can have been read before.
+        T.StructField("out_of_order", T.LongType()),
     ]
 )
 
@@ -78,11 +80,29 @@ class Task(msgspec.Struct, frozen=True):
 
 
 @dataclass
+class Order:
+    """Whether the records of a cluster come in the order in which they were written: then none comes twice."""
+
+    broken: int = 0
+    _newest: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, record: MeteringRecord) -> None:
+        """The next record that was read."""
+        number = (record.epoch, record.sequence)
+        newest = self._newest.get(record.broker)
+        if newest is not None and number <= newest:
+            self.broken += 1
+        else:
+            self._newest[record.broker] = number
+
+
+@dataclass
 class _Progress:
     """What a worker has read of a cluster."""
 
     task: Task
     begins: dict[tuple[str, int], int] = field(default_factory=dict)
+    order: Order = field(default_factory=Order)
     messages: int = 0
     found: list[ReceivedMessage] = field(default_factory=list)
     found_bytes: int = 0
@@ -107,7 +127,7 @@ def read_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if progress.more and not progress.error and progress.messages < MESSAGES_PER_RUN:
                 waiting.append(progress)
             else:
-                yield _end(progress)
+                yield end_of(progress.task.cluster_id, progress.messages, progress.order, error=progress.error)
 
 
 async def _read_all(clusters: list[_Progress]) -> None:
@@ -220,6 +240,7 @@ def _rows(progress: _Progress) -> Iterator[pa.RecordBatch]:
             cluster_id=progress.task.cluster_id,
             cluster_name=progress.task.cluster_name,
             now_ms=progress.task.now_ms,
+            order=progress.order,
         )
 
 
@@ -237,7 +258,13 @@ class Message(Protocol):
 
 
 def columns_of(
-    messages: Sequence[Message], *, cluster_id: str, cluster_name: str, now_ms: int, keep_refused: bool = True
+    messages: Sequence[Message],
+    *,
+    cluster_id: str,
+    cluster_name: str,
+    now_ms: int,
+    order: Order | None = None,
+    keep_refused: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Messages of a metering topic as rows of READ: records, and what is none with the reason."""
     good: list[tuple[Message, bytes, MeteringRecord]] = []
@@ -252,6 +279,8 @@ def columns_of(
         if reason:
             refused.append((message, reason))
         else:
+            if order is not None:
+                order.note(record)
             # Written anew: one line, and no member that this version does not know.
             good.append((message, encode_metering_record(record), record))
     if good:
@@ -303,9 +332,9 @@ def _refused_batch(refused: list[tuple[Message, str]], cluster_id: str, now_ms: 
     return _read_batch(cluster_id, refused=pa.array(rows, type=_REFUSED_ARROW), rows=len(rows))
 
 
-def _end(progress: _Progress) -> pa.RecordBatch:
+def end_of(cluster_id: str, messages: int, order: Order, *, error: str = "") -> pa.RecordBatch:
     """The row that says how the reading of a cluster ended."""
-    return _read_batch(progress.task.cluster_id, error=progress.error, messages=progress.messages, rows=1)
+    return _read_batch(cluster_id, error=error, messages=messages, out_of_order=order.broken, rows=1)
 
 
 def _read_batch(
@@ -316,6 +345,7 @@ def _read_batch(
     refused: pa.Array | None = None,
     error: str | None = None,
     messages: int | None = None,
+    out_of_order: int | None = None,
 ) -> pa.RecordBatch:
     arrays = [
         pa.array([cluster_id] * rows, type=pa.string()),
@@ -323,6 +353,7 @@ def _read_batch(
         pa.nulls(rows, _REFUSED_ARROW) if refused is None else refused,
         pa.array([error] * rows, type=pa.string()),
         pa.array([messages] * rows, type=pa.int64()),
+        pa.array([out_of_order] * rows, type=pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_READ_ARROW)
 

@@ -51,7 +51,7 @@ from spark_etl.jobs.arrow_map import map_in_arrow
 from spark_etl.jobs.config import JobConfig, MeteredCluster, parse_config
 from spark_etl.jobs.ingest import add_read
 from spark_etl.jobs.lake import opened_lake
-from spark_etl.jobs.metering_reader import READ, columns_of
+from spark_etl.jobs.metering_reader import READ, Order, columns_of, end_of
 from spark_etl.jobs.postgres import connected
 from spark_etl.jobs.session import build_session
 from spark_etl.jobs.state import INGEST, State
@@ -83,6 +83,8 @@ class Peak:
     jvm: int
     jvm_bytes: int = 0
     python_bytes: int = 0
+    processor_s: float = 0.0
+    """What it took to look, which is no cost of the jobs."""
     _stop: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -91,6 +93,7 @@ class Peak:
             while not self._stop.wait(0.5):
                 self.jvm_bytes = max(self.jvm_bytes, resident_bytes(self.jvm))
                 self.python_bytes = max(self.python_bytes, sum(map(memory_bytes, descendants(self.jvm))))
+                self.processor_s = time.thread_time()
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -105,7 +108,7 @@ class Peak:
 class Meter:
     """Wall-clock and processor time of the blocks that are measured."""
 
-    jvm: int
+    peak: Peak
     seconds: float = 0.0
     processor_s: float = 0.0
 
@@ -118,9 +121,9 @@ class Meter:
 
     def _processor_s(self) -> float:
         """Of this process (the driver), and of the JVM with the Python workers below it."""
-        below = cost_below(self.jvm)
+        below = cost_below(self.peak.jvm)
         assert below is not None
-        return time.process_time() + below.processor_s
+        return time.process_time() - self.peak.processor_s + below.processor_s
 
 
 def descendants(pid: int) -> list[int]:
@@ -235,6 +238,7 @@ def reading(
         return ids[0] if number % 10 < 9 or len(ids) == 1 else ids[1 + number // 10 % (len(ids) - 1)]
 
     def columns(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        orders = {cluster_id: Order() for cluster_id in ids}
         for batch in batches:
             rows = sorted(batch.to_pylist(), key=cluster_of)
             for cluster_id, found in itertools.groupby(rows, cluster_of):
@@ -244,7 +248,15 @@ def reading(
                     )
                     for row in found
                 ]
-                yield from columns_of(messages, cluster_id=cluster_id, cluster_name=CLUSTER.cluster_name, now_ms=now_ms)
+                yield from columns_of(
+                    messages,
+                    cluster_id=cluster_id,
+                    cluster_name=CLUSTER.cluster_name,
+                    now_ms=now_ms,
+                    order=orders[cluster_id],
+                )
+        for cluster_id, order in orders.items():
+            yield end_of(cluster_id, 0, order)
 
     return columns
 
@@ -264,7 +276,7 @@ def measure(
     pid = jvm_of(spark)
     peak = Peak(pid)
     now_ms = to_ms(BEGIN) + records * HOUR_MS
-    meter = Meter(pid)
+    meter = Meter(peak)
     made = str(folder / "messages")
     config = config_of(folder, database, "ingest", clusters)
     added = 0
@@ -293,7 +305,8 @@ def measure(
     end = BEGIN + timedelta(minutes=records) + timedelta(hours=1)
     asked = {"from": BEGIN.isoformat(), "to": end.isoformat()}
     config = config_of(folder, database, "usage_billing", clusters, range=asked)
-    peak, meter = Peak(pid), Meter(pid)
+    peak = Peak(pid)
+    meter = Meter(peak)
     with peak.watched(), meter.measured():
         result = usage_billing.run(spark, config)
     assert result.rows_in == records, result
@@ -317,7 +330,8 @@ def measure_broker(report: Report, spark: SparkSession, folder: Path, database: 
     )
     with DaemonCluster.start(folder / "broker", store_dir=store) as running:
         cluster = msgspec.structs.replace(CLUSTER, namesrv_addr=running.namesrv)
-        peak, meter = Peak(jvm_of(spark)), Meter(jvm_of(spark))
+        peak = Peak(jvm_of(spark))
+        meter = Meter(peak)
         config = config_of(folder, database, "ingest", [cluster])
         with peak.watched(), meter.measured():
             result = ingest.run(spark, config, now=lambda: BEGIN + timedelta(hours=records))

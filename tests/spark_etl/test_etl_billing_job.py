@@ -104,7 +104,7 @@ def test_hours_outside_the_window_stay_until_a_backfill_asks_for_them(world: Job
 DAY: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
 
 
-def test_usage_without_a_subscription_is_unpriced_and_new_prices_are_applied_to_the_whole_window(
+def test_prices_that_begin_between_two_runs_are_no_finding_and_are_applied_to_the_whole_window_by_the_next(
     world: JobWorld,
 ) -> None:
     world.add_to_lake(*RECORDS, now=NOW)
@@ -113,6 +113,9 @@ def test_usage_without_a_subscription_is_unpriced_and_new_prices_are_applied_to_
     assert {(row["price_id"], row["amount"]) for row in unpriced} == {(None, 0)}
     assert [row["messages"] for row in unpriced] == [row[3] for row in EXPECTED]
     world.subscribe()
+    # The rows are right by the prices of their run.
+    checked = world.run("billing_check", now=NOW)
+    assert (checked.state, checked.error) == ("completed", "")
     assert world.run("usage_billing", now=NOW).rows_in == 3
     assert figures(world) == EXPECTED
 

@@ -139,6 +139,14 @@ def test_a_key_that_was_used_again_after_a_power_cut_is_noticed() -> None:
     assert found[-2:] == [(1, 40), (1, 41)]
 
 
+def test_only_records_in_the_order_in_which_they_were_written_are_said_to_be_distinct() -> None:
+    LOGS["ordered"] = Log([*records(40), *records(3, epoch=2)])
+    LOGS["repeated"] = Log([*records(40), *records(3, begin=38)])
+    rows = read_rows(task("ordered", cluster="ordered"), task("repeated", cluster="repeated"))
+    ends = {row["cluster"]: row["out_of_order"] for row in rows if row["messages"] is not None}
+    assert ends == {"ordered": 0, "repeated": 3}
+
+
 def test_what_retention_took_is_passed_over() -> None:
     old = records(10)
     LOGS["here"] = Log(records(5, begin=31), first=30)

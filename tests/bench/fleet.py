@@ -30,7 +30,7 @@ from spark_etl.datasource import register
 from spark_etl.jobs import billing_check, ingest, lag_analytics, repair, usage_billing
 from spark_etl.jobs.config import JobConfig, MeteredCluster
 from spark_etl.jobs.session import build_session
-from tests.bench.etl import Meter, config_of, jvm_of
+from tests.bench.etl import Meter, Peak, config_of, jvm_of
 from tests.daemons import DaemonCluster
 from tests.insight_end_to_end.metered_days import ROWS_PER_RECORD, MeteredDays, append
 from tests.spark_etl.database import PRICE, migrated_database
@@ -148,7 +148,7 @@ class Fleet:
 
     def _run(self, job: str, clusters: list[MeteredCluster], records: int, *, added: int | None = None) -> None:
         config: JobConfig = config_of(self._folder, self._database, job, clusters)
-        meter = Meter(jvm_of(self._spark))
+        meter = Meter(Peak(jvm_of(self._spark)))
         with meter.measured():
             result = JOBS[job].run(self._spark, config)
         assert result.state == "completed", result.error

@@ -22,7 +22,7 @@ from brokerd.consumer_manager import ConsumerManager
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.dispatch import Dispatcher
 from brokerd.environment import Environment
-from brokerd.metadata_log import MetadataLog
+from brokerd.long_polling import PullRequestHoldService
 from brokerd.processors import HANDLERS
 from brokerd.processors.replica_admin import replica_status
 from brokerd.producer_manager import ProducerManager
@@ -39,9 +39,9 @@ from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
 from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
 from brokerd.services.leader_port import LeaderPort
-from brokerd.services.long_polling import PullRequestHoldService
 from brokerd.services.loop_lag import LoopLag
 from brokerd.services.message_index import MessageIndexService
+from brokerd.services.metadata_log import MetadataLog
 from brokerd.services.metering import MeteringService
 from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
@@ -139,7 +139,6 @@ class Broker:
             memory_bytes=_physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100,
             busy=lambda: self.loop_lag.busy,
         )
-        self.follower = FollowerService(self)
         self.diverged = DivergedMessages(disk, config.store_path_root_dir)
         self.store_gate = StoreGate()
         self.acknowledgements = PendingAcknowledgements(timeout_s=config.sync_flush_timeout_ms / 1000)
@@ -147,10 +146,11 @@ class Broker:
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
         self.leader_port = LeaderPort(self)
-        self.stranded_pulls = StrandedPulls(self)
+        self.stranded_pulls = StrandedPulls(self.replica, self.consumers)
         self.schedule = ScheduleMessageService(self)
         self.metering = MeteringService(self)
-        self.message_index = MessageIndexService(self)
+        self.follower = FollowerService(self)
+        self.message_index = MessageIndexService(config, store, self.store_gate, clock, self.threads)
         self.quotas = Quotas(
             config,
             clock.monotonic,
@@ -480,6 +480,10 @@ class Broker:
             secured.close()
             raise
         return secured
+
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+        """Serve a connection's commands, or as many as it has its turn for; returns how many."""
+        return self.dispatcher.dispatch(peer, commands)
 
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended: its clients are gone."""

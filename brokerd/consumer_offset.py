@@ -1,7 +1,7 @@
 """ConsumerOffsetManager: how far each group has consumed each queue.
 
 The table is what the log says (metadata_record.py): the leader changes it in memory and writes what has changed as one
-record, at once where an answer waits for it (metadata_log.py). config/consumerOffset.json is written each
+record, at once where an answer waits for it (services/metadata_log.py). config/consumerOffset.json is written each
 flushConsumerOffsetInterval, for RocketMQ's tools. Differences to RocketMQ, after architecture.md's invariant 7:
 
 - An offset is never lowered but by a reset. Clients that lost a queue commit late; believing them would deliver again

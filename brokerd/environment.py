@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar, TypeVarTuple
 import trio
 
 from brokerd.clock import SystemClock
-from brokerd.services.flush_thread import FlushThread
+from brokerd.flush_thread import FlushThread
 from brokerd.store import Disk, OsDisk
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class OneCallThread(Protocol):
-    """A thread that runs one blocking call at a time (services/flush_thread.py)."""
+    """A thread that runs one blocking call at a time (flush_thread.py)."""
 
     async def run(self, call: Callable[[], object]) -> None:
         """Run `call` and wait for its end, also when cancelled; raises what it raises."""

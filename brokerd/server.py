@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -20,9 +20,11 @@ from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from collections.abc import Sequence
+
     from brokerd.config import BrokerConfig
     from brokerd.environment import Network
+    from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,16 @@ _ACCEPT_PAUSE_S: Final = 0.1
 _TURNS: Final = 8
 
 
+class Service(Protocol):
+    """What is served."""
+
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+        """Serve commands of a connection; returns how many of them: the others wait for its next turn."""
+
+    def peer_closed(self, peer: Peer) -> None:
+        """A connection ended."""
+
+
 class Server:
     """Listens and serves until cancelled."""
 
@@ -50,6 +62,7 @@ class Server:
         self._network = network
         self._tls = ServerTls(config)
         self._admission = Admission(connections_max(raise_descriptor_limit()))
+        self._service: Service | None = None
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._listener: socket.socket | None = None
         self._ha_listener: socket.socket | None = None
@@ -87,18 +100,19 @@ class Server:
         config = self._config
         return self._network.listen(config.bind_address, port, config.server_socket_backlog)
 
-    async def run(self, broker: Broker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, service: Service, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and serve until cancelled; every connection ends with it."""
         listener = self._listener
         if listener is None:
             raise RuntimeError("listen() comes first")
+        self._service = service
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sweep)
                 task_status.started()
                 if self._ha_listener is not None:
-                    nursery.start_soon(self.accept, broker, self._ha_listener, nursery)
-                await self.accept(broker, listener, nursery)
+                    nursery.start_soon(self.accept, self._ha_listener, nursery)
+                await self.accept(listener, nursery)
         finally:
             self.stop_listening()
             for peer in list(self._admission.peers):
@@ -111,10 +125,13 @@ class Server:
                 trio.lowlevel.notify_closing(listener)
                 listener.close()
 
-    async def accept(
-        self, broker: Broker, listener: socket.socket, nursery: trio.Nursery, peers: set[Peer] | None = None
-    ) -> None:
-        """Serve who connects there until the listener is closed; `peers` is kept to be who is connected that way."""
+    async def accept(self, listener: socket.socket, nursery: trio.Nursery, peers: set[Peer] | None = None) -> None:
+        """Serve who connects there until the listener is closed, while `run` runs; `peers` is kept to be who is connected
+        that way.
+        """
+        service = self._service
+        if service is None:
+            raise RuntimeError("run() comes first")
         while True:
             try:
                 await trio.lowlevel.wait_readable(listener)
@@ -148,9 +165,9 @@ class Server:
                     continue
             if peers is not None:
                 peers.add(peer)
-            nursery.start_soon(self._serve, broker, peer, peers)
+            nursery.start_soon(self._serve, service, peer, peers)
 
-    async def _serve(self, broker: Broker, peer: Peer, peers: set[Peer] | None) -> None:
+    async def _serve(self, service: Service, peer: Peer, peers: set[Peer] | None) -> None:
         connection = Connection(
             max_frame_bytes=self._config.max_message_size_bytes + _FRAME_MARGIN_BYTES,
             max_header_bytes=_MAX_HEADER_BYTES,
@@ -158,7 +175,7 @@ class Server:
         try:
             if self._tls.is_offered:
                 peer.socket = await self._tls.accept(peer.socket)
-            await self._read(broker, peer, connection)
+            await self._read(service, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
             logger.debug("%r: %s", peer, error)
         except RemoteProtocolError as error:
@@ -168,13 +185,13 @@ class Server:
             if peers is not None:
                 peers.discard(peer)
             peer.close()
-            broker.peer_closed(peer)
+            service.peer_closed(peer)
 
-    async def _read(self, broker: Broker, peer: Peer, connection: Connection) -> None:
+    async def _read(self, service: Service, peer: Peer, connection: Connection) -> None:
         sock = peer.socket
         buffer = self._buffer
         view = memoryview(buffer)
-        dispatch = broker.dispatcher.dispatch
+        dispatch = service.dispatch
         wait_readable = trio.lowlevel.wait_readable
         pending = sock.pending if isinstance(sock, TlsSocket) else None
         partial_since_s: float | None = None  # when the unfinished frame began to arrive

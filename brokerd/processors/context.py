@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.environment import Threads
-    from brokerd.metadata_log import MetadataLog
+    from brokerd.long_polling import PullRequestHoldService
     from brokerd.producer_manager import ProducerManager
     from brokerd.quotas import Quotas
     from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.replica.diverged import DivergedMessages
     from brokerd.replica.replica import Replica
     from brokerd.services.delay_level import ScheduleMessageService
-    from brokerd.services.long_polling import PullRequestHoldService
+    from brokerd.services.metadata_log import MetadataLog
     from brokerd.services.metering import MeteringService
     from brokerd.services.quorum import QuorumService
     from brokerd.services.replica_follower import FollowerService

@@ -9,8 +9,8 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final
 
 from brokerd.acl import credential_of
+from brokerd.long_polling import HeldPull
 from brokerd.processors.refusal import Refusal
-from brokerd.services.long_polling import HeldPull
 from brokerd.store import GetMessageStatus, GetResult, RecordDamagedError, StoreError
 from mqwire.codes import PermName, PullSysFlag, ResponseCode
 from mqwire.command import RemotingCommand, encode_frame_prefix

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -46,7 +46,13 @@ from mqwire.names import (
 )
 
 if TYPE_CHECKING:
-    from brokerd.processors.context import Broker
+    from collections.abc import Sequence
+
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.environment import Threads
+    from brokerd.replica.replica import Replica
+    from brokerd.store import AppendResult, Disk, MessageStore, MessageToStore
 
 logger = logging.getLogger("brokerd.services.delay_level")
 
@@ -57,6 +63,22 @@ _AFTER_UNFORESEEN_S: Final = 10.0
 # One round of one level: enough to keep up with a full queue, little enough not to hold up the hot path.
 _BATCH_MESSAGES: Final = 256
 _BATCH_BYTES: Final = 1024 * 1024
+
+
+class _Broker(Protocol):
+    """What the delivery of delayed messages uses of the broker."""
+
+    config: BrokerConfig
+    clock: SystemClock
+    disk: Disk
+    threads: Threads
+    store: MessageStore
+    replica: Replica
+
+    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]: ...
+
+    @property
+    def delivers_messages(self) -> bool: ...
 
 
 class DueHead:
@@ -159,7 +181,7 @@ def _encode(properties: dict[str, str]) -> bytes:
 class ScheduleMessageService:
     """Sends delayed messages to their queues, and delivers them from there."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._levels = broker.config.message_delay_level
         self._file = MetadataFile(broker.disk, broker.config.config_folder, "delayOffset.json")

@@ -7,7 +7,7 @@ that fails is never tried again: what waits is answered as unproven and the brok
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -15,7 +15,13 @@ from brokerd.config_values import FlushDiskType
 from brokerd.store import StoreError
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.environment import Threads
+    from brokerd.services.acknowledgement import PendingAcknowledgements
+    from brokerd.services.metadata_log import MetadataLog
+    from brokerd.services.store_gate import StoreGate
+    from brokerd.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +32,28 @@ _GATHER_MAX_S: Final = 0.002
 _FLUSH_TIME_WEIGHT: Final = 0.1
 
 
+class _Broker(Protocol):
+    """What the flush service uses of the broker."""
+
+    config: BrokerConfig
+    clock: SystemClock
+    threads: Threads
+    store: MessageStore
+    store_gate: StoreGate
+    acknowledgements: PendingAcknowledgements
+    metadata_log: MetadataLog
+
+    def answer_expired(self) -> None: ...
+
+    def flush_failed(self, cause: str) -> None: ...
+
+    def held_changed(self) -> None: ...
+
+
 class FlushService:
     """Runs the store's flushes and tells the broker how far the log is durable."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._wanted = trio.Event()
         self._thread = broker.threads.one_call_thread()

@@ -9,19 +9,52 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from collections.abc import Container
+
+    from brokerd.config import BrokerConfig
     from brokerd.peer import Peer
-    from brokerd.server import Server
+    from brokerd.replica.replica import Replica
+    from brokerd.services.registration import RegistrationService
+    from brokerd.services.stranded_pulls import StrandedPulls
 
 logger = logging.getLogger(__name__)
 
 _CONFIRM_LOOK_S: Final = 0.02
 _BIND_PERIOD_S: Final = 0.2  # while a former leader on this host holds the port: a stopped process, perhaps
+
+
+class _Pulls(Protocol):
+    def send_elsewhere(self, peers: Container[Peer]) -> None: ...
+
+
+class _Dispatcher(Protocol):
+    @property
+    def pulls(self) -> _Pulls: ...
+
+
+class _Server(Protocol):
+    def bound(self, port: int) -> socket.socket: ...
+
+    async def accept(self, listener: socket.socket, nursery: trio.Nursery, peers: set[Peer] | None = None) -> None: ...
+
+
+class _Broker(Protocol):
+    """What the leader port uses of the broker."""
+
+    config: BrokerConfig
+    replica: Replica
+    nursery: trio.Nursery | None
+    registration: RegistrationService
+    stopping: bool
+    stranded_pulls: StrandedPulls
+
+    @property
+    def dispatcher(self) -> _Dispatcher: ...
 
 
 class LeaderPort:
@@ -30,7 +63,7 @@ class LeaderPort:
     Invariant: what is accepted here is closed, and the port free, as soon as the replica stops leading.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._listener: socket.socket | None = None
         self._changed = trio.Event()
@@ -74,7 +107,7 @@ class LeaderPort:
             trio.lowlevel.notify_closing(listener)
             listener.close()
 
-    async def run(self, server: Server) -> None:
+    async def run(self, server: _Server) -> None:
         """Serve while leading, until cancelled."""
         taken = False
         while True:
@@ -105,7 +138,7 @@ class LeaderPort:
         """Whether it leads for sure: its epoch record is confirmed, so that a stale leader never takes the port back."""
         return bool(self._port) and not self._broker.stopping and self._broker.replica.has_confirmed_epoch
 
-    async def _serve(self, server: Server, listener: socket.socket) -> None:
+    async def _serve(self, server: _Server, listener: socket.socket) -> None:
         logger.info("serving clients on leaderListenPort %d too", self._port)
         broker = self._broker
         peers: set[Peer] = set()
@@ -115,7 +148,7 @@ class LeaderPort:
             broker.nursery.start_soon(broker.stranded_pulls.free)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(server.accept, broker, listener, nursery, peers)
+                nursery.start_soon(server.accept, listener, nursery, peers)
                 while broker.replica.leads and (self._listener is listener or broker.stopping):
                     await self._changed.wait()
                     self._changed = trio.Event()

@@ -16,7 +16,11 @@ from brokerd.store import StoreError
 from brokerd.store.index_service import FlushedIndex
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.environment import Threads
+    from brokerd.services.store_gate import StoreGate
+    from brokerd.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +37,18 @@ _BUSY_PAUSES: Final = 8
 class MessageIndexService:
     """Runs on every replica: each has an index of its own log, up to confirmOffset."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, gate: StoreGate, clock: SystemClock, threads: Threads
+    ) -> None:
+        self._enabled = config.message_index_enable
+        self._store = store
+        self._gate = gate
+        self._clock = clock
+        self._threads = threads
 
     async def run(self) -> None:
         """Index until cancelled; what the disk refuses is tried again later, and told."""
-        if not self._broker.config.message_index_enable:
+        if not self._enabled:
             return
         next_flush_s = trio.current_time() + _FLUSH_PERIOD_S
         while True:
@@ -54,7 +64,7 @@ class MessageIndexService:
 
     async def finish(self) -> None:
         """At a graceful stop: index the last moments, as far as that is quick; the store's close makes it durable."""
-        if self._broker.config.message_index_enable:
+        if self._enabled:
             with trio.move_on_after(_FINISH_TIMEOUT_S):
                 try:
                     await self._catch_up(math.inf)
@@ -64,26 +74,26 @@ class MessageIndexService:
     async def _catch_up(self, until_s: float) -> None:
         """Until there is nothing more to index, or the time has come: under load it never catches up, and must flush."""
         while (began_s := trio.current_time()) < until_s:
-            async with self._broker.store_gate.shared():
-                store = self._broker.store
+            async with self._gate.shared():
+                store = self._store
                 if store.refusal is not None or not store.index.build(store.confirm_offset, _SLICE_RECORDS):
                     return
                 if store.index.indexed_until >= store.confirm_offset:
                     return  # what comes in from here on is better taken together than each few records
             spent_s = trio.current_time() - began_s
-            began_work_s = self._broker.clock.thread_time()
+            began_work_s = self._clock.thread_time()
             await trio.sleep(spent_s)
-            if self._broker.clock.thread_time() - began_work_s > spent_s * _BUSY_SHARE:
+            if self._clock.thread_time() - began_work_s > spent_s * _BUSY_SHARE:
                 await trio.sleep(spent_s * _BUSY_PAUSES)
 
     async def _flush(self) -> None:
-        async with self._broker.store_gate.shared():
-            store = self._broker.store
+        async with self._gate.shared():
+            store = self._store
             if store.refusal is not None or not store.index.wants_flush:
                 return
             for step in store.index.flush_steps():
                 if isinstance(step, FlushedIndex):
-                    await self._broker.threads.run(store.index.sync_flushed, step)
+                    await self._threads.run(store.index.sync_flushed, step)
                     store.index.flushed(step)
                 else:
                     await trio.lowlevel.checkpoint()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -46,7 +46,18 @@ from mqwire.metering import MeteringRecordError, OutRow, PullReport
 from mqwire.names import RMQ_SYS_METERING
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from collections.abc import Sequence
+
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.environment import Threads
+    from brokerd.producer_manager import ProducerManager
+    from brokerd.replica.replica import Replica
+    from brokerd.services.remoting_client import RemotingClient
+    from brokerd.store import AppendResult, Disk, MessageStore, MessageToStore
+    from brokerd.topic_config import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +70,32 @@ _RECORD_BYTES_MAX: Final = 1024 * 1024
 _JOURNAL_RECORDS_BACK: Final = 240  # that are looked through for intervals of the journal: those that wait are fewer
 
 
+class _Broker(Protocol):
+    """What metering uses of the broker."""
+
+    config: BrokerConfig
+    clock: SystemClock
+    disk: Disk
+    threads: Threads
+    store: MessageStore
+    store_host: bytes
+    replica: Replica
+    topic_configs: TopicConfigManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+
+    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]: ...
+
+    def client_of(self, address: str) -> RemotingClient: ...
+
+    def refuses_appends(self) -> str | None: ...
+
+
 class MeteringService:
     """Counts while this replica leads. All but `run` and `finish` are called from the hot path and never wait."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._interval_ms = broker.config.metering_interval_ms
         self.meter: Meter | None = None  # what counts now; None: this replica does not lead, or metering is off
@@ -78,7 +111,9 @@ class MeteringService:
         self._wake = trio.Event()
         self._running: trio.CancelScope | None = None
         self.stored_bytes = StoredBytes(broker.store)
-        self._reporter = PullReporter(broker)
+        self._reporter = PullReporter(
+            broker.replica, broker.store, broker.store_host, broker.client_of, first_number=broker.clock.time_ms()
+        )
         self._time = SteadyTime(broker.clock.time_ms(), broker.clock.monotonic())
         self._told_step_ms = 0
         self._journal = JournalFile(broker.disk, broker.config.config_folder)

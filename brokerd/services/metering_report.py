@@ -23,7 +23,11 @@ from mqwire.metering import OutRow, PullReport, encode_pull_report, report_origi
 from mqwire.names import RMQ_SYS_METERING
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from collections.abc import Callable
+
+    from brokerd.replica.replica import Replica
+    from brokerd.services.remoting_client import RemotingClient
+    from brokerd.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +41,22 @@ _CUT_RECORDS_MAX: Final = 1440  # that are told again: a day of a leader who did
 class PullReporter:
     """Keeps what this replica handed out while it did not lead."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        replica: Replica,
+        store: MessageStore,
+        store_host: bytes,
+        client_of: Callable[[str], RemotingClient],
+        *,
+        first_number: int,
+    ) -> None:
+        self._replica = replica
+        self._store = store
+        self._store_host = store_host
+        self._client_of = client_of
         self.meter = Meter()
         self._pending: PullReport | None = None
-        self._number = broker.clock.time_ms()  # no number of an earlier run
+        self._number = first_number  # none of an earlier run
         # Origins, oldest first, of what is recorded or will be; None: not looked up since this replica leads.
         self._taken: dict[str, None] | None = None
         self._leads_from = 0  # the queue offset of this leadership's first record
@@ -52,7 +67,7 @@ class PullReporter:
     def move_to(self, meter: Meter) -> None:
         """This replica leads now: what it has not told it records itself, but for what a former leader has recorded."""
         self._taken = None
-        self._leads_from = self._broker.store.queue_end_offset(RMQ_SYS_METERING, 0) or 0
+        self._leads_from = self._store.queue_end_offset(RMQ_SYS_METERING, 0) or 0
         pending, self._pending = self._pending, None
         if pending is not None:
             self.take(pending, meter)
@@ -71,7 +86,7 @@ class PullReporter:
         if not rows:
             return
         if self._taken is None:
-            self._taken = dict.fromkeys(origins_recorded(self._broker.store, self._leads_from, _RECORDS_BACK))
+            self._taken = dict.fromkeys(origins_recorded(self._store, self._leads_from, _RECORDS_BACK))
         new = [row for row in rows if row.origin not in self._taken]
         meter.add_out(new)
         self._taken.update(dict.fromkeys(row.origin for row in new))
@@ -102,8 +117,7 @@ class PullReporter:
 
     def pulls_behind(self, offset: int) -> list[OutRow]:
         """What this replica recorded as the leader from this offset of its log on, which is about to be cut there."""
-        broker = self._broker
-        return pulls_behind(broker.store, offset, unpack_host(broker.store_host), _CUT_RECORDS_MAX)
+        return pulls_behind(self._store, offset, unpack_host(self._store_host), _CUT_RECORDS_MAX)
 
     def prepare(self) -> bool:
         """Give what is new its number; whether there is a report to send."""
@@ -113,20 +127,19 @@ class PullReporter:
                 return False
             self._number += 1
             self._pending = PullReport(
-                replica_id=self._broker.replica.settings.replica_id, number=self._number, messages_out=rows
+                replica_id=self._replica.settings.replica_id, number=self._number, messages_out=rows
             )
         return True
 
     async def send(self) -> None:
         """Tell the leader what is new; what it does not take waits for the next time."""
-        broker = self._broker
         if not self.prepare() or self._pending is None:
             return
         report = self._pending
-        address = broker.replica.leader_address
-        if address is None or broker.replica.leads:
+        address = self._replica.leader_address
+        if address is None or self._replica.leads:
             return
-        client = broker.client_of(address)
+        client = self._client_of(address)
         try:
             request = RemotingCommand.request(HighwaterRequestCode.METERING_REPORT, body=encode_pull_report(report))
             reply = await client.request(request, timeout_s=_TIMEOUT_S)

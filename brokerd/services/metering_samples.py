@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -11,13 +11,29 @@ from brokerd.metering_records import Samples
 from mqwire.metering import ConnectionCounts, LagRow, StorageRow
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.producer_manager import ProducerManager
+    from brokerd.store import MessageStore
+    from brokerd.topic_config import TopicConfigManager
 
 # Looking up the age of a queue's oldest unread message may read the disk: let others run after so many.
 _ROWS_AT_A_TIME: Final = 32
 
 
-async def take_samples(broker: Broker, stored_bytes: dict[str, int]) -> Samples:
+class Sampled(Protocol):
+    """Where the samples are taken."""
+
+    clock: SystemClock
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+
+
+async def take_samples(broker: Sampled, stored_bytes: dict[str, int]) -> Samples:
     """As of now, or a moment later where there are many queues."""
     lag: list[LagRow] = []
     for topic, group, queue_id, offset in _offsets(broker):
@@ -33,14 +49,14 @@ async def take_samples(broker: Broker, stored_bytes: dict[str, int]) -> Samples:
     )
 
 
-def connections(broker: Broker) -> ConnectionCounts:
+def connections(broker: Sampled) -> ConnectionCounts:
     """Open connections that producers and consumers use; one that both use is counted for both."""
     producers = {channel.peer.id for group in broker.producers.groups() for channel in broker.producers.channels(group)}
     consumers = {channel.peer.id for info in broker.consumers.groups.values() for channel in info.channels}
     return ConnectionCounts(producers=len(producers), consumers=len(consumers))
 
 
-def _offsets(broker: Broker) -> Iterator[tuple[str, str, int, int]]:
+def _offsets(broker: Sampled) -> Iterator[tuple[str, str, int, int]]:
     """(topic, group, queue, offset): what is committed, and 0 where a group that is online has committed nothing yet."""
     seen: set[tuple[str, str, int]] = set()
     for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
@@ -54,7 +70,7 @@ def _offsets(broker: Broker) -> Iterator[tuple[str, str, int, int]]:
                     yield topic, group, queue_id, 0
 
 
-def _lag_row(broker: Broker, topic: str, group: str, queue_id: int, offset: int) -> LagRow | None:
+def _lag_row(broker: Sampled, topic: str, group: str, queue_id: int, offset: int) -> LagRow | None:
     store = broker.store
     max_offset = store.max_offset(topic, queue_id)
     if max_offset == 0 and offset == 0 and store.queue_end_offset(topic, queue_id) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -15,7 +15,11 @@ from mqwire.codes import ResponseCode
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
+    from brokerd.replica.replica import Replica
+    from brokerd.services.acknowledgement import PendingAcknowledgements
+    from brokerd.services.remoting_client import RemotingClient
+    from brokerd.services.store_gate import StoreGate
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +31,27 @@ _STOP_TIMEOUT_S: Final = 1.0
 _LOOK_S: Final = 0.02
 
 
+class _Broker(Protocol):
+    """What the elections uses of the broker."""
+
+    clock: SystemClock
+    replica: Replica
+    store_gate: StoreGate
+    acknowledgements: PendingAcknowledgements
+
+    def client_of(self, address: str) -> RemotingClient: ...
+
+    def leader_changed(self) -> None: ...
+
+    def log_grew(self) -> None: ...
+
+    def role_changed(self) -> None: ...
+
+
 class QuorumService:
     """Does nothing in a group whose leader is assigned."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._nursery: trio.Nursery | None = None
 

@@ -6,7 +6,7 @@ Each name server has a task and a connection of its own, so that one that is slo
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -18,7 +18,10 @@ from mqwire.headers_namesrv import RegisterBrokerRequestHeader, UnRegisterBroker
 from mqwire.message import body_crc
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.config import BrokerConfig
+    from brokerd.replica.replica import Replica
+    from brokerd.services.remoting_client import RemotingClient
+    from brokerd.topic_config import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +32,37 @@ _LEADER_PORT_PATIENCE_S: Final = 1.0
 _UNREGISTER_TIMEOUT_S: Final = 2.0
 
 
+class _LeaderPort(Protocol):
+    async def settled(self) -> None: ...
+
+
+class _Broker(Protocol):
+    """What the registration uses of the broker."""
+
+    config: BrokerConfig
+    replica: Replica
+    topic_configs: TopicConfigManager
+    advertised_address: str
+    ha_address: str
+
+    @property
+    def advertised_id(self) -> int | None: ...
+
+    @property
+    def registered_address(self) -> str: ...
+
+    @property
+    def leader_port(self) -> _LeaderPort: ...
+
+    def client_of(self, address: str) -> RemotingClient: ...
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None: ...
+
+
 class RegistrationService:
     """Keeps one broker registered with all of its name servers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._changed: dict[str, trio.Event] = {}
         self._clients: dict[str, RemotingClient] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -21,8 +21,12 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaClaimRequestHeader, ReplicaClaimResponseHeader
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.replica.replica import Replica
+    from brokerd.services.remoting_client import RemotingClient
     from brokerd.services.replica_metadata import MetadataFollower
+    from brokerd.store import MessageStore
     from mqwire.bodies import ReplicaStatus
 
 logger = logging.getLogger(__name__)
@@ -30,10 +34,28 @@ logger = logging.getLogger(__name__)
 _REQUEST_TIMEOUT_S: Final = 3.0
 
 
+class _Broker(Protocol):
+    """What a claim to lead uses of the broker."""
+
+    config: BrokerConfig
+    clock: SystemClock
+    replica: Replica
+    store: MessageStore
+    advertised_address: str
+
+    def client_of(self, address: str) -> RemotingClient: ...
+
+    def leader_changed(self) -> None: ...
+
+    def role_changed(self) -> None: ...
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None: ...
+
+
 class LeaderClaim:
     """One attempt at a time, by the follower's loop, while the replica `must_claim`."""
 
-    def __init__(self, broker: Broker, metadata: MetadataFollower) -> None:
+    def __init__(self, broker: _Broker, metadata: MetadataFollower) -> None:
         self._broker = broker
         self._metadata = metadata
 

@@ -7,7 +7,7 @@ decided here: brokerd/replica/replica.py says what an answer means.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import trio
@@ -33,7 +33,20 @@ from mqwire.headers_replica import (
 from mqwire.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from random import Random
+
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.environment import Threads
+    from brokerd.replica.diverged import DivergedMessages
+    from brokerd.replica.replica import Replica
+    from brokerd.services.delay_level import ScheduleMessageService
+    from brokerd.services.flush import FlushService
+    from brokerd.services.metadata_log import MetadataLog
+    from brokerd.services.metering import MeteringService
+    from brokerd.services.remoting_client import RemotingClient
+    from brokerd.services.store_gate import StoreGate
     from brokerd.store import MessageStore
     from mqwire.metering import OutRow
 
@@ -53,6 +66,37 @@ _MAX_ELECTED_RETRY_S: Final = 0.4
 _UNFORESEEN_S: Final = 5.0
 
 
+class _Broker(Protocol):
+    """What a follower uses of the broker."""
+
+    config: BrokerConfig
+    clock: SystemClock
+    threads: Threads
+    random: Random
+    store: MessageStore
+    store_gate: StoreGate
+    replica: Replica
+    diverged: DivergedMessages
+    metadata_log: MetadataLog
+    flush_service: FlushService
+    metering: MeteringService
+    advertised_address: str
+    consumer_offsets: ConsumerOffsetManager
+    schedule: ScheduleMessageService
+
+    def client_of(self, address: str) -> RemotingClient: ...
+
+    def leader_changed(self) -> None: ...
+
+    def log_was_cut(self) -> None: ...
+
+    def replicated(self, *, has_data: bool) -> None: ...
+
+    def role_changed(self) -> None: ...
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None: ...
+
+
 class NotLeadingError(RequestFailed):
     """Who was asked says that it does not lead, and names no one who does."""
 
@@ -60,11 +104,11 @@ class NotLeadingError(RequestFailed):
 class FollowerService:
     """Runs whenever this replica does not lead."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._role_changed = trio.Event()
         self._round = trio.CancelScope()
-        self._metadata = MetadataFollower(broker)
+        self._metadata = MetadataFollower(broker.store, broker.consumer_offsets, broker.schedule, broker.client_of)
         self._claim = LeaderClaim(broker, self._metadata)
         self._halted: str | None = None
         self._starting_over = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.services.remoting_client import RequestFailed
 from mqwire.bodies import ClusterInfo, ReplicaStatus
@@ -11,12 +11,24 @@ from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.config import BrokerConfig
+    from brokerd.replica.replica import Replica
+    from brokerd.services.remoting_client import RemotingClient
 
 _REQUEST_TIMEOUT_S: Final = 3.0
 
 
-async def registered_members(broker: Broker) -> list[dict[int, str]]:
+class _Broker(Protocol):
+    """What who looks for replicas uses of the broker."""
+
+    config: BrokerConfig
+    replica: Replica
+    advertised_address: str
+
+    def client_of(self, address: str) -> RemotingClient: ...
+
+
+async def registered_members(broker: _Broker) -> list[dict[int, str]]:
     """brokerId -> address of this group, as each name server that answers has it."""
     found: list[dict[int, str]] = []
     for namesrv in broker.config.namesrv_addr:
@@ -35,7 +47,7 @@ async def registered_members(broker: Broker) -> list[dict[int, str]]:
     return found
 
 
-async def own_address_at(broker: Broker, address: str) -> str | None:
+async def own_address_at(broker: _Broker, address: str) -> str | None:
     """The own address of the replica that is registered at `address`, which may be the group's leader port.
 
     None when none of the group answers there.
@@ -48,7 +60,7 @@ async def own_address_at(broker: Broker, address: str) -> str | None:
         return None
 
 
-async def replica_status_of(broker: Broker, address: str) -> ReplicaStatus:
+async def replica_status_of(broker: _Broker, address: str) -> ReplicaStatus:
     """What the replica at `address` tells of itself; raises RequestFailed when none of this group answers there."""
     client = broker.client_of(address)
     try:

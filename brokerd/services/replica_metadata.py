@@ -19,7 +19,11 @@ from mqwire.errors import RemoteProtocolError
 from mqwire.headers_offset import UpdateConsumerOffsetRequestHeader
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from collections.abc import Callable
+
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.services.delay_level import ScheduleMessageService
+    from brokerd.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +37,17 @@ _TIMEOUT_S: Final = 5.0
 class MetadataFollower:
     """Runs while this replica follows a leader."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        store: MessageStore,
+        consumer_offsets: ConsumerOffsetManager,
+        schedule: ScheduleMessageService,
+        client_of: Callable[[str], RemotingClient],
+    ) -> None:
+        self._store = store
+        self._consumer_offsets = consumer_offsets
+        self._schedule = schedule
+        self._client_of = client_of
         self._version = ""
         self._changed = trio.Event()
         # The leader's delay offsets, and the end of its log, at or after the one when it told them.
@@ -50,14 +63,14 @@ class MetadataFollower:
             # Taking them over before the delivered messages are here would lose these, should this replica lead next.
             if self._delays_end_offset is None:
                 self._delays_end_offset = end_offset
-            if self._broker.store.end_offset >= self._delays_end_offset:
-                self._broker.schedule.raise_offsets(self._delays.offset_table)
+            if self._store.end_offset >= self._delays_end_offset:
+                self._schedule.raise_offsets(self._delays.offset_table)
                 self._delays = self._delays_end_offset = None
 
     async def run(self, address: str) -> None:
         """Exchange them with the leader at `address` until cancelled."""
-        client = self._broker.client_of(address)
-        offsets = self._broker.consumer_offsets
+        client = self._client_of(address)
+        offsets = self._consumer_offsets
         self._changed.set()
         try:
             while True:
@@ -80,19 +93,19 @@ class MetadataFollower:
 
     async def merge_offsets_from(self, address: str) -> None:
         """Take what consumers committed at another replica while this one was away; raises RequestFailed."""
-        client = self._broker.client_of(address)
+        client = self._client_of(address)
         try:
             offsets = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetSerializeWrapper)
         finally:
             client.close()
-        self._broker.consumer_offsets.merge(offsets)
+        self._consumer_offsets.merge(offsets)
 
     async def _delay_offsets(self, client: RemotingClient) -> DelayOffsetSerializeWrapper:
         return await self._get(client, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetSerializeWrapper)
 
     async def _send_hints(self, client: RemotingClient) -> None:
         """The leader takes each unless its own is higher by now."""
-        offsets = self._broker.consumer_offsets
+        offsets = self._consumer_offsets
         for topic, group, queue_id, offset in offsets.hints():
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset

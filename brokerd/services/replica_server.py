@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import trio
@@ -22,8 +22,11 @@ from mqwire.command import encode_frame_prefix
 from mqwire.headers_replica import ReplicaPullRequestHeader, ReplicaPullResponseHeader
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
     from brokerd.peer import Peer
+    from brokerd.replica.replica import Replica
+    from brokerd.services.acknowledgement import PendingAcknowledgements
+    from brokerd.store import MessageStore
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,22 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 # Where no sender waits for a follower, few large answers cost both sides a fraction of what many small ones do.
 _LINGER_S: Final = 0.005
 _WORTH_AN_ANSWER_BYTES: Final = 256 * 1024
+
+
+class _Broker(Protocol):
+    """What the leader of followers uses of the broker."""
+
+    clock: SystemClock
+    store: MessageStore
+    replica: Replica
+    acknowledgements: PendingAcknowledgements
+    nursery: trio.Nursery | None
+
+    def held_changed(self) -> None: ...
+
+    def metadata_version(self) -> str: ...
+
+    def role_changed(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -48,7 +67,7 @@ class _HeldPull:
 class ReplicaServer:
     """Held replica pulls, at most one of each follower."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._held: dict[int, _HeldPull] = {}
         self._told_confirm_offset: dict[int, int] = {}

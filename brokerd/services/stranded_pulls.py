@@ -16,7 +16,8 @@ import trio
 from mqwire.codes import LanguageCode
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.replica.replica import Replica
 
 _MOMENT_S: Final = 1.0  # at least so long, and until as many have asked as there are, and never longer than
 _LONGEST_MOMENT_S: Final = 5.0
@@ -29,8 +30,9 @@ _HEARTBEAT_LOOK_S: Final = 0.2
 class StrandedPulls:
     """Of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, replica: Replica, consumers: ConsumerManager) -> None:
+        self._replica = replica
+        self._consumers = consumers
         self._hides = False
         self._asked = 0
 
@@ -45,7 +47,7 @@ class StrandedPulls:
 
         Not after a transfer or an orderly stop, when no one waits: what a listener has in hand is handed out once more.
         """
-        elections = self._broker.replica.elections
+        elections = self._replica.elections
         if elections is not None and elections.left_in_order:
             return
         with trio.move_on_after(_FOLLOWS_WITHIN_S) as looking:
@@ -53,7 +55,7 @@ class StrandedPulls:
                 await trio.sleep(_LOOK_S)
         if not looking.cancelled_caught:
             return
-        consumers = self._broker.consumers
+        consumers = self._consumers
         with trio.move_on_after(_HEARTBEAT_S):
             # They tell the slaves of themselves too; one that began a moment before the failover has not yet.
             while not (told := consumers.notify_clients(LanguageCode.GO)):  # noqa: ASYNC110 - as above
@@ -73,6 +75,6 @@ class StrandedPulls:
 
     def _all_follow(self) -> bool:
         """Whether every other replica pulls, or this one does not lead any more."""
-        replica = self._broker.replica
+        replica = self._replica
         in_sync = replica.in_sync
         return in_sync is None or in_sync.followers.keys() >= replica.known_replicas.keys()

@@ -4,7 +4,7 @@ The records of a deleted topic stay in the CommitLog until retention removes the
 doesn't bring them back, and so that a new topic of the same name doesn't give their numbers to other messages, we remember for
 each deleted topic where the log ended then, and each queue's next offset. Forgotten when the log has passed that place.
 
-A deletion is part of the log's history: the broker writes a record of it (brokerd/metadata_log.py), and every replica deletes
+A deletion is part of the log's history: the broker writes a record of it (services/metadata_log.py), and every replica deletes
 where that record ends. So a tombstone is truncated with the log: one that lies past the end never happened, its numbers are
 numbers that other messages may get from another leader, and the messages that it hid are there again. The record alone would
 not do, because recovery begins at a checkpoint, and retention may have deleted the record of a number that must be kept; and

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from brokerd.services.flush_thread import FlushThread
+from brokerd.flush_thread import FlushThread
 
 
 @pytest.mark.trio

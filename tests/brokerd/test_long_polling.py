@@ -2,8 +2,8 @@
 
 import msgspec
 
+from brokerd.long_polling import HeldPull, PullRequestHoldService
 from brokerd.processors.pull_message import PullMessageProcessor
-from brokerd.services.long_polling import HeldPull, PullRequestHoldService
 from brokerd.store.results import GetMessageStatus, GetResult
 from mqwire.command import RemotingCommand
 from mqwire.headers_pull import PullMessageRequestHeader

@@ -7,8 +7,8 @@ import shutil
 import pytest
 import trio
 
-from brokerd.metadata_log import OFFSETS_PERIOD_S
 from brokerd.metadata_record import MetadataRecord, base_records, joined
+from brokerd.services.metadata_log import OFFSETS_PERIOD_S
 from brokerd.store import AppendResult, DiskFullError, MessageToStore
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
@@ -489,7 +489,7 @@ def test_a_base_that_is_not_whole_changes_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(leader.store, "append_needed", failing)
-        patched.setattr("brokerd.metadata_log._RECORD_MAX_BYTES", 2048)
+        patched.setattr("brokerd.services.metadata_log._RECORD_MAX_BYTES", 2048)
         leader.broker.metadata_log.begin_leadership()
     assert len(appended) == 1
     replicate(leader, follower)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-from types import SimpleNamespace
-from typing import Any
 
 import trio
 
@@ -53,14 +51,13 @@ def test_other_tasks_run_between_the_turns_of_a_connection() -> None:
 async def _most_turns_in_a_row() -> int:
     ours, theirs = connected()
     client = EndlessClient(ours)
-    broker: Any = SimpleNamespace(dispatcher=client)
     config = BrokerConfig()
     seen = [0]
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             peer = Peer(theirs, nursery)
             ours.sendall(FRAME)
-            nursery.start_soon(Server(config, OsNetwork())._read, broker, peer, Connection())
+            nursery.start_soon(Server(config, OsNetwork())._read, client, peer, Connection())
             while client.served < SERVED_MAX:
                 await trio.lowlevel.checkpoint()
                 seen.append(client.served)

@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from brokerd.consumer_offset import ConsumerOffsetManager
-from brokerd.metadata_log import MetadataLog
 from brokerd.replica import replica as replicas
 from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.own_disk import changes_by_own_disk
 from brokerd.replica.replica import Replica
 from brokerd.replica.tally import Tally
 from brokerd.services.acknowledgement import PendingAcknowledgements
+from brokerd.services.metadata_log import MetadataLog
 from brokerd.services.replica_claim import LeaderClaim
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore

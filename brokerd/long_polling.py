@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Beyond this many, pulls are answered at once: a bound on memory, far above what clients of one broker hold.
 MAX_HELD_PULLS: Final = 100_000
+# Nor do they keep more than this of what their clients wrote into them.
+MAX_HELD_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class HeldPull:
     deadline_s: float
     answered: bool = False
     credential: str = ""
+    size_bytes: int = 0
 
 
 class PullRequestHoldService:
@@ -37,13 +40,14 @@ class PullRequestHoldService:
     What a closed connection waited for is dropped when its queue or its time comes up.
     """
 
-    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order", "by_credential")
+    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order", "_size_bytes", "by_credential")
 
     def __init__(self) -> None:
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._by_deadline: list[tuple[float, int, HeldPull]] = []
         self._order = itertools.count()
         self._count = 0
+        self._size_bytes = 0
         self.by_credential: dict[str, int] = {}  # how many pulls each has here
 
     def __len__(self) -> int:
@@ -51,7 +55,7 @@ class PullRequestHoldService:
 
     @property
     def full(self) -> bool:
-        return self._count >= MAX_HELD_PULLS
+        return self._count >= MAX_HELD_PULLS or self._size_bytes >= MAX_HELD_BYTES
 
     def queues(self) -> list[tuple[str, int]]:
         """The queues that somebody waits for."""
@@ -62,6 +66,7 @@ class PullRequestHoldService:
         self._by_queue.setdefault((pull.header.topic, pull.header.queue_id), []).append(pull)
         heapq.heappush(self._by_deadline, (pull.deadline_s, next(self._order), pull))
         self._count += 1
+        self._size_bytes += pull.size_bytes
         self.by_credential[pull.credential] = self.by_credential.get(pull.credential, 0) + 1
 
     def take(self, queues: Iterable[tuple[str, int]]) -> list[HeldPull]:
@@ -112,6 +117,7 @@ class PullRequestHoldService:
 
     def _uncount(self, pull: HeldPull) -> None:
         self._count -= 1
+        self._size_bytes -= pull.size_bytes
         left = self.by_credential[pull.credential] - 1
         if left:
             self.by_credential[pull.credential] = left

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokerd.client_channel import ClientChannel, Peer
 
 if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
+
+# Memberships of all producers: a bound on memory, far above what one broker's clients have.
+PRODUCERS_MAX: Final = 50_000
 
 logger = logging.getLogger("brokerd.producer_manager")
 
@@ -22,27 +25,41 @@ class ProducerManager:
         self._monotonic = monotonic
         self._groups: dict[str, dict[int, ClientChannel]] = {}
         self._next: dict[str, int] = {}
+        self._groups_of: dict[int, set[str]] = {}  # by connection
+        self._count = 0
 
-    def register(self, group: str, channel: ClientChannel) -> None:
-        """A heartbeat's word on one group."""
+    def register(self, group: str, channel: ClientChannel) -> bool:
+        """A heartbeat's word on one group; False when there are PRODUCERS_MAX others."""
         channel.seen_s = self._monotonic()
-        members = self._groups.setdefault(group, {})
-        known = members.get(channel.peer.id)
-        if known is None or known.client_id != channel.client_id:
-            members[channel.peer.id] = channel
-            logger.info("producer %s joins group %s", channel.client_id, group)
-        else:
+        known = self._groups.get(group, {}).get(channel.peer.id)
+        if known is not None and known.client_id == channel.client_id:
             known.seen_s = channel.seen_s
+            return True
+        if known is None:
+            if self._count >= PRODUCERS_MAX:
+                return False
+            self._count += 1
+            self._groups_of.setdefault(channel.peer.id, set()).add(group)
+        self._groups.setdefault(group, {})[channel.peer.id] = channel
+        logger.debug("producer %s joins group %s", channel.client_id, group)
+        return True
 
     def unregister(self, group: str, peer: Peer) -> None:
         members = self._groups.get(group)
-        if members is not None and members.pop(peer.id, None) is not None and not members:
+        if members is None or members.pop(peer.id, None) is None:
+            return
+        self._count -= 1
+        own = self._groups_of[peer.id]
+        own.discard(group)
+        if not own:
+            del self._groups_of[peer.id]
+        if not members:
             del self._groups[group]
             self._next.pop(group, None)
 
     def close_peer(self, peer: Peer) -> None:
         """A connection is gone, and the producers that used it."""
-        for group in list(self._groups):
+        for group in list(self._groups_of.get(peer.id, ())):
             self.unregister(group, peer)
 
     def scan(self) -> None:

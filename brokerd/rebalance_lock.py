@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from mqwire.bodies import MessageQueue
 
 LOCK_LIFETIME_S = 60.0
+# A bound on memory: what is asked for beyond it is not locked.
+LOCKS_MAX = 100_000
 
 
 class RebalanceLockManager:
@@ -19,6 +21,7 @@ class RebalanceLockManager:
         self._monotonic = monotonic
         self._lifetime_s = lifetime_s
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+        self._count = 0
 
     def try_lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Locks for `client_id` what is free, expired or its own already; returns those queues."""
@@ -27,9 +30,15 @@ class RebalanceLockManager:
         locked = []
         for queue in queues:
             holder = locks.get(queue)
+            if holder is None:
+                if self._count >= LOCKS_MAX:
+                    continue
+                self._count += 1
             if holder is None or holder[0] == client_id or self._is_expired(holder[1], now_s):
                 locks[queue] = (client_id, now_s)
                 locked.append(queue)
+        if not locks:
+            del self._locks[group]
         return locked
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -41,6 +50,7 @@ class RebalanceLockManager:
             holder = locks.get(queue)
             if holder is not None and holder[0] == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             del self._locks[group]
 
@@ -56,6 +66,7 @@ class RebalanceLockManager:
             for queue, (_client_id, locked_s) in list(locks.items()):
                 if self._is_expired(locked_s, now_s):
                     del locks[queue]
+                    self._count -= 1
             if not locks:
                 del self._locks[group]
 

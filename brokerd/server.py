@@ -40,8 +40,10 @@ _PARTIAL_FRAME_TIMEOUT_S: Final = 15.0
 _PARTIAL_FRAME_BYTES_PER_S: Final = 64 * 1024
 _SWEEP_PERIOD_S: Final = 2.5
 _ACCEPT_PAUSE_S: Final = 0.1
-# A busy client has sent more while its requests were served: looking at once is cheaper than waiting to be told.
+# A busy client has sent more while its requests were served: looking at once is cheaper than waiting to be told. But the
+# other connections are served after so many looks, or after this long and one chunk.
 _TURNS: Final = 8
+_TURN_S: Final = 0.002
 
 
 class Service(Protocol):
@@ -195,7 +197,7 @@ class Server:
         wait_readable = trio.lowlevel.wait_readable
         pending = sock.pending if isinstance(sock, TlsSocket) else None
         partial_since_s: float | None = None  # when the unfinished frame began to arrive
-        turns = 0  # since the other connections had theirs
+        turns, turn_since_s = 0, 0.0  # since the other connections had theirs
         while not peer.closed:
             if turns == 0:
                 if pending is not None and pending():  # decrypted already: the socket itself may stay silent
@@ -207,10 +209,12 @@ class Server:
             except BlockingIOError:
                 turns = 0
                 continue
-            turns = (turns + 1) % _TURNS
             if count == 0:
                 return
-            peer.last_read_s = trio.current_time()
+            peer.last_read_s = now_s = trio.current_time()
+            if turns == 0:
+                turn_since_s = now_s
+            turns = (turns + 1) % _TURNS
             connection.receive_data(view[:count])
             commands = connection.commands()
             if commands:
@@ -240,6 +244,8 @@ class Server:
                     return
             if connection.is_broken:
                 connection.commands()  # says how
+            if trio.current_time() - turn_since_s > _TURN_S:
+                turns = 0
 
     async def _sweep(self) -> None:
         idle_s = float(self._config.server_channel_max_idle_time_seconds)

@@ -7,7 +7,7 @@ too, for RocketMQ's tools. Source: SubscriptionGroupManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -89,8 +89,9 @@ class SubscriptionGroupManager:
     def select(self, group: str) -> SubscriptionGroupConfig | None:
         return self._table.get(group)
 
-    def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None.
+    def find_or_create(self, group: str, credential: str = "") -> SubscriptionGroupConfig | None:
+        """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None, also where the broker or
+        this access key has made as many as it may.
 
         Where the log takes no change now, on a slave say, the group is answered as it would be made.
         """
@@ -101,12 +102,15 @@ class SubscriptionGroupManager:
             return None
         if invalid_group(group) is not None:
             return None
+        if self._too_many([group], credential) is not None:
+            return None
         config = SubscriptionGroupConfig(group_name=group)
         try:
             self.put(config)
         except StoreError as error:
             logger.debug("subscription group %s is not created yet: %s", group, error)
         else:
+            self._made_by[credential] = self._made_by.get(credential, 0) + 1
             logger.info("subscription group %s created on first use", group)
         return config
 
@@ -123,14 +127,19 @@ class SubscriptionGroupManager:
         ]
         if not missing:
             return None
+        remark = self._too_many(missing, credential)
+        if remark is None:
+            self.put_all(SubscriptionGroupConfig(group_name=group) for group in missing)
+            self._made_by[credential] = self._made_by.get(credential, 0) + len(missing)
+            logger.info("%d subscription groups created on first use", len(missing))
+        return remark
+
+    def _too_many(self, missing: Sequence[str], credential: str) -> str | None:
         if len(self._table) + len(missing) > AUTO_CREATED_GROUPS_MAX:
             return f"this broker has {len(self._table)} groups, at most {AUTO_CREATED_GROUPS_MAX} are made on first use"
         made = self._made_by.get(credential, 0) + len(missing)
         if made > AUTO_CREATED_GROUPS_OF_KEY_MAX:
             return f"this access key would make its {made}th group, at most {AUTO_CREATED_GROUPS_OF_KEY_MAX} are made on first use"
-        self.put_all(SubscriptionGroupConfig(group_name=group) for group in missing)
-        self._made_by[credential] = made
-        logger.info("%d subscription groups created on first use", len(missing))
         return None
 
     def to_wrapper(self) -> SubscriptionGroupWrapper:

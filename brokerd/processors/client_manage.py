@@ -10,7 +10,9 @@ from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.processors.refusal import Refusal
+from brokerd.producer_manager import PRODUCERS_MAX
 from brokerd.store import StoreError
+from brokerd.topic_validator import GROUP_MAX_LENGTH
 from mqwire.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -28,6 +30,7 @@ _HAS_UNIT_SUB = 1 << 1  # TopicSysFlag: consumers of several units read this ret
 
 # One client instance with more groups than this is a mistake or an attack: each may create a group and a topic.
 _GROUPS_PER_CLIENT_MAX = 1024
+_CLIENT_ID_MAX_CHARACTERS = 512
 
 
 @answers_refusals
@@ -40,6 +43,7 @@ def heart_beat(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             f"the heartbeat names {len(data.consumer_data_set) + len(data.producer_data_set)} groups, at most"
             f" {_GROUPS_PER_CLIENT_MAX} are taken: use several client instances",
         )
+    _check_names(data)
     _create_groups(broker, request, [consumer for consumer in data.consumer_data_set if not consumer.unit_mode])
     # A client of version 1 sends everything each time, and need not ask whether it has to.
     subscriptions_changed = data.heartbeat_fingerprint == 0
@@ -48,13 +52,32 @@ def heart_beat(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
             continue
         subscriptions_changed |= _register_consumer(broker, peer, request, data, consumer)
     for producer in data.producer_data_set:
-        broker.producers.register(producer.group_name, _channel(peer, request, data.client_id))
+        if not broker.producers.register(producer.group_name, _channel(peer, request, data.client_id)):
+            raise Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"this broker keeps {PRODUCERS_MAX} memberships of producers, and has them: use fewer producer groups",
+            )
     return request.reply(
         ext_fields={
             _SUPPORTS_HEARTBEAT_V2: "true",
             _SUBSCRIPTION_CHANGED: "true" if subscriptions_changed else "false",
         }
     )
+
+
+def _check_names(data: HeartbeatData) -> None:
+    """Raise Refusal for names that no client gives: the broker would keep them for minutes."""
+    if len(data.client_id) > _CLIENT_ID_MAX_CHARACTERS:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the client's id has {len(data.client_id)} characters: at most {_CLIENT_ID_MAX_CHARACTERS} are allowed",
+        )
+    for producer in data.producer_data_set:
+        if len(producer.group_name) > GROUP_MAX_LENGTH:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"a producer group's name has {len(producer.group_name)} characters: at most {GROUP_MAX_LENGTH} are allowed",
+            )
 
 
 def _create_groups(broker: Broker, request: RemotingCommand, consumers: list[ConsumerData]) -> None:
@@ -97,6 +120,9 @@ def _register_consumer(
         subscriptions = consumer.subscription_data_set
     elif broker.consumers.find(name) is None:
         changed = True  # this broker has restarted: it knows no subscription to go on with
+    remark = broker.consumers.too_much(name, subscriptions)
+    if remark is not None:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
     broker.consumers.register(
         name,
         _channel(peer, request, data.client_id),

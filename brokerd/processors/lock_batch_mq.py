@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from brokerd.dispatch_types import Handler, Reply
 from brokerd.processors.context import Broker, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.processors.refusal import Refusal
-from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody
+from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+
+_NAME_MAX_CHARACTERS: Final = 512
 
 
 @answers_refusals
@@ -16,7 +20,9 @@ def lock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply
     """Answers the queues that the client holds now, for 60 s; the others belong to another member."""
     body = LockBatchRequestBody.from_json(request.body)
     group, client_id = _who(body)
-    locked = broker.rebalance_locks.try_lock_batch(group, body.mq_set, client_id)
+    locked = broker.rebalance_locks.try_lock_batch(
+        group, [queue for queue in body.mq_set if _exists(broker, queue)], client_id
+    )
     return request.reply(body=LockBatchResponseBody(lock_ok_mq_set=locked).to_json())
 
 
@@ -28,9 +34,23 @@ def unlock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Rep
     return request.reply()
 
 
+def _exists(broker: Broker, queue: MessageQueue) -> bool:
+    topic = broker.topic_configs.select(queue.topic)
+    return (
+        topic is not None
+        and queue.broker_name == broker.config.broker_name
+        and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+    )
+
+
 def _who(body: LockBatchRequestBody) -> tuple[str, str]:
     if not body.consumer_group or not body.client_id:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "a lock needs consumerGroup and clientId in its body")
+    if max(len(body.consumer_group), len(body.client_id)) > _NAME_MAX_CHARACTERS:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"consumerGroup and clientId of a lock have at most {_NAME_MAX_CHARACTERS} characters",
+        )
     return body.consumer_group, body.client_id
 
 

@@ -51,7 +51,7 @@ class PullMessageProcessor:
         """Write the answer to `peer`, or hold the pull."""
         try:
             header = self._header(request)
-            accept = self._check(header)
+            accept = self._check(header, request)
             self._check_quota(request, header)
         except RemoteProtocolError as error:
             peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
@@ -150,19 +150,22 @@ class PullMessageProcessor:
             return request.header(PullMessageRequestHeader)
         return PullMessageRequestHeader.from_ext_fields(self._layouts.fields(raw))
 
-    def _check(self, header: PullMessageRequestHeader) -> Callable[[int], bool] | None:
+    def _check(self, header: PullMessageRequestHeader, request: RemotingCommand) -> Callable[[int], bool] | None:
         """The tag filter of an allowed pull; raises Refusal."""
         broker = self._broker
         if not broker.config.broker_permission & PermName.READ:
             raise Refusal(ResponseCode.NO_PERMISSION, "the broker does not let anyone read: brokerPermission")
         if broker.metering.closed and header.topic != RMQ_SYS_METERING:
             raise Refusal(ResponseCode.NO_PERMISSION, "nothing is read any more: the cluster is being deleted")
-        group = broker.subscription_groups.find_or_create(header.consumer_group)
+        group = broker.subscription_groups.select(header.consumer_group)
+        if group is None:
+            credential = credential_of(broker.acl, request)
+            group = broker.subscription_groups.find_or_create(header.consumer_group, credential)
         if group is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist: create it,"
-                " or set autoCreateSubscriptionGroup=true",
+                f"subscription group [{header.consumer_group}] does not exist: create it, or set"
+                " autoCreateSubscriptionGroup=true; a broker and an access key make a bounded number so",
             )
         if not group.consume_enable:
             raise Refusal(
@@ -282,7 +285,9 @@ class PullMessageProcessor:
             suspend_s = min(broker.config.short_polling_time_ms / 1000, max_suspend_s)
         deadline_s = broker.clock.monotonic() + suspend_s
         broker.held_pulls.hold(
-            HeldPull(peer, request, header, accept, header.queue_offset, deadline_s, False, credential)
+            HeldPull(
+                peer, request, header, accept, header.queue_offset, deadline_s, False, credential, _size_of(request)
+            )
         )
 
     def _answer(
@@ -375,6 +380,13 @@ def _code_of(header: PullMessageRequestHeader, result: GetResult) -> ResponseCod
         at_start = header.queue_offset == result.next_begin_offset
         code = ResponseCode.PULL_NOT_FOUND if at_start else ResponseCode.PULL_OFFSET_MOVED
     return code
+
+
+def _size_of(request: RemotingCommand) -> int:
+    """About how much memory a request keeps while it is held."""
+    raw = request.raw_ext_fields
+    fields = sum(map(len, request.ext_fields.values())) if raw is None else len(raw)
+    return 1_000 + 2 * fields + len(request.body)
 
 
 def tag_filter(expression: str) -> Callable[[int], bool] | None:

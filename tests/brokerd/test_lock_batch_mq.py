@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerd import rebalance_lock
 from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -23,6 +24,31 @@ def lock(broker: BrokerUnderTest, client_id: str, *queue_ids: int, group: str = 
 def unlock(broker: BrokerUnderTest, client_id: str, *queue_ids: int) -> RemotingCommand:
     body = LockBatchRequestBody(consumer_group="g", client_id=client_id, mq_set=queues(*queue_ids))
     return broker.ask(RequestCode.UNLOCK_BATCH_MQ, body=body.to_json())
+
+
+@pytest.fixture(autouse=True)
+def _topic(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders", queues=4)
+
+
+def test_what_does_not_exist_is_not_locked(broker: BrokerUnderTest) -> None:
+    absent = [
+        MessageQueue(topic="orders", broker_name="broker-a", queue_id=4),
+        MessageQueue(topic="nothing", broker_name="broker-a", queue_id=0),
+        MessageQueue(topic="orders", broker_name="another", queue_id=0),
+    ]
+    body = LockBatchRequestBody(consumer_group="g", client_id="c1", mq_set=[*absent, *queues(0)])
+    reply = broker.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
+    assert LockBatchResponseBody.from_json(reply.body).lock_ok_mq_set == queues(0)
+
+
+def test_locks_beyond_the_bound_are_not_given_until_others_are_free(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance_lock, "LOCKS_MAX", 2)
+    assert lock(broker, "c1", 0, 1, 2) == [0, 1]
+    unlock(broker, "c1", 0)
+    assert lock(broker, "c1", 2, 3) == [2]
 
 
 def test_free_queues_are_locked(broker: BrokerUnderTest) -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from brokerd.services.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
 
+from brokerd import consumer_manager, producer_manager, subscription_group
 from mqwire.acl import sign_request
-from mqwire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.escaped_logs import escaped
-from mqwire.headers_pull import ViewMessageRequestHeader
+from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.remoting import connect, exchange
 from tests.security.accounts import PROGRAM, ask
@@ -164,6 +166,82 @@ def test_a_key_makes_a_bounded_number_of_groups_by_heartbeats(platform_broker: B
     reply = ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=heartbeat(1, "more-"))
     assert reply.code == ResponseCode.SYSTEM_BUSY
     assert "at most 1000" in (reply.remark or "")
+
+
+def test_pulls_make_no_more_groups_than_heartbeats(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_group, "AUTO_CREATED_GROUPS_OF_KEY_MAX", 1)
+    platform_broker.create_topic("orders", queues=1)
+    pull = {
+        "topic": "orders",
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": "4",
+        "commitOffset": "0",
+    }
+    pull |= {"suspendTimeoutMillis": "0", "subVersion": "0"}
+    codes = [
+        ask(platform_broker, RequestCode.PULL_MESSAGE, PROGRAM, fields={**pull, "consumerGroup": group}).code
+        for group in ("first", "second", "first")
+    ]
+    assert codes[1] == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST not in (codes[0], codes[2])
+
+
+def heartbeat_answer(broker: BrokerUnderTest, data: HeartbeatData) -> tuple[int, str]:
+    reply = ask(broker, RequestCode.HEART_BEAT, PROGRAM, body=data.to_json())
+    return reply.code, reply.remark or ""
+
+
+def test_names_that_no_client_gives_are_refused(platform_broker: BrokerUnderTest) -> None:
+    long = "x" * 10_000
+    for data in (
+        HeartbeatData(client_id=long),
+        HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=long)]),
+    ):
+        code, remark = heartbeat_answer(platform_broker, data)
+        assert (code, "at most" in remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_what_consumers_subscribe_to_has_a_bound_for_all_of_them(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_manager, "SUBSCRIPTIONS_BYTES_MAX", 10_000)
+
+    def subscribe(group: str, sub_string: str) -> int:
+        subscription = SubscriptionData(topic="orders", sub_string=sub_string, sub_version=1)
+        consumer = ConsumerData(group_name=group, subscription_data_set=[subscription])
+        return heartbeat_answer(platform_broker, HeartbeatData(client_id="c", consumer_data_set=[consumer]))[0]
+
+    assert [subscribe("g", "x" * 6_000), subscribe("h", "x" * 6_000)] == [0, ResponseCode.SYSTEM_BUSY]
+    assert [subscribe("g", "x" * 6_000), subscribe("h", "*")] == [0, 0]
+
+
+def test_members_of_groups_have_a_bound(platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_manager, "PRODUCERS_MAX", 2)
+
+    def produce(*groups: str) -> int:
+        data = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=group) for group in groups])
+        return heartbeat_answer(platform_broker, data)[0]
+
+    assert [produce("a", "b"), produce("c")] == [0, ResponseCode.SYSTEM_BUSY]
+
+
+def test_held_pulls_keep_a_bounded_number_of_bytes() -> None:
+    held = PullRequestHoldService()
+    header = PullMessageRequestHeader(
+        consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=2, commit_offset=0,
+        suspend_timeout_millis=0, sub_version=0,
+    )  # fmt: skip
+    peer: Any = RecordingPeer()
+    for _ in range(2):
+        assert not held.full
+        held.hold(HeldPull(peer, RemotingCommand.request(11), header, None, 0, 0.0, size_bytes=MAX_HELD_BYTES // 2))
+    assert held.full
+    held.take([("t", 0)])
+    assert not held.full
 
 
 def test_one_turn_serves_a_bounded_number_of_requests(platform_broker: BrokerUnderTest) -> None:

@@ -1,0 +1,399 @@
+"""What strangers and holders of weak keys do to a broker, each for as long as it is let, and what it costs good clients.
+
+    python -m tests.security.attacks [--seconds 6] [--only NAME]
+
+measures, with a live broker for each attack, the 99th percentile of a good client's sends while nothing and while the attack
+goes on, and the most memory that the broker holds. It fails
+where memory passes 256 MiB or the percentile ten times its quiet value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import multiprocessing
+import random
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from mqwire.acl import SessionCredentials, sign_request
+from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from mqwire.codes import RequestCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
+from tests.mutated_frames import corpus, mutated
+from tests.remoting import connect
+from tests.security.accounts import PROGRAM
+from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker, answers, send_request
+
+_GOOD_PAUSE_S = 0.004
+_TIMES_QUIET_MAX = 10
+_RECEIVE_S = 0.2
+
+
+class Stop(Protocol):
+    """When an attack is over."""
+
+    def is_set(self) -> bool: ...
+
+
+Attack = Callable[[str, Stop], None]
+ATTACKS: dict[str, Attack] = {}
+
+
+def _attack(function: Attack) -> Attack:
+    ATTACKS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+def _signed(code: int, body: bytes = b"", fields: dict[str, str] | None = None) -> bytes:
+    request = RemotingCommand.request(code, ext_fields=fields, body=body)
+    sign_request(request, PROGRAM)
+    return request.encode()
+
+
+def _pour(address: str, stop: Stop, frames: Iterator[bytes], read: bool = True) -> None:
+    """Write frames for as long as the broker takes them, over connections that are opened again when it ends them."""
+    while not stop.is_set():
+        with contextlib.suppress(OSError), connect(address) as stream:
+            stream.settimeout(_RECEIVE_S)
+            reader = threading.Thread(target=_read_away, args=(stream,), daemon=True)
+            if read:
+                reader.start()
+            while not stop.is_set():
+                view = memoryview(next(frames))
+                while view and not stop.is_set():
+                    try:
+                        view = view[stream.send(view) :]
+                    except TimeoutError:
+                        continue
+
+
+def _read_away(stream: socket.socket) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while True:
+            try:
+                if not stream.recv(MEBIBYTE):
+                    return
+            except TimeoutError:
+                continue
+
+
+# --- connections ---
+
+
+@_attack
+def idle_connections(address: str, stop: Stop) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(1_100):
+            if stop.is_set():
+                return
+            stack.enter_context(connect(address))
+        while not stop.is_set():
+            time.sleep(0.05)
+
+
+@_attack
+def connections_without_end(address: str, stop: Stop) -> None:
+    held: list[socket.socket] = []
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            held.append(connect(address))
+        if len(held) > 900:
+            held.pop(0).close()
+    for stream in held:
+        stream.close()
+
+
+# --- strangers' frames ---
+
+
+@_attack
+def field_sets_of_a_stranger(address: str, stop: Stop) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in itertools.count():
+            fields = {f"{number}-{at}-".ljust(100, "x"): "" for at in range(100)}
+            fields |= {"AccessKey": "unknown-key", "Signature": "x"}
+            yield RemotingCommand.request(RequestCode.HEART_BEAT, ext_fields=fields).encode()
+
+    _pour(address, stop, frames())
+
+
+@_attack
+def unfinished_frames(address: str, stop: Stop) -> None:
+    header = b'{"code":310,"extFields":{}}'
+    unfinished = struct.pack(">II", 4 * MEBIBYTE, len(header)) + header + bytes(3 * MEBIBYTE)
+    held: list[socket.socket] = []
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            stream = connect(address)
+            held.append(stream)
+            stream.sendall(unfinished)
+        if len(held) > 300:
+            held.pop(0).close()
+    for stream in held:
+        stream.close()
+
+
+@_attack
+def large_sends_with_a_wrong_secret(address: str, stop: Stop) -> None:
+    frame = send_request(bytes(4 * MEBIBYTE - 1024), SessionCredentials(PROGRAM.access_key, "guessed")).encode()
+    _pour(address, stop, itertools.repeat(frame))
+
+
+@_attack
+def damaged_frames(address: str, stop: Stop) -> None:
+    source, good = random.Random(7), corpus()
+    while not stop.is_set():
+        with contextlib.suppress(OSError), connect(address) as stream:
+            stream.sendall(b"".join(mutated(source.choice(good), source) for _ in range(4)))
+            stream.shutdown(socket.SHUT_WR)
+            while stream.recv(MEBIBYTE):
+                continue
+
+
+# --- holders of a weak key ---
+
+
+@_attack
+def pipelined_views_of_a_large_message(address: str, stop: Stop) -> None:
+    with connect(address) as stream:
+        stream.sendall(send_request(bytes(4 * MEBIBYTE - 1024)).encode())
+        (large,) = answers(stream, 1)
+    request = RemotingCommand.request(
+        RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=int(large.ext_fields["msgId"][-16:], 16))
+    )
+    sign_request(request, PROGRAM)
+    frame = request.encode() * 400
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stream = stack.enter_context(connect(address))
+            with contextlib.suppress(OSError):
+                stream.sendall(frame)  # none of the answers is read
+        _pour(address, stop, itertools.repeat(frame))
+
+
+def _heartbeats(make: Callable[[int], HeartbeatData]) -> Iterator[bytes]:
+    for number in itertools.count():
+        yield _signed(RequestCode.HEART_BEAT, make(number).to_json())
+
+
+def _consumer(group: str, topic: str = "orders", sub_string: str = "*") -> ConsumerData:
+    return ConsumerData(
+        group_name=group,
+        consume_type="CONSUME_PASSIVELY",
+        subscription_data_set=[SubscriptionData(topic=topic, sub_string=sub_string)],
+    )
+
+
+@_attack
+def heartbeats_with_new_groups(address: str, stop: Stop) -> None:
+    def heartbeat(number: int) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=f"c{number}", consumer_data_set=[_consumer(f"g{number}-{at}") for at in range(300)]
+        )
+
+    _pour(address, stop, _heartbeats(heartbeat))
+
+
+@_attack
+def heartbeats_with_long_names_of_producers(address: str, stop: Stop) -> None:
+    def heartbeat(number: int) -> HeartbeatData:
+        names = [f"{number}-{at}-".ljust(100_000, "x") for at in range(10)]
+        return HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=name) for name in names])
+
+    _pour(address, stop, _heartbeats(heartbeat))
+
+
+@_attack
+def heartbeats_with_many_producers(address: str, stop: Stop) -> None:
+    def heartbeat(number: int) -> HeartbeatData:
+        groups = [ProducerData(group_name=f"p{number}-{at}") for at in range(1_000)]
+        return HeartbeatData(client_id=f"c{number}", producer_data_set=groups)
+
+    _pour(address, stop, _heartbeats(heartbeat))
+
+
+@_attack
+def heartbeats_with_large_subscriptions(address: str, stop: Stop) -> None:
+    large = "x" * MEBIBYTE
+
+    def heartbeat(number: int) -> HeartbeatData:
+        return HeartbeatData(client_id="c", consumer_data_set=[_consumer(f"g{number % 900}", sub_string=large)])
+
+    _pour(address, stop, _heartbeats(heartbeat))
+
+
+@_attack
+def heartbeats_of_long_client_ids(address: str, stop: Stop) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(400):
+            if stop.is_set():
+                return
+            client = HeartbeatData(client_id=f"{number}".ljust(MEBIBYTE, "x"), consumer_data_set=[_consumer("g")])
+            with contextlib.suppress(OSError):
+                stream = stack.enter_context(connect(address))
+                stream.sendall(_signed(RequestCode.HEART_BEAT, client.to_json()))
+                answers(stream, 1)
+        while not stop.is_set():
+            time.sleep(0.05)
+
+
+@_attack
+def locks_of_queues_that_no_one_has(address: str, stop: Stop) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in itertools.count():
+            queues = [{"topic": "orders", "brokerName": f"{number}-{at}", "queueId": at} for at in range(5_000)]
+            body = json.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": queues}).encode()
+            yield _signed(RequestCode.LOCK_BATCH_MQ, body)
+
+    _pour(address, stop, frames())
+
+
+@_attack
+def held_pulls(address: str, stop: Stop) -> None:
+    def frames() -> Iterator[bytes]:
+        yield _signed(
+            RequestCode.HEART_BEAT, HeartbeatData(client_id="c", consumer_data_set=[_consumer("g")]).to_json()
+        )
+        while True:
+            header = PullMessageRequestHeader(
+                consumer_group="g",
+                topic="orders",
+                queue_id=0,
+                queue_offset=1 << 40,
+                max_msg_nums=32,
+                sys_flag=2 | 4,
+                commit_offset=0,
+                suspend_timeout_millis=15_000,
+                subscription="a" * 10_000,
+                sub_version=0,
+            )
+            request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+            sign_request(request, PROGRAM)
+            yield request.encode()
+
+    _pour(address, stop, frames())
+
+
+@_attack
+def pulls_in_groups_without_end(address: str, stop: Stop) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in itertools.count():
+            fields = {
+                "consumerGroup": f"pulled-{number}",
+                "topic": "orders",
+                "queueId": "0",
+                "queueOffset": "0",
+                "maxMsgNums": "1",
+                "sysFlag": "4",
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "0",
+                "subVersion": "0",
+            }
+            yield _signed(RequestCode.PULL_MESSAGE, fields=fields)
+
+    _pour(address, stop, frames())
+
+
+@_attack
+def questions_about_groups_without_end(address: str, stop: Stop) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in itertools.count():
+            group = f"{number}-".ljust(200, "x")
+            fields = {"consumerGroup": group, "topic": "orders", "queueId": "0", "commitOffset": "1"}
+            yield _signed(RequestCode.QUERY_CONSUMER_OFFSET, fields=fields)
+            yield _signed(RequestCode.UPDATE_CONSUMER_OFFSET, fields=fields)
+            yield _signed(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
+
+    _pour(address, stop, frames())
+
+
+@_attack
+def sends_of_another_program(address: str, stop: Stop) -> None:
+    _pour(address, stop, itertools.repeat(send_request(bytes(1024)).encode() * 16))
+
+
+# --- measuring ---
+
+
+def send_latencies_ms(broker: LiveBroker, seconds: float, watch: Callable[[], None] = lambda: None) -> list[float]:
+    """How long each of a good client's sends took, in order of length; `watch` is called between them."""
+    taken = []
+    until_s = time.monotonic() + seconds
+    with broker.connection() as stream:
+        while time.monotonic() < until_s:
+            started_s = time.perf_counter()
+            broker.send(stream, bytes(1024))
+            taken.append((time.perf_counter() - started_s) * 1000)
+            watch()
+            time.sleep(_GOOD_PAUSE_S)
+    return sorted(taken)
+
+
+@contextlib.contextmanager
+def under(attack: str, address: str) -> Iterator[None]:
+    """An attack by a process of its own, which ends with the block."""
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    process = context.Process(target=ATTACKS[attack], args=(address, stop), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        process.join(5)
+        process.kill()
+
+
+def measure(attack: str, folder: Path, seconds: float) -> tuple[float, float, int]:
+    """p99 of a good client's sends, quiet and under the attack, in milliseconds; and the most bytes that the broker held."""
+    broker = LiveBroker(folder, quotaCredentialConnections="1000", quotaCredentialHeldPulls="20000")
+    highest = 0
+
+    def watch() -> None:
+        nonlocal highest
+        highest = max(highest, broker.resident_bytes)
+
+    try:
+        quiet = send_latencies_ms(broker, seconds)
+        with under(attack, broker.address):
+            time.sleep(0.5)
+            busy = send_latencies_ms(broker, seconds, watch)
+        return quiet[len(quiet) * 99 // 100], busy[len(busy) * 99 // 100], highest
+    finally:
+        broker.daemon.kill()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--only", choices=sorted(ATTACKS))
+    options = parser.parse_args()
+    failed = False
+    print(f"{'attack':42} {'quiet p99':>10} {'under it':>10} {'times':>6} {'memory':>9}", flush=True)
+    for attack in [options.only] if options.only else list(ATTACKS):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                quiet_ms, busy_ms, held = measure(attack, Path(folder), options.seconds)
+            except (OSError, AssertionError) as error:
+                print(f"{attack:42} the good client failed: {error}", flush=True)
+                failed = True
+                continue
+        times = busy_ms / quiet_ms
+        failed |= times > _TIMES_QUIET_MAX or held > RESIDENT_MAX_BYTES
+        print(f"{attack:42} {quiet_ms:7.1f} ms {busy_ms:7.1f} ms {times:6.1f} {held / MEBIBYTE:5.0f} MiB", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -34,8 +34,8 @@ def money(amount: Decimal | None, currency: str | None) -> SafeString:
 
 @register.filter
 def exact(value: Decimal | Literal[""] | None) -> str | SafeString:
-    """Return a decimal with all of its digits, without trailing zeros."""
-    return unknown() if value is None or value == "" else format(value.normalize(), "f")
+    """Return a decimal with all of its digits, thin separators as in `number`, and no zeros at its end."""
+    return unknown() if value is None or value == "" else format(value.normalize(), ",f").replace(",", "\u202f")
 
 
 @register.filter

@@ -19,8 +19,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import trio
-
 from brokerd import acl_file, config_file
 from brokerd.acl_file import Account, AclFile, AclFileError, Permission
 from brokerd.acl_needs import Kind, Level, Need, instead_of, needs_of
@@ -45,7 +43,6 @@ _SEND_TOPIC_FIELDS: Final[Mapping[int, str]] = {
     RequestCode.SEND_BATCH_MESSAGE: "b",
 }
 _SENDERS_MAX: Final = 10_000
-_WATCH_PERIOD_S: Final = 1.0
 # Compared against when the account is unknown, so that the answer takes as long as for a wrong signature.
 _NOBODYS_SECRET = "no account has this secret"
 
@@ -90,12 +87,6 @@ class AccessControl:
         self._take(file)
         logger.info("%s: %d accounts", self._path, len(file.accounts))
         return True
-
-    async def watch(self) -> None:
-        """Takes over changes by hand within a second, until cancelled."""
-        while True:
-            await trio.sleep(_WATCH_PERIOD_S)
-            self.reload_if_changed()
 
     def _take(self, file: AclFile) -> None:
         listed = file.global_white_remote_addresses or any(

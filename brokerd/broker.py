@@ -24,7 +24,7 @@ from brokerd.dispatch import Dispatcher
 from brokerd.environment import Environment
 from brokerd.long_polling import PullRequestHoldService
 from brokerd.processors import HANDLERS
-from brokerd.processors.replica_admin import replica_status
+from brokerd.processors.replica_status import replica_status
 from brokerd.producer_manager import ProducerManager
 from brokerd.quotas import Quotas
 from brokerd.rebalance_lock import RebalanceLockManager
@@ -71,10 +71,9 @@ from mqwire.message import pack_host
 from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 
 if TYPE_CHECKING:
-    from brokerd.client_channel import Peer as AnyPeer
+    from brokerd.client_channel import Peer
     from brokerd.config import BrokerConfig
     from brokerd.environment import Connected
-    from brokerd.peer import Peer
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -399,12 +398,12 @@ class Broker:
         self.follower.role_changed()
         self.registration.role_changed()
 
-    def finish_promotion(self, peer: AnyPeer, request: RemotingCommand) -> None:
+    def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None:
         """See processors/context.py."""
         assert self.nursery is not None, "the broker runs while it serves requests"
         self.nursery.start_soon(self._finish_promotion, peer, request)
 
-    async def _finish_promotion(self, peer: AnyPeer, request: RemotingCommand) -> None:
+    async def _finish_promotion(self, peer: Peer, request: RemotingCommand) -> None:
         epoch = self.replica.epoch
         await self.flush_service.flush_once()
         registered = await self.registration.until_registered(_PROMOTION_REGISTER_TIMEOUT_S)

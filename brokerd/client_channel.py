@@ -26,6 +26,16 @@ class Peer(Protocol):
     def send(self, command: RemotingCommand) -> None:
         """Pushes a command to the client; never waits."""
 
+    @property
+    def pending_bytes(self) -> int:
+        """What was written to the client and it has not read yet."""
+
+    def write(self, data: bytes) -> None:
+        """Queues whole frames for the client; `flush` sends them."""
+
+    def flush(self) -> None:
+        """Hands over what is queued, as far as the client reads; never waits."""
+
     def close(self) -> None:
         """Ends the connection."""
 

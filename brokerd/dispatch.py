@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of
 from brokerd.acl_needs import NEEDS
-from brokerd.dispatch_types import AfterDurable, AfterOffsets, Handler
 from brokerd.peer import PAUSE_READING_BYTES
+from brokerd.processors.context import Broker, Handler, MetadataLog
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.processors.send_message import SEND_CODES, SendMessageProcessor
+from brokerd.replies import AfterDurable, AfterOffsets
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
-    from brokerd.peer import Peer
+    from brokerd.client_channel import Peer
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -36,10 +36,36 @@ _TURN_S: Final = 0.002
 _PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
+class _Gate(Protocol):
+    @property
+    def closed(self) -> bool: ...
+
+
+class _ReplicaServer(Protocol):
+    def pull(self, peer: Peer, request: RemotingCommand) -> None: ...
+
+
+class _MetadataLog(MetadataLog, Protocol):
+    def answer_with_offsets(self, peer: Peer, frame: bytes) -> None: ...
+
+
+class _Broker(Broker, Protocol):
+    """What the dispatcher uses of the broker: what processors do, and who takes the requests that none of them does."""
+
+    @property
+    def store_gate(self) -> _Gate: ...
+
+    @property
+    def replica_server(self) -> _ReplicaServer: ...
+
+    @property
+    def metadata_log(self) -> _MetadataLog: ...
+
+
 class Dispatcher:
     """Gives commands to processors and writes their answers to the peer; flushing is the caller's."""
 
-    def __init__(self, broker: Broker, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, broker: _Broker, handlers: Mapping[int, Handler]) -> None:
         self._broker = broker
         self._handlers = dict(handlers)
         unlisted = sorted(code for code in handlers if code not in NEEDS)

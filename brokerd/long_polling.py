@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from brokerd.peer import Peer
+    from brokerd.client_channel import Peer
     from mqwire.command import RemotingCommand
     from mqwire.headers_pull import PullMessageRequestHeader
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from brokerd.client_channel import Peer
     from brokerd.config import BrokerConfig
-    from brokerd.peer import Peer
 
 # Buckets of credentials and topics that are gone are forgotten when there are more than these.
 _BUCKETS_MAX: Final = 10_000

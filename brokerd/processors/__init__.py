@@ -5,7 +5,6 @@ Each exports HANDLERS. Sends and pulls are not among them: the dispatcher gives 
 
 from __future__ import annotations
 
-from brokerd.dispatch_types import Handler
 from brokerd.processors import (
     acl_admin,
     broker_admin,
@@ -22,6 +21,7 @@ from brokerd.processors import (
     send_back,
     topic_admin,
 )
+from brokerd.processors.context import Handler
 
 HANDLERS: dict[int, Handler] = {}
 for _module in (

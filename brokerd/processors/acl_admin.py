@@ -7,14 +7,13 @@ that in RocketMQ 4, is not served.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from brokerd.acl import AccessControl
 from brokerd.acl_file import AclFileError
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal, Reply
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import (
@@ -23,11 +22,22 @@ from mqwire.headers_broker import (
     GetBrokerAclConfigResponseHeader,
 )
 
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+
 logger = logging.getLogger(__name__)
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    acl: AccessControl | None
+    advertised_address: str
+
+
 @answers_refusals
-def update_and_create_acl_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_and_create_acl_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """In force and durable when it is answered. What the request leaves out stays as it is."""
     acl = _access_control(broker)
     header = request.header(CreateAccessConfigRequestHeader)
@@ -52,7 +62,7 @@ def update_and_create_acl_config(broker: Broker, peer: Peer, request: RemotingCo
 
 
 @answers_refusals
-def delete_acl_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def delete_acl_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Its next request is refused; harmless when the account is gone already."""
     acl = _access_control(broker)
     access_key = request.header(DeleteAccessConfigRequestHeader).access_key
@@ -67,7 +77,7 @@ def delete_acl_config(broker: Broker, peer: Peer, request: RemotingCommand) -> R
 
 
 @answers_refusals
-def get_broker_cluster_acl_info(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_broker_cluster_acl_info(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The version of the accounts that are in force when it is answered: the file is read again first, if it has changed.
 
     By it the control plane sees that a written file counts, and an administrator whether all brokers have the same.
@@ -85,7 +95,7 @@ def get_broker_cluster_acl_info(broker: Broker, peer: Peer, request: RemotingCom
     )
 
 
-def _access_control(broker: Broker) -> AccessControl:
+def _access_control(broker: _Broker) -> AccessControl:
     if broker.acl is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

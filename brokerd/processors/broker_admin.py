@@ -7,19 +7,33 @@ import dataclasses
 import json
 import logging
 import os
+from typing import TYPE_CHECKING, Protocol
 
 from brokerd.config import HOT_KEYS, TENANTS_HOT_KEYS, ConfigError
 from brokerd.delay_levels import queue_id_of_level
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal, Reply
 from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC, is_system_group
 from mqwire.properties import PropertiesError, format_properties, parse_properties
+
+if TYPE_CHECKING:
+    from brokerd.acl import AccessControl
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.long_polling import PullRequestHoldService
+    from brokerd.processors.context import Clock, DelayedMessages, MetadataLog
+    from brokerd.producer_manager import ProducerManager
+    from brokerd.quotas import Quotas
+    from brokerd.replica.replica import Replica
+    from brokerd.stats import BrokerStats
+    from brokerd.store import MessageStore
+    from brokerd.topic_config import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +43,43 @@ BROKER_VERSION = "HIGHWATER_0_1_0"
 _KEYS_OF_TOPICS = frozenset({"brokerPermission", "autoCreateTopicEnable", "defaultTopicQueueNums"})
 
 
-def get_broker_runtime_info(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+    acl: AccessControl | None
+    stats: BrokerStats
+    quotas: Quotas
+    held_pulls: PullRequestHoldService
+    replica: Replica
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+    @property
+    def schedule(self) -> DelayedMessages: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def forget_messages(self, topic: str) -> None: ...
+
+    def leader_port_changed(self) -> None: ...
+
+    def register_soon(self) -> None: ...
+
+
+def get_broker_runtime_info(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """What mqadmin clusterList and brokerStatus show. Rates are those of the last 10 s, minute and 10 minutes."""
     return request.reply(body=KVTable(table=runtime_info(broker)).to_json())
 
 
-def runtime_info(broker: Broker) -> dict[str, str]:
+def runtime_info(broker: _Broker) -> dict[str, str]:
     """RocketMQ's names. Thread pools do not exist here; their values are there because its tools read them."""
     store, stats = broker.store, broker.stats
     totals = stats.totals()
@@ -99,7 +144,7 @@ def runtime_info(broker: Broker) -> dict[str, str]:
     return info
 
 
-def consumer_lag_messages(broker: Broker) -> int:
+def consumer_lag_messages(broker: _Broker) -> int:
     """Messages that consumer groups have not consumed yet, over all queues: what retention has deleted is not counted."""
     store = broker.store
     lag = 0
@@ -130,7 +175,7 @@ def _duration(seconds: int) -> str:
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
 
-def get_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_broker_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """All keys as properties text; secrets are left out."""
     version = broker.topic_configs.data_version.to_json().decode()
     text = format_properties(broker.config.to_properties())
@@ -138,7 +183,7 @@ def get_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -> R
 
 
 @answers_refusals
-def update_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_broker_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Changes keys while the broker runs, all or none: those of an allow-list, none of which is a path or a command."""
     try:
         changes = {entry.key: entry.value for entry in parse_properties(bytes(request.body))}
@@ -175,7 +220,7 @@ def update_broker_config(broker: Broker, peer: Peer, request: RemotingCommand) -
     return request.reply()
 
 
-def view_broker_stats_data(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def view_broker_stats_data(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Counts of the last minute, hour and day: TOPIC_PUT_NUMS and GROUP_GET_NUMS (topic@group), and the broker's own
     BROKER_PUT_NUMS and BROKER_GET_NUMS, whose key is the cluster's name."""
     header = request.header(ViewBrokerStatsDataRequestHeader)
@@ -191,17 +236,17 @@ def view_broker_stats_data(broker: Broker, peer: Peer, request: RemotingCommand)
     return request.reply(body=data.to_json())
 
 
-def get_all_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_all_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """All groups' offsets."""
     return request.reply(body=broker.consumer_offsets.to_wrapper().to_json())
 
 
-def get_all_delay_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_all_delay_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """How far each delay level has been delivered."""
     return request.reply(body=broker.schedule.to_wrapper().to_json())
 
 
-def clean_unused_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def clean_unused_topic(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Forgets the messages of topics that have no configuration any more."""
     # The broker's own records have no topic configuration, and are what its tables are made of.
     unused = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Protocol
 
 from brokerd.acl import credential_of
 from brokerd.client_channel import ClientChannel
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
 from brokerd.producer_manager import PRODUCERS_MAX
+from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.topic_validator import GROUP_MAX_LENGTH
 from mqwire.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
@@ -18,6 +18,14 @@ from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_client import UnregisterClientRequestHeader
 from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from brokerd.acl import AccessControl
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.producer_manager import ProducerManager
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +41,21 @@ _GROUPS_PER_CLIENT_MAX = 1024
 _CLIENT_ID_MAX_CHARACTERS = 512
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+    acl: AccessControl | None
+
+    def register_soon(self) -> None: ...
+
+
 @answers_refusals
-def heart_beat(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def heart_beat(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Registers the client in its groups, making groups and retry topics where that is allowed."""
     data = HeartbeatData.from_json(request.body)
     if len(data.consumer_data_set) + len(data.producer_data_set) > _GROUPS_PER_CLIENT_MAX:
@@ -80,7 +101,7 @@ def _check_names(data: HeartbeatData) -> None:
             )
 
 
-def _create_groups(broker: Broker, request: RemotingCommand, consumers: list[ConsumerData]) -> None:
+def _create_groups(broker: _Broker, request: RemotingCommand, consumers: list[ConsumerData]) -> None:
     """Groups and retry topics of one heartbeat, with one write each: the fsync of each of hundreds would hold up everyone."""
     groups = broker.subscription_groups
     names = [
@@ -101,7 +122,7 @@ def _create_groups(broker: Broker, request: RemotingCommand, consumers: list[Con
 
 
 def _register_consumer(
-    broker: Broker, peer: Peer, request: RemotingCommand, data: HeartbeatData, consumer: ConsumerData
+    broker: _Broker, peer: Peer, request: RemotingCommand, data: HeartbeatData, consumer: ConsumerData
 ) -> bool:
     """Tells whether the client must send its subscriptions (again)."""
     name = consumer.group_name
@@ -135,7 +156,7 @@ def _register_consumer(
     return changed
 
 
-def _ensure_retry_topic(broker: Broker, consumer: ConsumerData, queue_nums: int) -> None:
+def _ensure_retry_topic(broker: _Broker, consumer: ConsumerData, queue_nums: int) -> None:
     topics = broker.topic_configs
     retry_topic = RETRY_GROUP_TOPIC_PREFIX + consumer.group_name
     known = topics.select(retry_topic)
@@ -154,7 +175,7 @@ def _channel(peer: Peer, request: RemotingCommand, client_id: str) -> ClientChan
     return ClientChannel(peer, client_id, request.language, request.version)
 
 
-def unregister_client(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def unregister_client(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """A client stops in an orderly way: its groups' other members share its queues at once."""
     header = request.header(UnregisterClientRequestHeader)
     if header.producer_group is not None:
@@ -166,7 +187,7 @@ def unregister_client(broker: Broker, peer: Peer, request: RemotingCommand) -> R
     return request.reply()
 
 
-def check_client_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def check_client_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Whether this broker understands a subscription's filter expression."""
     subscription = CheckClientRequestBody.from_json(request.body).subscription_data
     if subscription is not None and subscription.expression_type not in ("", "TAG"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, existing_topic
+from brokerd.replies import Reply
 from mqwire.bodies import (
     ConsumerConnection,
     ConsumeStats,
@@ -28,8 +30,32 @@ from mqwire.headers_group import (
 from mqwire.headers_offset import QueryConsumeTimeSpanRequestHeader
 from mqwire.headers_topic import QueryTopicConsumeByWhoRequestHeader
 
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.processors.context import Clock
+    from brokerd.producer_manager import ProducerManager
+    from brokerd.store import MessageStore
+    from brokerd.topic_config import TopicConfigManager
 
-def get_consumer_connection_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+    advertised_address: str
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+def get_consumer_connection_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """A group's members and subscriptions."""
     group = request.header(GetConsumerConnectionListRequestHeader).consumer_group
     info = broker.consumers.find(group)
@@ -47,7 +73,7 @@ def get_consumer_connection_list(broker: Broker, peer: Peer, request: RemotingCo
     return request.reply(body=body.to_json())
 
 
-def get_producer_connection_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_producer_connection_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """A producer group's members."""
     group = request.header(GetProducerConnectionListRequestHeader).producer_group
     channels = broker.producers.channels(group)
@@ -58,7 +84,7 @@ def get_producer_connection_list(broker: Broker, peer: Peer, request: RemotingCo
     return request.reply(body=ProducerConnection(connection_set=[c.to_connection() for c in channels]).to_json())
 
 
-def get_consume_stats(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Per queue of the topics that the group consumes: the queue's end, the group's offset, and when it stored that."""
     header = request.header(GetConsumeStatsRequestHeader)
     group = header.consumer_group
@@ -80,7 +106,7 @@ def get_consume_stats(broker: Broker, peer: Peer, request: RemotingCommand) -> R
     return request.reply(body=ConsumeStats(offset_table=table).to_json())
 
 
-def _topics_of(broker: Broker, header: GetConsumeStatsRequestHeader) -> list[str]:
+def _topics_of(broker: _Broker, header: GetConsumeStatsRequestHeader) -> list[str]:
     if header.topic_list:
         return [topic for topic in header.topic_list.split(";") if topic]
     if header.topic:
@@ -91,21 +117,21 @@ def _topics_of(broker: Broker, header: GetConsumeStatsRequestHeader) -> list[str
     return list(dict.fromkeys([*topics, *([] if info is None else info.subscriptions)]))
 
 
-def query_topic_consume_by_who(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def query_topic_consume_by_who(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The groups that consume a topic: online, or with offsets in it."""
     topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
     groups = {*broker.consumers.groups_of_topic(topic), *broker.consumer_offsets.groups_of(topic)}
     return request.reply(body=GroupList(group_list=sorted(groups)).to_json())
 
 
-def query_topics_by_consumer(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def query_topics_by_consumer(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The topics in which a group has offsets."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
     body = TopicList(topic_list=broker.consumer_offsets.topics_of(group), broker_addr=broker.advertised_address)
     return request.reply(body=body.to_json())
 
 
-def query_subscription_by_consumer(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def query_subscription_by_consumer(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """What a group that is online subscribes to in a topic."""
     header = request.header(QuerySubscriptionByConsumerRequestHeader)
     subscription: SubscriptionData | None = broker.consumers.find_subscription(header.group, header.topic or "")
@@ -118,11 +144,11 @@ def query_subscription_by_consumer(broker: Broker, peer: Peer, request: Remoting
 
 
 @answers_refusals
-def query_consume_time_span(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def query_consume_time_span(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Per queue: the times that its messages cover, and where the group stands among them. Unknown times are -1."""
     header = request.header(QueryConsumeTimeSpanRequestHeader)
     topic = header.topic
-    config = existing_topic(broker, topic)
+    config = existing_topic(broker.topic_configs, topic)
     store = broker.store
     spans = []
     for queue_id in range(config.write_queue_nums):

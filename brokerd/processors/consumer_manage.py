@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import TYPE_CHECKING, Protocol
 
-from brokerd.dispatch_types import AfterOffsets, Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import (
     answers_refusals,
     changing_tables,
@@ -14,8 +14,8 @@ from brokerd.processors.handler import (
     existing_topic,
     knowing_offsets,
 )
-from brokerd.processors.refusal import Refusal
 from brokerd.replica.in_sync import SendVerdict
+from brokerd.replies import AfterOffsets, Refusal, Reply
 from brokerd.store import StoreError
 from mqwire.bodies import GetConsumerListByGroupResponseBody
 from mqwire.codes import RequestCode, ResponseCode
@@ -28,12 +28,46 @@ from mqwire.headers_offset import (
 )
 from mqwire.message import PHYSICAL_OFFSET_POSITION
 
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.processors.context import Clock, Follower, MetadataLog, StrandedPulls
+    from brokerd.replica.replica import Replica
+    from brokerd.store import MessageStore
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
+
 logger = logging.getLogger(__name__)
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def get_consumer_list_by_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    replica: Replica
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+    @property
+    def stranded_pulls(self) -> StrandedPulls: ...
+
+    @property
+    def follower(self) -> Follower: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+def get_consumer_list_by_group(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The members of a group, from which each of them computes its share of the queues."""
     group = request.header(GetConsumerListByGroupRequestHeader).consumer_group
     info = broker.consumers.find(group)
@@ -46,10 +80,10 @@ def get_consumer_list_by_group(broker: Broker, peer: Peer, request: RemotingComm
 
 
 @answers_refusals
-def query_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def query_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Where the group goes on in a queue; QUERY_NOT_FOUND lets the client decide by its consumeFromWhere."""
     header = request.header(QueryConsumerOffsetRequestHeader)
-    knowing_offsets(broker)
+    knowing_offsets(broker.replica, broker.follower, broker.clock)
     offset = broker.consumer_offsets.query(header.topic, header.consumer_group, header.queue_id)
     if offset < 0:
         if not broker.replica.leads:
@@ -70,7 +104,7 @@ def query_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) 
     return _once_held(broker, reply, header) if broker.replica.leads else reply
 
 
-def _once_held(broker: Broker, reply: RemotingCommand, header: QueryConsumerOffsetRequestHeader) -> Reply:
+def _once_held(broker: _Broker, reply: RemotingCommand, header: QueryConsumerOffsetRequestHeader) -> Reply:
     """What is answered here does not fall with a failover: it waits until it is held, unless too few replicas are in sync."""
     log = broker.metadata_log
     if broker.consumer_offsets.is_unwritten(header.topic, header.consumer_group, header.queue_id):
@@ -81,7 +115,7 @@ def _once_held(broker: Broker, reply: RemotingCommand, header: QueryConsumerOffs
     return log.answer(reply) if broker.replica.verdict(log.end_offset) is SendVerdict.WAIT else reply
 
 
-def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
+def _starts_at_zero(broker: _Broker, topic: str, queue_id: int) -> bool:
     """Whether a new group gets all of a young topic, whatever its consumeFromWhere says.
 
     A topic is young while its first message is there and so recent that it would be in memory: RocketMQ's rule, which
@@ -100,7 +134,7 @@ def _starts_at_zero(broker: Broker, topic: str, queue_id: int) -> bool:
 
 
 @answers_refusals
-def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """A group's progress. It is never lowered (resets do that), and never put past the queue's end.
 
     An answer waits until as many replicas hold the offset as a message needs. What most clients send, a commit without an
@@ -108,8 +142,8 @@ def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand)
     """
     header = request.header(UpdateConsumerOffsetRequestHeader)
     topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
-    existing_group(broker, group)
-    config = existing_topic(broker, topic)
+    existing_group(broker.subscription_groups, group)
+    config = existing_topic(broker.topic_configs, topic)
     if not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,
@@ -120,7 +154,7 @@ def update_consumer_offset(broker: Broker, peer: Peer, request: RemotingCommand)
     offsets = broker.consumer_offsets
     if not broker.replica.leads and (request.is_oneway or not broker.follower.hears_leader):
         offsets.hint(topic, group, queue_id, offset)  # for the leader, when it is back
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     if offsets.has_reset(topic, group, queue_id):
         return request.reply(remark="Offset has been previously reset: this commit is not taken, pull again")
     end_offset = broker.store.queue_end_offset(topic, queue_id) or 0

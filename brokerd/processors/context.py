@@ -1,38 +1,51 @@
-"""What a processor sees of the broker: a view of brokerd/broker.py that tests can stand in for."""
+"""What processors see of the services, and what all of them together use of the broker.
+
+Each module says in a protocol of its own what it uses; `Broker` is the sum, for the table of handlers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from brokerd.client_channel import Peer
+from brokerd.replies import AfterDurable, Reply
+from mqwire.command import RemotingCommand
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
     from brokerd.config import BrokerConfig
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
-    from brokerd.environment import Threads
     from brokerd.long_polling import PullRequestHoldService
     from brokerd.producer_manager import ProducerManager
     from brokerd.quotas import Quotas
     from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.replica.diverged import DivergedMessages
+    from brokerd.replica.elections import Outcome
+    from brokerd.replica.quorum_messages import Answer, Request
+    from brokerd.replica.read_split import ReadSplit
     from brokerd.replica.replica import Replica
-    from brokerd.services.delay_level import ScheduleMessageService
-    from brokerd.services.metadata_log import MetadataLog
-    from brokerd.services.metering import MeteringService
-    from brokerd.services.quorum import QuorumService
-    from brokerd.services.replica_follower import FollowerService
-    from brokerd.services.stranded_pulls import StrandedPulls
     from brokerd.stats import BrokerStats
-    from brokerd.store import AppendResult, Disk, MessageStore, MessageToStore
+    from brokerd.store import AppendResult, BatchResult, BatchToStore, GetResult, MessageStore, MessageToStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
-    from mqwire.command import RemotingCommand
+    from mqwire.bodies import DelayOffsetSerializeWrapper
+    from mqwire.metering import PullReport
 
-__all__ = ["Broker", "Clock", "Peer"]
+__all__ = [
+    "Broker",
+    "Clock",
+    "DelayedMessages",
+    "Elector",
+    "Follower",
+    "Handler",
+    "MetadataLog",
+    "Metering",
+    "Peer",
+    "StrandedPulls",
+]
 
 
 class Clock(Protocol):
@@ -43,21 +56,84 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
+class MetadataLog(Protocol):
+    """Topics, groups and offsets as records of the log (services/metadata_log.py)."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def refusal(self) -> str | None: ...
+
+    def answer(self, reply: RemotingCommand) -> AfterDurable: ...
+
+    def begin_leadership(self) -> None: ...
+
+    def offsets_changed(self) -> None: ...
+
+    def write_offsets(self) -> None: ...
+
+    def write_last_offsets(self) -> None: ...
+
+
+class DelayedMessages(Protocol):
+    """Messages with a delay level (services/delay_level.py)."""
+
+    @property
+    def offsets(self) -> dict[int, int]: ...
+
+    def transform_on_send(self, message: MessageToStore) -> MessageToStore: ...
+
+    def to_wrapper(self) -> DelayOffsetSerializeWrapper: ...
+
+
+class Metering(Protocol):
+    """What is counted (services/metering.py)."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None: ...
+
+    def take_report(self, report: PullReport) -> bool: ...
+
+    def close(self) -> bool: ...
+
+
+class Follower(Protocol):
+    """This replica while it follows (services/replica_follower.py)."""
+
+    @property
+    def hears_leader(self) -> bool: ...
+
+    @property
+    def halted(self) -> str | None: ...
+
+
+class Elector(Protocol):
+    """Elections (services/quorum.py)."""
+
+    def answer(self, message: Request) -> Answer | None: ...
+
+    def take(self, outcome: Outcome) -> None: ...
+
+
+class StrandedPulls(Protocol):
+    """Consumers that wait for a leader that is gone (services/stranded_pulls.py)."""
+
+    def hides_members_from(self, language: int) -> bool: ...
+
+
 class Broker(Protocol):
-    """The broker's parts, and what processors may ask of it."""
+    """The broker's parts, and what processors may ask of it (brokerd/broker.py)."""
 
     config: BrokerConfig
     store: MessageStore
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
-    metadata_log: MetadataLog
     consumers: ConsumerManager
     producers: ProducerManager
-    stranded_pulls: StrandedPulls
     rebalance_locks: RebalanceLockManager
-    schedule: ScheduleMessageService
-    metering: MeteringService
     acl: AccessControl | None
     stats: BrokerStats
     quotas: Quotas
@@ -65,26 +141,42 @@ class Broker(Protocol):
     store_host: bytes
     advertised_address: str
     random: Random
-    disk: Disk
-    threads: Threads
+    replica: Replica
+    read_split: ReadSplit
+    diverged: DivergedMessages
 
     @property
     def clock(self) -> Clock: ...
 
-    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
-        """Stores messages, all or none, and wakes who waits for them; raises StoreError. See brokerd/broker.py."""
+    @property
+    def metadata_log(self) -> MetadataLog: ...
 
-    replica: Replica
-    follower: FollowerService
-    quorum: QuorumService
-    diverged: DivergedMessages
+    @property
+    def schedule(self) -> DelayedMessages: ...
+
+    @property
+    def metering(self) -> Metering: ...
+
+    @property
+    def follower(self) -> Follower: ...
+
+    @property
+    def quorum(self) -> Elector: ...
+
+    @property
+    def stranded_pulls(self) -> StrandedPulls: ...
 
     @property
     def advertised_id(self) -> int | None: ...
 
-    @property
-    def delivers_messages(self) -> bool:
-        """Whether this replica delivers delayed messages."""
+    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
+        """Stores messages, all or none, and wakes who waits for them; raises StoreError. See brokerd/broker.py."""
+
+    def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult:
+        """As `append`, for the messages of a client's batch."""
+
+    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
+        """Writes answers once the log is held up to there as the mode promises."""
 
     def messages_behind(self, offset: int) -> int | None:
         """How many records come after `offset`; None when that is too far to count."""
@@ -115,3 +207,6 @@ class Broker(Protocol):
 
     def register_soon(self) -> None:
         """The table of topics changed: tells the name servers."""
+
+
+Handler: TypeAlias = Callable[[Broker, Peer, RemotingCommand], Reply]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Protocol
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, changing_tables, existing_group, not_written
-from brokerd.processors.refusal import Refusal
 from brokerd.processors.topic_admin import page
+from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.subscription_group import invalid_group_config
 from mqwire.bodies import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupWrapper
@@ -22,21 +22,40 @@ from mqwire.headers_group import (
 )
 from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
 
+if TYPE_CHECKING:
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.processors.context import MetadataLog
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
+
 logger = logging.getLogger(__name__)
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumer_offsets: ConsumerOffsetManager
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+    def register_soon(self) -> None: ...
+
+
 @answers_refusals
-def update_and_create_subscription_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_and_create_subscription_group(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Answered when as many replicas hold it as a message needs."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     _put(broker, peer, [SubscriptionGroupConfig.from_json(request.body)])
     return broker.metadata_log.answer(request.reply())
 
 
 @answers_refusals
-def update_and_create_subscription_group_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_and_create_subscription_group_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Several groups, all or none."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     configs = SubscriptionGroupList.from_json(request.body).group_config_list
     if not configs:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "the list of groups is empty")
@@ -44,7 +63,7 @@ def update_and_create_subscription_group_list(broker: Broker, peer: Peer, reques
     return broker.metadata_log.answer(request.reply())
 
 
-def _put(broker: Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) -> None:
+def _put(broker: _Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) -> None:
     for config in configs:
         remark = invalid_group_config(config)
         if remark is not None:
@@ -59,7 +78,7 @@ def _put(broker: Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) -> 
         logger.info("%s puts groups: %s", peer.remote_address[0], names)
 
 
-def _ensure_retry_topics(broker: Broker, configs: list[SubscriptionGroupConfig]) -> None:
+def _ensure_retry_topics(broker: _Broker, configs: list[SubscriptionGroupConfig]) -> None:
     """RocketMQ makes them with the first heartbeat, so that new consumers wait for the next route update."""
     created = False
     for config in configs:
@@ -72,9 +91,9 @@ def _ensure_retry_topics(broker: Broker, configs: list[SubscriptionGroupConfig])
 
 
 @answers_refusals
-def delete_subscription_group(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def delete_subscription_group(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The group, and its offsets too when the request says so; harmless when it is gone already."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     header = request.header(DeleteSubscriptionGroupRequestHeader)
     try:
         if broker.subscription_groups.delete(header.group_name):
@@ -86,7 +105,7 @@ def delete_subscription_group(broker: Broker, peer: Peer, request: RemotingComma
     return broker.metadata_log.answer(request.reply())
 
 
-def get_all_subscription_group_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_all_subscription_group_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """All groups, or a page of them (5.3 and later ask for pages)."""
     header = request.header(GetAllSubscriptionGroupRequestHeader)
     whole = broker.subscription_groups.to_wrapper()
@@ -107,9 +126,9 @@ def get_all_subscription_group_config(broker: Broker, peer: Peer, request: Remot
 
 
 @answers_refusals
-def get_subscription_group_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_subscription_group_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """One group."""
-    config = existing_group(broker, request.header(GetSubscriptionGroupConfigRequestHeader).group)
+    config = existing_group(broker.subscription_groups, request.header(GetSubscriptionGroupConfigRequestHeader).group)
     return request.reply(body=config.to_json())
 
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import TypeVar
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
-from brokerd.processors.refusal import Refusal
+from brokerd.processors.context import Clock, Follower, MetadataLog, Peer
+from brokerd.replica.replica import Replica
+from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
+from brokerd.subscription_group import SubscriptionGroupManager
+from brokerd.topic_config import TopicConfigManager
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
 
+BrokerT = TypeVar("BrokerT")
 
-def answers_refusals(handler: Handler) -> Handler:
+
+def answers_refusals(
+    handler: Callable[[BrokerT, Peer, RemotingCommand], Reply],
+) -> Callable[[BrokerT, Peer, RemotingCommand], Reply]:
     """Lets a processor raise Refusal."""
 
     @functools.wraps(handler)
-    def answering(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    def answering(broker: BrokerT, peer: Peer, request: RemotingCommand) -> Reply:
         try:
             return handler(broker, peer, request)
         except Refusal as refusal:
@@ -26,29 +34,28 @@ def answers_refusals(handler: Handler) -> Handler:
     return answering
 
 
-def knowing_offsets(broker: Broker) -> None:
+def knowing_offsets(replica: Replica, follower: Follower, clock: Clock) -> None:
     """Raises Refusal where this replica cannot know the group's offsets, and another can: it would send consumers back.
 
     A follower that has lost its leader answers what it has, so that consumers can read on.
     """
-    replica = broker.replica
     if replica.leads:
-        if not replica.knows_group_end(broker.clock.monotonic()):
+        if not replica.knows_group_end(clock.monotonic()):
             raise Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "this replica leads, but cannot tell where the queues end: its epoch has just begun, or no majority of"
                 " the replicas has pulled from it lately; ask again in a moment",
             )
-    elif broker.follower.hears_leader:
+    elif follower.hears_leader:
         raise Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"this replica is a slave and may lag behind: ask the master, {replica.leader_address}",
         )
 
 
-def changing_tables(broker: Broker) -> None:
+def changing_tables(metadata_log: MetadataLog) -> None:
     """Raises Refusal where topics, groups and offsets cannot be changed now; it names the master."""
-    refusal = broker.metadata_log.refusal()
+    refusal = metadata_log.refusal()
     if refusal is not None:
         raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
 
@@ -58,9 +65,9 @@ def not_written(error: StoreError | OSError) -> Refusal:
     return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing has changed: {error}")
 
 
-def existing_topic(broker: Broker, topic: str) -> TopicConfig:
+def existing_topic(topic_configs: TopicConfigManager, topic: str) -> TopicConfig:
     """The topic's configuration; raises Refusal."""
-    config = broker.topic_configs.select(topic)
+    config = topic_configs.select(topic)
     if config is None:
         raise Refusal(
             ResponseCode.TOPIC_NOT_EXIST, f"topic {topic[:128]!a} does not exist on this broker: create it first"
@@ -68,9 +75,9 @@ def existing_topic(broker: Broker, topic: str) -> TopicConfig:
     return config
 
 
-def existing_group(broker: Broker, group: str) -> SubscriptionGroupConfig:
+def existing_group(subscription_groups: SubscriptionGroupManager, group: str) -> SubscriptionGroupConfig:
     """The group's configuration; raises Refusal."""
-    config = broker.subscription_groups.select(group)
+    config = subscription_groups.select(group)
     if config is None:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

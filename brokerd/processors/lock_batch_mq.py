@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal, Reply
 from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 
+if TYPE_CHECKING:
+    from brokerd.rebalance_lock import RebalanceLockManager
+    from brokerd.topic_config import TopicConfigManager
+
 _NAME_MAX_CHARACTERS: Final = 512
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    rebalance_locks: RebalanceLockManager
+    topic_configs: TopicConfigManager
+
+
 @answers_refusals
-def lock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def lock_batch_mq(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Answers the queues that the client holds now, for 60 s; the others belong to another member."""
     body = LockBatchRequestBody.from_json(request.body)
     group, client_id = _who(body)
@@ -27,14 +37,14 @@ def lock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply
 
 
 @answers_refusals
-def unlock_batch_mq(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def unlock_batch_mq(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     body = LockBatchRequestBody.from_json(request.body)
     group, client_id = _who(body)
     broker.rebalance_locks.unlock_batch(group, body.mq_set, client_id)
     return request.reply()
 
 
-def _exists(broker: Broker, queue: MessageQueue) -> bool:
+def _exists(broker: _Broker, queue: MessageQueue) -> bool:
     topic = broker.topic_configs.select(queue.topic)
     return (
         topic is not None

@@ -6,14 +6,26 @@ until the answer says that nothing is left to record.
 
 from __future__ import annotations
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.processors.context import Handler, Peer
+from brokerd.replies import Reply
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.metering import decode_pull_report
 
+if TYPE_CHECKING:
+    from brokerd.processors.context import Metering
 
-def take_report(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    @property
+    def metering(self) -> Metering: ...
+
+
+def take_report(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Taken once: a slave that missed the answer sends it again."""
     report = decode_pull_report(request.body)
     if not broker.metering.take_report(report):
@@ -21,7 +33,7 @@ def take_report(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply()
 
 
-def close(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def close(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The field `recorded` is `true` when nothing is left to record."""
     recorded = broker.metering.close()
     return request.reply(ext_fields={"recorded": "true" if recorded else "false"})

@@ -6,11 +6,11 @@ Source of the answers' codes: PullMessageProcessor, DefaultPullMessageResultHand
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of
 from brokerd.long_polling import HeldPull
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal
 from brokerd.store import GetMessageStatus, GetResult, RecordDamagedError, StoreError
 from mqwire.codes import PermName, PullSysFlag, ResponseCode
 from mqwire.command import RemotingCommand, encode_frame_prefix
@@ -21,8 +21,20 @@ from mqwire.message import tags_code
 from mqwire.names import MASTER_ID, RMQ_SYS_METERING
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
-    from brokerd.peer import Peer
+    from brokerd.acl import AccessControl
+    from brokerd.client_channel import Peer
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_manager import ConsumerManager
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.long_polling import PullRequestHoldService
+    from brokerd.processors.context import Clock, MetadataLog, Metering
+    from brokerd.quotas import Quotas
+    from brokerd.replica.read_split import ReadSplit
+    from brokerd.replica.replica import Replica
+    from brokerd.stats import BrokerStats
+    from brokerd.store import MessageStore
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
 
 # A client may ask to be held for hours; no pull is held longer than this.
 _MAX_SUSPEND_S: Final = 120.0
@@ -40,10 +52,36 @@ _CODES: Final = {
 }
 
 
+class _Broker(Protocol):
+    """What pulls use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumer_offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    acl: AccessControl | None
+    stats: BrokerStats
+    quotas: Quotas
+    held_pulls: PullRequestHoldService
+    replica: Replica
+    read_split: ReadSplit
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+    @property
+    def metering(self) -> Metering: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+
 class PullMessageProcessor:
     """Answers pulls from the store."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._layouts = FieldLayouts()
 

@@ -7,14 +7,13 @@ A queue that does not exist answers 0, as in RocketMQ: its tools ask before they
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, knowing_offsets
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal, Reply
 from brokerd.store import BoundaryType, QueryResult, StoreError
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -32,32 +31,54 @@ from mqwire.headers_pull import QueryMessageRequestHeader, QueryMessageResponseH
 from mqwire.message import decode_record
 from mqwire.names import UNIQUE_MSG_QUERY_FLAG
 
+if TYPE_CHECKING:
+    from brokerd.acl import AccessControl
+    from brokerd.config import BrokerConfig
+    from brokerd.processors.context import Clock, Follower
+    from brokerd.replica.replica import Replica
+    from brokerd.store import MessageStore
+
 _INDEX_OF_TAGS: Final = "T"  # of RocketMQ 5.5; it would make each message's tag another entry
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    acl: AccessControl | None
+    replica: Replica
+
+    @property
+    def follower(self) -> Follower: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+
 @answers_refusals
-def get_max_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_max_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """One more than the last offset that consumers may see: an acknowledged send is never missing."""
     header = request.header(GetMaxOffsetRequestHeader)
-    knowing_offsets(broker)
+    knowing_offsets(broker.replica, broker.follower, broker.clock)
     return request.reply(
         header=GetMaxOffsetResponseHeader(offset=broker.store.max_offset(header.topic, header.queue_id))
     )
 
 
 @answers_refusals
-def get_min_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_min_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     header = request.header(GetMinOffsetRequestHeader)
-    knowing_offsets(broker)
+    knowing_offsets(broker.replica, broker.follower, broker.clock)
     offset = broker.store.min_offset(header.topic, header.queue_id)
     return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
 
 @answers_refusals
-def search_offset_by_timestamp(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def search_offset_by_timestamp(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The first offset stored at the time or later (boundaryType LOWER), or the last stored then or earlier (UPPER)."""
     header = request.header(SearchOffsetRequestHeader)
-    knowing_offsets(broker)
+    knowing_offsets(broker.replica, broker.follower, broker.clock)
     try:
         boundary = BoundaryType((header.boundary_type or "lower").lower())
     except ValueError:
@@ -69,7 +90,7 @@ def search_offset_by_timestamp(broker: Broker, peer: Peer, request: RemotingComm
     return request.reply(header=SearchOffsetResponseHeader(offset=offset))
 
 
-def get_earliest_msg_storetime(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_earliest_msg_storetime(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """When the queue's first message that is left was stored; -1 when it has none."""
     header = request.header(GetEarliestMsgStoretimeRequestHeader)
     store = broker.store
@@ -79,7 +100,7 @@ def get_earliest_msg_storetime(broker: Broker, peer: Peer, request: RemotingComm
 
 
 @answers_refusals
-def view_message_by_id(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def view_message_by_id(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The record at a physical offset, which an offsetMsgId names."""
     header = request.header(ViewMessageRequestHeader)
     record = broker.store.message_at(header.offset) if header.offset >= 0 else None
@@ -97,7 +118,7 @@ def view_message_by_id(broker: Broker, peer: Peer, request: RemotingCommand) -> 
 
 
 @answers_refusals
-def query_message(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def query_message(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The newest messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, with a UNIQ_KEY; in the log's order.
 
     The index follows the log by moments, and further when the broker is busy: what it has not read yet is not found, and
@@ -132,7 +153,7 @@ def query_message(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply
     return request.reply(header=answer, body=b"".join(result.records))
 
 
-def _why_not_found(broker: Broker, result: QueryResult) -> str:
+def _why_not_found(broker: _Broker, result: QueryResult) -> str:
     reasons = ["can not find message, maybe time range not correct"]
     if not broker.config.message_index_enable:
         reasons.append("this broker indexes no messages (messageIndexEnable=false)")

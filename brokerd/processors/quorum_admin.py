@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
-from brokerd.processors.replica_admin import replica_status
+from brokerd.processors.replica_status import StatusSource, replica_status
 from brokerd.quorum_commands import message_in, reply_to
 from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.quorum_messages import BeginEpoch, Noted
 from brokerd.replica.role_refused import RoleRefused
+from brokerd.replies import Refusal, Reply
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaMembersRequestHeader, ReplicaModeRequestHeader, ReplicaTransferRequestHeader
 
+if TYPE_CHECKING:
+    from brokerd.processors.context import Elector
+
 _CHANGES = "addObserver, addVoter, removeVoter, forget or prefer"
 
 
+class _Broker(StatusSource, Protocol):
+    """What these processors use of the broker."""
+
+    @property
+    def quorum(self) -> Elector: ...
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None: ...
+
+    def log_grew(self) -> None: ...
+
+
 @answers_refusals
-def election(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def election(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_VOTE, REPLICA_BEGIN_EPOCH, REPLICA_END_EPOCH, REPLICA_CAMPAIGN."""
     message = message_in(request)
     if broker.replica.elections is None and isinstance(message, BeginEpoch) and message.group == _group(broker):
@@ -35,7 +50,7 @@ def election(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 
 @answers_refusals
-def change_mode(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def change_mode(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_MODE: answered when the change is written; it is in force when haStatus shows the mode."""
     header = request.header(ReplicaModeRequestHeader)
     _check_group(broker, header.group)
@@ -54,7 +69,7 @@ def change_mode(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 
 @answers_refusals
-def transfer(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def transfer(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_TRANSFER: answered when it is begun; it is done when the target leads in a higher epoch."""
     header = request.header(ReplicaTransferRequestHeader)
     elections = _elections(broker, header.group)
@@ -66,7 +81,7 @@ def transfer(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 
 @answers_refusals
-def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def members(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_MEMBERS: in force when answered, and final when haStatus says that no change is pending."""
     header = request.header(ReplicaMembersRequestHeader)
     _check_group(broker, header.group)
@@ -94,7 +109,7 @@ def members(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply(body=replica_status(broker).to_json())
 
 
-def _add_observer(broker: Broker, replica_id: int, address: str | None) -> None:
+def _add_observer(broker: _Broker, replica_id: int, address: str | None) -> None:
     """From now on the leader tells it who leads; it pulls, serves reads, and counts for nothing."""
     replica = broker.replica
     if not replica.leads:
@@ -108,11 +123,11 @@ def _add_observer(broker: Broker, replica_id: int, address: str | None) -> None:
     replica.add_known_replica(replica_id, address)
 
 
-def _group(broker: Broker) -> str:
+def _group(broker: _Broker) -> str:
     return broker.replica.settings.group
 
 
-def _check_group(broker: Broker, group: str) -> None:
+def _check_group(broker: _Broker, group: str) -> None:
     settings = broker.replica.settings
     if group != settings.group:
         raise Refusal(
@@ -121,7 +136,7 @@ def _check_group(broker: Broker, group: str) -> None:
         )
 
 
-def _forgotten(broker: Broker, request: RemotingCommand, replica_id: int) -> Reply:
+def _forgotten(broker: _Broker, request: RemotingCommand, replica_id: int) -> Reply:
     """Who does not count is gone for good. Asked of each replica, the leader first: the others follow its list."""
     replica = broker.replica
     if replica_id == replica.settings.replica_id:
@@ -133,7 +148,7 @@ def _forgotten(broker: Broker, request: RemotingCommand, replica_id: int) -> Rep
     return request.reply(body=replica_status(broker).to_json())
 
 
-def _elections(broker: Broker, group: str) -> Elections:
+def _elections(broker: _Broker, group: str) -> Elections:
     settings = broker.replica.settings
     _check_group(broker, group)
     if broker.replica.elections is None:

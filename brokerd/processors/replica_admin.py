@@ -5,12 +5,14 @@ All of them need an admin account (acl_needs.py). Source: replication.md, "Assig
 
 from __future__ import annotations
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
+from brokerd.processors.replica_status import StatusSource, replica_status
 from brokerd.replica.replica import RoleRefused
-from mqwire.bodies import DivergedFileList, FollowerStatus, QuorumStatus, ReplicaStatus
+from brokerd.replies import Refusal, Reply
+from mqwire.bodies import DivergedFileList
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import (
@@ -23,106 +25,38 @@ from mqwire.headers_replica import (
     ReplicaPromoteRequestHeader,
 )
 
+if TYPE_CHECKING:
+    from brokerd.processors.context import Elector, MetadataLog
+
 _FREEZE_MAX_MS = 30_000
 _READ_MAX_MESSAGES = 256
 
 
-def replica_status(broker: Broker) -> ReplicaStatus:
-    """What this replica is and holds."""
-    replica = broker.replica
-    store = broker.store
-    settings = replica.settings
-    now_s = broker.clock.monotonic()
-    in_sync = replica.in_sync
-    refusal = broker.refuses_sends()
-    not_promotable = None if store.refusal is None else str(store.refusal)
-    if not_promotable is None and not replica.leads:
-        not_promotable = broker.follower.halted
-    advertised = broker.advertised_id
-    return ReplicaStatus(
-        cluster=broker.config.broker_cluster_name,
-        group=settings.group,
-        replica_id=settings.replica_id,
-        advertised_broker_id=-1 if advertised is None else advertised,
-        address=settings.address,
-        role="master" if replica.leads else "slave",
-        mode=settings.mode_name,
-        epoch=replica.epoch,
-        log_epoch=replica.epochs.last_epoch,
-        epoch_map=[(entry.epoch, entry.start_offset) for entry in replica.epochs.entries],
-        min_offset=store.min_physical_offset,
-        end_offset=store.end_offset,
-        durable_offset=store.durable_offset,
-        held_offset=replica.held_offset,
-        confirm_offset=replica.confirm_offset,
-        flush_disk_type=broker.config.flush_disk_type.value,
-        in_sync_replicas=settings.surely_held_by,
-        min_in_sync_replicas=settings.min_in_sync_replicas,
-        in_sync=[]
-        if in_sync is None
-        else [settings.replica_id, *(key for key, follower in in_sync.followers.items() if follower.in_sync)],
-        leader_address=replica.leader_address,
-        accepts_sends=refusal is None,
-        refusal=refusal,
-        claims=replica.must_claim,
-        promotable=not_promotable is None,
-        not_promotable_because=not_promotable,
-        log_may_be_incomplete=replica.saved.log_may_be_incomplete or store.damaged_from is not None,
-        followers=[]
-        if in_sync is None
-        else [
-            FollowerStatus(
-                replica_id=follower.replica_id,
-                address=replica.known_replicas.get(follower.replica_id, ""),
-                end_offset=follower.end_offset,
-                durable_offset=follower.durable_offset,
-                gap_bytes=max(0, store.end_offset - in_sync.held_by(follower)),
-                gap_messages=broker.messages_behind(in_sync.held_by(follower)),
-                in_sync=follower.in_sync,
-                last_pull_ms_ago=int((now_s - follower.last_pull_s) * 1000),
-            )
-            for follower in in_sync.followers.values()
-        ],
-        diverged_files=broker.diverged.count(),
-        quorum=_quorum_status(broker),
-        pending_mode=None if replica.modes.pending is None else replica.modes.pending.policy.mode,
-        shows_below=settings.shows_below,
-        in_sync_epoch=None if replica.lease is None else replica.lease[0],
-        in_sync_for_ms=None if replica.lease is None else int((replica.lease[1] - now_s) * 1000),
-        incarnation=replica.saved.incarnation,
-        has_caught_up=replica.saved.joined,
-        total_replicas=max(settings.total_replicas, 1 + len(replica.known_replicas)),
-        voters=list(replica.members.voters),
-    )
+class _Broker(StatusSource, Protocol):
+    """What these processors use of the broker."""
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+    @property
+    def quorum(self) -> Elector: ...
+
+    def role_changed(self) -> None: ...
+
+    def leader_changed(self) -> None: ...
+
+    def log_grew(self) -> None: ...
+
+    def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None: ...
 
 
-def _quorum_status(broker: Broker) -> QuorumStatus | None:
-    replica = broker.replica
-    elections = replica.elections
-    if elections is None:
-        return None
-    voters = list(replica.members.voters)
-    known = {replica.settings.replica_id, *replica.known_replicas}
-    return QuorumStatus(
-        state=elections.state.value,
-        voted_for=replica.saved.voted_for,
-        leader_id=elections.leader_id,
-        voters=voters,
-        observers=sorted(known.difference(voters)),
-        preferred_leader=replica.members.preferred,
-        change_pending=elections.change_pending,
-        transferring_to=elections.transferring_to,
-        not_electable_because=elections.why_not_electable(),
-    )
-
-
-def status(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def status(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_STATUS."""
     return request.reply(body=replica_status(broker).to_json())
 
 
 @answers_refusals
-def promote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def promote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_PROMOTE: answered when the epoch record is held and the name servers know."""
     header = request.header(ReplicaPromoteRequestHeader)
     _check_target(broker, header.group, header.replica_id)
@@ -150,7 +84,7 @@ def promote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 
 @answers_refusals
-def demote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def demote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_DEMOTE: the answer tells how far this replica's log goes, now that it takes no more."""
     header = request.header(ReplicaDemoteRequestHeader)
     _check_target(broker, header.group, broker.replica.settings.replica_id)
@@ -166,7 +100,7 @@ def demote(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply(body=replica_status(broker).to_json())
 
 
-def claim(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def claim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_CLAIM: a restarted leader asks to lead again."""
     header = request.header(ReplicaClaimRequestHeader)
     replica = broker.replica
@@ -198,7 +132,7 @@ def claim(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 
 @answers_refusals
-def freeze_sends(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def freeze_sends(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """REPLICA_FREEZE_SENDS: a planned switchover drains; without a sequel sends thaw by themselves."""
     header = request.header(ReplicaFreezeSendsRequestHeader)
     _check_target(broker, header.group, broker.replica.settings.replica_id)
@@ -214,13 +148,13 @@ def freeze_sends(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply(body=replica_status(broker).to_json())
 
 
-def diverged_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def diverged_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """DIVERGED_LIST: the cuts that were kept."""
     return request.reply(body=DivergedFileList(files=broker.diverged.files()).to_json())
 
 
 @answers_refusals
-def diverged_read(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def diverged_read(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """DIVERGED_READ: records of one cut, as a pull's body has them."""
     header = request.header(DivergedReadRequestHeader)
     try:
@@ -236,7 +170,7 @@ def _ids_in(text: str) -> set[int]:
     return {int(part) for part in text.split(";") if part.isascii() and part.isdigit()}
 
 
-def _check_target(broker: Broker, group: str, replica_id: int) -> None:
+def _check_target(broker: _Broker, group: str, replica_id: int) -> None:
     settings = broker.replica.settings
     if (group, replica_id) != (settings.group, settings.replica_id):
         raise Refusal(

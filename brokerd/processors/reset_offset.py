@@ -7,30 +7,51 @@ whose answer sends the client there; commits until then do not count. Source: Ad
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Protocol
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, changing_tables, existing_group, existing_topic, not_written
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from mqwire.bodies import MessageQueue, ResetOffsetBody
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.processors.context import MetadataLog
+    from brokerd.store import MessageStore
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
+
 logger = logging.getLogger(__name__)
 
 _LATEST = -1  # a negative timestamp asks for the queue's end
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    consumer_offsets: ConsumerOffsetManager
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+
 @answers_refusals
-def reset_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def reset_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """To an offset (one queue), or to a time (one queue or all). Answers the new offset of each queue."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     header = request.header(ResetOffsetRequestHeader)
     topic, group = header.topic, header.group
-    config = existing_topic(broker, topic)
-    existing_group(broker, group)
+    config = existing_topic(broker.topic_configs, topic)
+    existing_group(broker.subscription_groups, group)
     if header.queue_id >= config.read_queue_nums:
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,
@@ -55,7 +76,7 @@ def reset_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return broker.metadata_log.answer(request.reply(body=ResetOffsetBody(offset_table=table).to_json()))
 
 
-def _checked(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
+def _checked(broker: _Broker, topic: str, queue_id: int, offset: int) -> int:
     first, end = broker.store.min_offset(topic, queue_id), broker.store.max_offset(topic, queue_id)
     if not first <= offset <= end:
         raise Refusal(
@@ -65,21 +86,21 @@ def _checked(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
     return offset
 
 
-def _at_time(broker: Broker, topic: str, queue_id: int, timestamp_ms: int) -> int:
+def _at_time(broker: _Broker, topic: str, queue_id: int, timestamp_ms: int) -> int:
     if timestamp_ms <= _LATEST:
         return broker.store.max_offset(topic, queue_id)
     return broker.store.offset_by_time(topic, queue_id, timestamp_ms)
 
 
 @answers_refusals
-def clone_group_offset(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def clone_group_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Gives one group the offsets of another, in one topic or in all."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     header = request.header(CloneGroupOffsetRequestHeader)
-    existing_group(broker, header.dest_group)
+    existing_group(broker.subscription_groups, header.dest_group)
     topics = [header.topic] if header.topic else broker.consumer_offsets.topics_of(header.src_group)
     for topic in topics:
-        existing_topic(broker, topic)
+        existing_topic(broker.topic_configs, topic)
     logger.warning(
         "%s clones the offsets of group %s to %s", peer.remote_address[0], header.src_group, header.dest_group
     )

@@ -7,14 +7,14 @@ maxReconsumeTimes times. Source: AbstractSendMessageProcessor.consumerSendMsgBac
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Protocol
 
 from brokerd.acl import credential_of
 from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
-from brokerd.dispatch_types import AfterDurable, Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import AfterDurable, Refusal, Reply
 from brokerd.store import DiskFullError, MessageIllegalError, MessageToStore, StoreError
 from mqwire.codes import PermName, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -32,6 +32,16 @@ from mqwire.names import (
     RETRY_GROUP_TOPIC_PREFIX,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from brokerd.acl import AccessControl
+    from brokerd.processors.context import DelayedMessages
+    from brokerd.store import AppendResult, MessageStore
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
+
 logger = logging.getLogger(__name__)
 
 _DLQ_QUEUES_PER_GROUP = 1
@@ -39,8 +49,27 @@ _FIRST_RETRY_DELAY_LEVEL = 3
 _HAS_UNIT_SUB = 1 << 1
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    acl: AccessControl | None
+    random: Random
+
+    @property
+    def schedule(self) -> DelayedMessages: ...
+
+    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]: ...
+
+    def refuses_sends(self) -> str | None: ...
+
+    def register_soon(self) -> None: ...
+
+
 @answers_refusals
-def consumer_send_msg_back(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Answered once the copy is held as flushDiskType asks: the consumer then counts the message as consumed."""
     header = request.header(ConsumerSendMsgBackRequestHeader)
     group = broker.subscription_groups.find_or_create(header.group)
@@ -79,7 +108,7 @@ def consumer_send_msg_back(broker: Broker, peer: Peer, request: RemotingCommand)
     return AfterDurable(request.reply(), result.physical_offset + result.size_bytes)
 
 
-def _look_up(broker: Broker, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
+def _look_up(broker: _Broker, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
     record = broker.store.message_at(header.offset) if header.offset >= 0 else None
     if record is None:
         raise Refusal(
@@ -96,7 +125,7 @@ def _look_up(broker: Broker, request: RemotingCommand, header: ConsumerSendMsgBa
     return message
 
 
-def _ensure_topic(broker: Broker, topic: str, queue_nums: int, sys_flag: int) -> None:
+def _ensure_topic(broker: _Broker, topic: str, queue_nums: int, sys_flag: int) -> None:
     known = broker.topic_configs.select(topic)
     config = broker.topic_configs.create_for_send_back(topic, queue_nums, sys_flag=sys_flag)
     if config is not known:

@@ -7,14 +7,14 @@ each request gets its answer. A request that is refused costs the others nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from brokerd.acl import credential_of
-from brokerd.processors.refusal import Refusal
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
 from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
 from brokerd.processors.send_reply import SendReplyEncoder
-from brokerd.processors.special_sends import SpecialSends, has_special_properties
+from brokerd.processors.special_sends import SpecialSends, SpecialSendsBroker, has_special_properties
+from brokerd.replies import Refusal
 from brokerd.store import (
     AppendResult,
     BatchToStore,
@@ -31,9 +31,11 @@ from mqwire.message import CRC32_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, decode_ba
 from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
-    from brokerd.peer import Peer
+    from brokerd.acl import AccessControl
+    from brokerd.client_channel import Peer
+    from brokerd.config import BrokerConfig
     from brokerd.quotas import Quotas
+    from brokerd.store import BatchResult
     from mqwire.bodies import TopicConfig
     from mqwire.command import RemotingCommand
 
@@ -47,6 +49,23 @@ Body: TypeAlias = "bytes | bytearray | memoryview"
 _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES
 
 _new_tuple: Final = tuple.__new__
+
+
+class _Broker(SpecialSendsBroker, Protocol):
+    """What sends use of the broker."""
+
+    config: BrokerConfig
+    acl: AccessControl | None
+    quotas: Quotas
+    store_host: bytes
+
+    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]: ...
+
+    def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult: ...
+
+    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None: ...
+
+    def refuses_sends(self) -> str | None: ...
 
 
 class _Spending:
@@ -82,7 +101,7 @@ class _Spending:
 class SendMessageProcessor:
     """Takes the sends of one connection's wake-up."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._headers = SendHeaderReader()
         self._replies = SendReplyEncoder(broker.store_host, broker.config.region_id, trace_on=broker.config.trace_on)

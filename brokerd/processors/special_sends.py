@@ -5,9 +5,9 @@ Kept off the hot path: `has_special_properties` decides with a few substring sea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal
 from brokerd.store import MessageToStore
 from mqwire.codes import ResponseCode
 from mqwire.message import properties_to_string, string_to_properties
@@ -21,10 +21,27 @@ from mqwire.names import (
 )
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
+    from random import Random
+
+    from brokerd.processors.context import DelayedMessages
     from brokerd.processors.send_header import SendOrigin
+    from brokerd.subscription_group import SubscriptionGroupManager
+    from brokerd.topic_config import TopicConfigManager
 
 _DLQ_QUEUES_PER_GROUP = 1
+
+
+class SpecialSendsBroker(Protocol):
+    """What special sends use of the broker."""
+
+    topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
+    random: Random
+
+    @property
+    def schedule(self) -> DelayedMessages: ...
+
+    def register_soon(self) -> None: ...
 
 
 def has_special_properties(properties: bytes) -> bool:
@@ -41,7 +58,7 @@ def has_special_properties(properties: bytes) -> bool:
 class SpecialSends:
     """Turns such a message into the one that is stored."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: SpecialSendsBroker) -> None:
         self._broker = broker
 
     def prepare(self, origin: SendOrigin, message: MessageToStore) -> MessageToStore:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from brokerd.dispatch_types import Handler, Reply
-from brokerd.processors.context import Broker, Peer
+from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, changing_tables, existing_topic, not_written
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.topic_config import invalid_topic_config, merge_attributes
 from brokerd.topic_validator import invalid_topic
@@ -36,16 +36,39 @@ from mqwire.headers_topic import (
     GetTopicStatsInfoRequestHeader,
 )
 
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
+    from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.processors.context import MetadataLog
+    from brokerd.store import MessageStore
+    from brokerd.topic_config import TopicConfigManager
+
 logger = logging.getLogger(__name__)
 
 # BrokerConfig.splitMetadataSize: the most topics or groups in one page.
 PAGE_SIZE_MAX = 2000
 
 
+class _Broker(Protocol):
+    """What these processors use of the broker."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topic_configs: TopicConfigManager
+    consumer_offsets: ConsumerOffsetManager
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
+
+    def forget_messages(self, topic: str) -> None: ...
+
+    def register_soon(self) -> None: ...
+
+
 @answers_refusals
-def update_and_create_topic(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_and_create_topic(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Answered when as many replicas hold it as a message needs; name servers are told at once."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     header = request.header(CreateTopicRequestHeader)
     config = TopicConfig(
         topic_name=header.topic,
@@ -62,9 +85,9 @@ def update_and_create_topic(broker: Broker, peer: Peer, request: RemotingCommand
 
 
 @answers_refusals
-def update_and_create_topic_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def update_and_create_topic_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Several topics, all or none."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     configs = []
     for config in CreateTopicListRequestBody.from_json(request.body).topic_config_list:
         text = ",".join(
@@ -78,7 +101,7 @@ def update_and_create_topic_list(broker: Broker, peer: Peer, request: RemotingCo
     return broker.metadata_log.answer(request.reply())
 
 
-def _attributes(broker: Broker, topic: str, text: str | None) -> dict[str, str]:
+def _attributes(broker: _Broker, topic: str, text: str | None) -> dict[str, str]:
     known = broker.topic_configs.select(topic)
     try:
         return merge_attributes({} if known is None else known.attributes, text)
@@ -86,7 +109,7 @@ def _attributes(broker: Broker, topic: str, text: str | None) -> dict[str, str]:
         raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
 
 
-def _put(broker: Broker, peer: Peer, configs: list[TopicConfig]) -> None:
+def _put(broker: _Broker, peer: Peer, configs: list[TopicConfig]) -> None:
     for config in configs:
         remark = invalid_topic_config(config)
         if remark is None and broker.topic_configs.is_system_topic(config.topic_name):
@@ -103,9 +126,9 @@ def _put(broker: Broker, peer: Peer, configs: list[TopicConfig]) -> None:
 
 
 @answers_refusals
-def delete_topic_in_broker(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def delete_topic_in_broker(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The topic's configuration, messages and all groups' offsets in it; harmless when it is gone already."""
-    changing_tables(broker)
+    changing_tables(broker.metadata_log)
     topic = request.header(DeleteTopicRequestHeader).topic
     remark = invalid_topic(topic)
     if remark is None and broker.topic_configs.is_system_topic(topic):
@@ -131,7 +154,7 @@ def delete_topic_in_broker(broker: Broker, peer: Peer, request: RemotingCommand)
     return broker.metadata_log.answer(request.reply())
 
 
-def get_all_topic_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_all_topic_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """All topics, or a page of them (5.3 and later ask for pages)."""
     header = request.header(GetAllTopicConfigRequestHeader)
     table: Mapping[str, TopicConfig] = broker.topic_configs.table
@@ -160,22 +183,22 @@ def page(
 
 
 @answers_refusals
-def get_topic_config(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_topic_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """One topic."""
-    config = existing_topic(broker, request.header(GetTopicConfigRequestHeader).topic)
+    config = existing_topic(broker.topic_configs, request.header(GetTopicConfigRequestHeader).topic)
     return request.reply(body=config.to_json())
 
 
-def get_system_topic_list(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_system_topic_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """The topics that are the broker's own."""
     return request.reply(body=TopicList(topic_list=broker.topic_configs.system_topics()).to_json())
 
 
 @answers_refusals
-def get_topic_stats_info(broker: Broker, peer: Peer, request: RemotingCommand) -> Reply:
+def get_topic_stats_info(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Per queue: first and next offset, and when the last message was stored (0: never, or it is gone)."""
     topic = request.header(GetTopicStatsInfoRequestHeader).topic
-    config = existing_topic(broker, topic)
+    config = existing_topic(broker.topic_configs, topic)
     store = broker.store
     table = {}
     for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):

@@ -6,26 +6,69 @@ The order is the point: stop acknowledging, make the vote durable, append the ep
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from brokerd.replica.adoption import next_members
+from brokerd.replica.epoch_file import EpochState
+from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.epoch_record import VOTERS
+from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.mode_change import ModeChange
 from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.quorum import Quorum
 from brokerd.replica.quorum_messages import Answer, Message, Request, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import Ready, State, Vote
+from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
 
-if TYPE_CHECKING:
-    from brokerd.replica.replica import Replica
-
 logger = logging.getLogger(__name__)
+
+
+class _Replica(Protocol):
+    """What elections use of their replica."""
+
+    modes: ModeChange
+
+    @property
+    def settings(self) -> ReplicaSettings: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def epochs(self) -> EpochMap: ...
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def members(self) -> Members: ...
+    @property
+    def saved(self) -> EpochState: ...
+    @property
+    def in_sync(self) -> InSyncSet | None: ...
+    @property
+    def confirm_offset(self) -> int: ...
+    @property
+    def leader_address(self) -> str | None: ...
+    @property
+    def may_decide(self) -> bool: ...
+    @property
+    def disk_is_new(self) -> bool: ...
+
+    def append_record(self, kind: str, epoch: int, members: Members, now_ms: int) -> int: ...
+
+    def lead_elected(
+        self, granted: Mapping[int, str], now_s: float, now_ms: int, members: Members | None = None
+    ) -> None: ...
+
+    def remember_vote(self, vote: Vote, *, joined: bool = False) -> None: ...
+
+    def stop_leading(self) -> None: ...
+
+    def trust_own_end(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -45,7 +88,7 @@ class Outcome:
 class Elections:
     """Of one replica of a quorum-led group. Times are seconds of one monotonic clock."""
 
-    def __init__(self, replica: Replica, store: MessageStore, vote: Vote, random: Random, now_s: float) -> None:
+    def __init__(self, replica: _Replica, store: MessageStore, vote: Vote, random: Random, now_s: float) -> None:
         self._replica = replica
         self._store = store
         self._now_s = now_s
@@ -341,7 +384,7 @@ class Elections:
 class _ReplicaLog:
     """quorum.Log of a replica."""
 
-    def __init__(self, replica: Replica, store: MessageStore) -> None:
+    def __init__(self, replica: _Replica, store: MessageStore) -> None:
         self._replica = replica
         self._store = store
 

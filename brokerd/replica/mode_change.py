@@ -13,15 +13,15 @@ Source: replication.md, "Mode change".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from brokerd.replica.epoch_file import EpochState
 from brokerd.replica.epoch_record import DLEDGER, MODE, EpochRecord, Policy, modes_in, pending_modes
+from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
-
-if TYPE_CHECKING:
-    from brokerd.replica.replica import Replica
 
 SINGLE: Final = "single"  # one replica, in a cluster of one group or of several
 ASYNC: Final = "async"
@@ -48,10 +48,44 @@ class PendingMode:
     members: Members | None  # who counts from then on; None where the leader is assigned
 
 
+class _Elections(Protocol):
+    @property
+    def change_pending(self) -> bool: ...
+
+
+class _Replica(Protocol):
+    """What a change of the mode uses of its replica."""
+
+    @property
+    def settings(self) -> ReplicaSettings: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def members(self) -> Members: ...
+    @property
+    def saved(self) -> EpochState: ...
+    @property
+    def in_sync(self) -> InSyncSet | None: ...
+    @property
+    def confirm_offset(self) -> int: ...
+    @property
+    def leader_address(self) -> str | None: ...
+    @property
+    def known_replicas(self) -> dict[int, str]: ...
+    @property
+    def elections(self) -> _Elections | None: ...
+
+    def append_record(
+        self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None
+    ) -> int: ...
+
+    def adopt_mode(self, change: PendingMode, now_s: float) -> None: ...
+
+
 class ModeChange:
     """Of one replica."""
 
-    def __init__(self, replica: Replica, store: MessageStore) -> None:
+    def __init__(self, replica: _Replica, store: MessageStore) -> None:
         self._replica = replica
         self._store = store
         self._pending: list[PendingMode] = []

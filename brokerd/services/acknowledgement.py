@@ -14,7 +14,7 @@ from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 
 if TYPE_CHECKING:
-    from brokerd.peer import Peer
+    from brokerd.client_channel import Peer
 
 _NO_MAJORITY: Final = (
     "no majority of the replicas confirmed it in time: it may be stored, or lost with an election; send it again"

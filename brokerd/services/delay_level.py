@@ -22,7 +22,7 @@ import trio
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.delay_levels import DelayLevels, level_of_queue_id, queue_id_of_level
 from brokerd.metadata import MetadataFile, Snapshot
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal
 from brokerd.store import GetMessageStatus, MessageIllegalError, MessageToStore, RecordDamagedError, StoreError
 from mqwire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from mqwire.codes import ResponseCode

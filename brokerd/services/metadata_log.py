@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from brokerd.dispatch_types import AfterDurable
 from brokerd.metadata_record import (
     BASE_END_TAGS_CODE,
     MetadataRecord,
@@ -29,6 +28,7 @@ from brokerd.metadata_record import (
     pieces,
 )
 from brokerd.replica.in_sync import SendVerdict
+from brokerd.replies import AfterDurable
 from brokerd.services.acknowledgement import recoded
 from brokerd.store import StoreError
 from mqwire.codes import ResponseCode
@@ -36,10 +36,10 @@ from mqwire.message import decode_record
 from mqwire.names import RMQ_SYS_METADATA
 
 if TYPE_CHECKING:
+    from brokerd.client_channel import Peer
     from brokerd.clock import SystemClock
     from brokerd.config import BrokerConfig
     from brokerd.consumer_offset import ConsumerOffsetManager
-    from brokerd.peer import Peer
     from brokerd.replica.replica import Replica
     from brokerd.services.store_gate import StoreGate
     from brokerd.store import MessageStore

@@ -22,8 +22,8 @@ from mqwire.command import encode_frame_prefix
 from mqwire.headers_replica import ReplicaPullRequestHeader, ReplicaPullResponseHeader
 
 if TYPE_CHECKING:
+    from brokerd.client_channel import Peer
     from brokerd.clock import SystemClock
-    from brokerd.peer import Peer
     from brokerd.replica.replica import Replica
     from brokerd.services.acknowledgement import PendingAcknowledgements
     from brokerd.store import MessageStore

@@ -138,7 +138,7 @@ class BrokerUnderTest:
         served = 0
         while served < len(commands):
             left = commands[served:]
-            served += self.broker.dispatcher.dispatch(peer, left)  # type: ignore[arg-type] # it is written to, and no more
+            served += self.broker.dispatcher.dispatch(peer, left)
 
     def request(
         self,

@@ -178,7 +178,7 @@ def test_a_closed_connection_takes_its_clients_along(broker: BrokerUnderTest, ne
     first.take()
     second.take()
     first.close()
-    broker.broker.peer_closed(first)  # type: ignore[arg-type] # it is looked up, and no more
+    broker.broker.peer_closed(first)
     assert notified_groups(second) == ["g"]
     assert members(broker, "g") == ["c2"]
     assert members(broker, "h") == []

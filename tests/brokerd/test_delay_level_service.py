@@ -7,7 +7,7 @@ import json
 import pytest
 
 from brokerd.config_file import UnreadableConfigFile
-from brokerd.processors.refusal import Refusal
+from brokerd.replies import Refusal
 from brokerd.services.delay_level import DueHead
 from brokerd.store import AppendResult, DiskFullError
 from mqwire.bodies import DelayOffsetSerializeWrapper

@@ -294,7 +294,7 @@ def test_answered_commits_that_wait_for_one_flush_share_a_record(make_broker: Ma
             nursery.start_soon(broker.broker.flush_service.run)
             for offset in range(1, 5):
                 request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(offset))
-                broker.broker.dispatcher.dispatch(peer, [request])  # type: ignore[arg-type] # all that it uses of a Peer
+                broker.broker.dispatcher.dispatch(peer, [request])
             with trio.fail_after(60):
                 while len(answers) < 4:
                     await trio.sleep(0.001)
@@ -319,7 +319,7 @@ def test_a_commit_that_waits_for_a_flush_is_refused_when_the_disk_fails(make_bro
         async with trio.open_nursery() as nursery:
             broker.broker.nursery = nursery
             request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(1))
-            broker.broker.dispatcher.dispatch(peer, [request])  # type: ignore[arg-type] # all that it uses of a Peer
+            broker.broker.dispatcher.dispatch(peer, [request])
             assert peer.take() == []
             broker.broker.flush_failed("the disk fails")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+from collections.abc import Sequence
 
 import trio
 
@@ -26,13 +27,16 @@ class EndlessClient:
         self.socket = sock
         self.served = 0
 
-    def dispatch(self, peer: Peer, commands: list[RemotingCommand]) -> int:
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         self.served += len(commands)
         if self.served < SERVED_MAX:
             self.socket.sendall(FRAME)
         else:
             self.socket.close()
         return len(commands)
+
+    def peer_closed(self, peer: Peer) -> None:
+        """Nothing is kept of it."""
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from brokerd.run import watch_accounts
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
 
 
@@ -61,7 +62,7 @@ async def test_accounts_that_were_changed_by_hand_are_taken_over_within_seconds(
     path.write_text("accounts: [{accessKey: operator, secretKey: operator-secret, admin: true}]")
     broker = make_broker(aclEnable="true", aclConfigFile=str(path))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(broker.access_control.watch)
+        nursery.start_soon(watch_accounts, broker.access_control)
         await trio.sleep(1.5)
         path.write_text("accounts: [{accessKey: newcomer, secretKey: newcomer-secret, admin: true}]")
         await trio.sleep(1.5)

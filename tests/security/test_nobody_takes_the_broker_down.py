@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokerd.services.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
 
 from brokerd import consumer_manager, producer_manager, subscription_group
+from brokerd.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
 from mqwire.acl import sign_request
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from mqwire.codes import RequestCode, ResponseCode
@@ -247,7 +247,7 @@ def test_held_pulls_keep_a_bounded_number_of_bytes() -> None:
 def test_one_turn_serves_a_bounded_number_of_requests(platform_broker: BrokerUnderTest) -> None:
     request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "orders", "queueId": "0"})
     sign_request(request, PROGRAM)
-    served = platform_broker.broker.dispatcher.dispatch(RecordingPeer(), [request] * 1000)  # type: ignore[arg-type] # written to
+    served = platform_broker.broker.dispatcher.dispatch(RecordingPeer(), [request] * 1000)
     assert served == 128
 
 
@@ -279,5 +279,5 @@ def test_control_characters_are_escaped_and_all_others_stay() -> None:
 def test_sends_are_served_whatever_their_number(platform_broker: BrokerUnderTest) -> None:
     platform_broker.create_topic("orders", queues=1)
     peer = RecordingPeer()
-    served = platform_broker.broker.dispatcher.dispatch(peer, [send_request(b"x")] * 500)  # type: ignore[arg-type] # written to
+    served = platform_broker.broker.dispatcher.dispatch(peer, [send_request(b"x")] * 500)
     assert served == 500

@@ -129,7 +129,7 @@ def test_a_credential_has_a_bounded_number_of_connections(broker: BrokerUnderTes
         broker.dispatch(peer, [send_request(b"x")])
     assert [peer.take()[0].code for peer in peers[:2]] == [ResponseCode.SUCCESS] * 2
     assert refused_by(peers[2].take()[0]) == "quotaCredentialConnections"
-    broker.broker.peer_closed(peers[0])  # type: ignore[arg-type] # a connection, as the broker sees it
+    broker.broker.peer_closed(peers[0])
     broker.dispatch(peers[2], [send_request(b"x")])
     assert peers[2].take()[0].code == ResponseCode.SUCCESS
 

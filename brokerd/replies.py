@@ -1,17 +1,11 @@
-"""What a processor gives back, and the shape of all processors."""
+"""What a processor gives back: a reply, one that waits, or a refusal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from mqwire.command import RemotingCommand
-
-if TYPE_CHECKING:
-    # At run time the package of processors imports this module first.
-    from collections.abc import Callable
-
-    from brokerd.processors.context import Broker, Peer
 
 
 @dataclass(slots=True)
@@ -32,4 +26,11 @@ class AfterOffsets:
 # None: nothing to answer. A one-way request's reply is dropped by the dispatcher.
 Reply: TypeAlias = RemotingCommand | AfterDurable | AfterOffsets | None
 
-Handler: TypeAlias = "Callable[[Broker, Peer, RemotingCommand], Reply]"
+
+class Refusal(Exception):
+    """A request that is not granted; carries the code and the remark of the answer, which tells the cause and the way out."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark

@@ -12,6 +12,7 @@ from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
     from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.topic_config import TopicConfigManager
 
@@ -21,6 +22,7 @@ _NAME_MAX_CHARACTERS: Final = 512
 class _Broker(Protocol):
     """What these processors use of the broker."""
 
+    config: BrokerConfig
     rebalance_locks: RebalanceLockManager
     topic_configs: TopicConfigManager
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from controlplane.provisioning import isolation
 from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState
 from controlplane.provisioning.drivers.local import LocalDriver
 from controlplane.provisioning.errors import DriverError
@@ -161,3 +166,44 @@ def test_a_supervisor_that_is_away_is_a_driver_error(supervisor: RealSupervisor)
     driver = LocalDriver(supervisor.state_dir, "/nowhere/supervisor.sock")
     with pytest.raises(DriverError):
         driver.process_statuses(["x"])
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts programs as other users")
+
+
+@ROOT_ONLY
+def test_a_clusters_daemon_runs_as_a_user_of_its_own_that_reads_no_others_files(supervisor: RealSupervisor) -> None:
+    driver = supervisor.driver
+    for folder in (supervisor.state_dir, *supervisor.state_dir.parents[:-1]):
+        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    clusters = [uuid.uuid4(), uuid.uuid4()]
+    for cluster_id in clusters:
+        driver.files_write(cluster_id, {"broker/plain_acl.yml": "secret"})
+    paths = [driver.cluster_dir(cluster_id) / "broker" / "plain_acl.yml" for cluster_id in clusters]
+    program = f"id -u; cat {paths[0]}; echo; cat {paths[1]} || echo refused; sleep 600"
+    one = DaemonProcess("hw-own-user", clusters[0], ["sh", "-c", program], "", user=612_345)
+    driver.process_start(one)
+    try:
+        wait(driver, one, ProcessState.RUNNING)
+        lines = driver.log_tail(one.cluster_id, one.name, 5)
+        assert lines[:2] == ["612345", "secret"]
+        assert lines[-1] == "refused"
+        driver.files_write(clusters[0], {"broker/tls.key": "key"})
+        assert (paths[0].parent / "tls.key").stat().st_uid == 612_345
+        # Whoever owned these could have supervisord, which is root, write anywhere.
+        folder = driver.cluster_dir(clusters[0])
+        assert [path.stat().st_uid for path in (folder, folder / "logs")] == [0, 0]
+    finally:
+        driver.process_remove(one.name)
+
+
+def test_why_all_clusters_share_a_user_is_said(tmp_path: Path, settings: Any) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with patch("os.geteuid", return_value=1000):
+        assert "does not run as root" in isolation.shared_user_reason()
+    with patch("os.geteuid", return_value=0), patch.object(isolation, "_TOOL", "sh"):
+        assert "Other users may not enter" in isolation.shared_user_reason([closed])
+        assert isolation.shared_user_reason([Path("/usr/bin")]) == ""
+        settings.HIGHWATER_DAEMON_USERS = 0
+        assert "HIGHWATER_DAEMON_USERS" in isolation.shared_user_reason([])

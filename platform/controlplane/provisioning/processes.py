@@ -18,6 +18,7 @@ from controlplane.clusters.models import (
     in_sync_replicas_of,
 )
 from controlplane.provisioning.drivers.base import DaemonProcess, Driver
+from controlplane.provisioning.isolation import cluster_user
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.rendering import (
     METERING_INTERVAL_MS,
@@ -87,7 +88,7 @@ def cluster_process_names(cluster: Cluster) -> list[str]:
 def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     """Return the name servers as they are to run. Ports must have been allocated."""
     control = acl_account(cluster.credentials.get(is_control=True))
-    admins = [account for account in _accounts(cluster) if account.admin]
+    accounts, user = _accounts(cluster), cluster_user(cluster)
     daemons = []
     for server in cluster_name_servers(cluster):
         folder = f"namesrv-{server.position}"
@@ -108,8 +109,9 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
                     cluster_id=cluster.id,
                     command=[*_command("namesrvd"), "-c", str(path / "namesrv.conf")],
                     configuration=text,
+                    user=user,
                 ),
-                files={f"{folder}/namesrv.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, admins)},
+                files={f"{folder}/namesrv.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, accounts)},
                 data_dir=str(path),
             )
         )
@@ -125,6 +127,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
     replicas = cluster_replicas(cluster)
     sizes = Counter(replica.group_id for replica in replicas)
     at_leader_ports = leader_ports(cluster.id)
+    user = cluster_user(cluster)
     for replica in replicas:
         if replica.port is None and allocated_only:
             continue
@@ -160,6 +163,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
                     cluster_id=cluster.id,
                     command=[*_command("brokerd"), "-c", str(path / "broker.conf")],
                     configuration=_restarting_configuration(replica, configuration),
+                    user=user,
                 ),
                 files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, accounts)},
                 data_dir=str(path),

@@ -52,6 +52,8 @@ HIGHWATER_LIMITS: dict[str, int] = {
     "stored_bytes_per_topic": 20 * 1024**3,
     "stored_bytes": 40 * 1024**3,
 }
+# Where the platform runs as root, each cluster's daemons run as the OS user of this number and a port of theirs; 0: as root.
+HIGHWATER_DAEMON_USERS = env.int("HIGHWATER_DAEMON_USERS", default=600_000)
 HIGHWATER_TENANTS_PER_USER = env.int("HIGHWATER_TENANTS_PER_USER", default=5)
 
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------

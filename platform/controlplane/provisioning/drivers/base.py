@@ -28,13 +28,17 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DaemonProcess:
-    """A daemon as it is to run. `configuration` is the text that it reads: when it changes, the daemon is restarted."""
+    """A daemon as it is to run. `configuration` is the text that it reads: when it changes, the daemon is restarted.
+
+    `user` is the OS user number that it runs as, who owns its folder then; 0: the platform's own.
+    """
 
     name: str
     cluster_id: uuid.UUID
     command: Sequence[str]
     configuration: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    user: int = 0
 
 
 @dataclass(frozen=True, slots=True)

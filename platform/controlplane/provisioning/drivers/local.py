@@ -31,6 +31,7 @@ _STOP_WAIT_S = 12
 # supervisord waits 1 s, 2 s, 3 s … between tries: ten minutes in all. After that the health sampling starts it again.
 _START_RETRIES = 34
 _LOG_TAIL_BYTES = 64 * 1024
+_LOGS = "logs"
 
 
 class LocalDriver:
@@ -74,11 +75,24 @@ class LocalDriver:
         if known and changed:
             self._rpc.stop(process.name)
             self._rpc.remove_group(process.name)
+        if process.user:
+            self._give_folders(process.cluster_id, process.user)
         if changed or not known:
-            (self.cluster_dir(process.cluster_id) / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self.cluster_dir(process.cluster_id) / _LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
             self._rpc.reload_config()
             self._rpc.add_group(process.name)
         self._rpc.start(process.name)
+
+    def _give_folders(self, cluster_id: uuid.UUID, user: int) -> None:
+        """Make the user the owner of the daemons' folders. The cluster's directory and its logs stay the platform's: supervisord
+        opens those files as root, and whoever owned the directory could put a link in their place.
+        """
+        cluster = self.cluster_dir(cluster_id)
+        for folder in (cluster, cluster.parent):
+            folder.chmod(0o711)
+        for folder in cluster.iterdir():
+            if folder.is_dir() and folder.name != _LOGS:
+                _give(folder, user)
 
     def process_remove(self, name: str) -> None:
         _check_name(name)
@@ -125,7 +139,7 @@ class LocalDriver:
         return self._state_dir / "supervisor" / "conf.d" / f"{name}.conf"
 
     def _log_path(self, cluster_id: uuid.UUID, name: str) -> Path:
-        return self.cluster_dir(cluster_id) / "logs" / f"{name}.log"
+        return self.cluster_dir(cluster_id) / _LOGS / f"{name}.log"
 
     def _program_text(self, process: DaemonProcess) -> str:
         environment = {
@@ -136,7 +150,7 @@ class LocalDriver:
             "HIGHWATER_CONFIGURATION": hashlib.sha256(process.configuration.encode("utf-8")).hexdigest(),
         }
         options = {
-            "command": shlex.join(process.command),
+            "command": shlex.join([*_as_user(process.user), *process.command]),
             "directory": str(self.cluster_dir(process.cluster_id)),
             "environment": ",".join(f'{name}="{_value(value)}"' for name, value in sorted(environment.items())),
             "autostart": "true",
@@ -154,6 +168,22 @@ class LocalDriver:
         # supervisord expands %(name)s in every value.
         lines = [f"{key}={_one_line(value).replace('%', '%%')}" for key, value in options.items()]
         return "\n".join([f"[program:{process.name}]", *lines, ""])
+
+
+def _as_user(user: int) -> list[str]:
+    """Put in front of a command, this runs it as that user, who can never gain rights."""
+    number = str(user)
+    return ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", "--no-new-privs", "--"] if user else []
+
+
+def _give(folder: Path, user: int) -> None:
+    """Make the user the owner of a folder and all in it; quick where that is so already."""
+    if folder.stat().st_uid == user:
+        return
+    for parent, folders, files in os.walk(folder):
+        for name in folders + files:
+            os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
+    os.chown(folder, user, user)  # last: until then all is looked at again
 
 
 def _check_name(name: str) -> None:
@@ -175,12 +205,17 @@ def _value(text: str) -> str:
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    """Write beside the target and rename: a reader sees the old or the new file, never half of one. Mode 0600."""
+    """Write beside the target and rename: a reader sees the old or the new file, never half of one. Mode 0600, and the owner
+    of the folder.
+    """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    owner = path.parent.stat().st_uid
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            if owner != os.geteuid():
+                os.fchown(file.fileno(), owner, owner)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:

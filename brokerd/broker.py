@@ -30,8 +30,8 @@ from brokerd.quotas import Quotas
 from brokerd.rebalance_lock import RebalanceLockManager
 from brokerd.replica.diverged import DivergedMessages, count_records
 from brokerd.replica.epoch_file import EpochFile
-from brokerd.replica.epoch_record import DLEDGER
-from brokerd.replica.in_sync import AckMode, SendVerdict
+from brokerd.replica.in_sync import SendVerdict
+from brokerd.replica.mode import Mode
 from brokerd.replica.read_split import ReadSplit
 from brokerd.replica.replica import Replica, ReplicaSettings
 from brokerd.replica.voters import Members
@@ -360,7 +360,7 @@ class Broker:
 
     def _mode_changed(self) -> None:
         replica = self.replica
-        logger.info("group %s: the mode is %s now", replica.settings.group, replica.settings.mode_name)
+        logger.info("group %s: the mode is %s now", replica.settings.group, replica.settings.mode)
         self._obey_mode()
         self.follower.role_changed()
         self.registration.role_changed()
@@ -369,8 +369,8 @@ class Broker:
         """How long a send waits for its proof, and what it is told without."""
         mode, config = self.replica.settings.mode, self.config
         self.acknowledgements.set_mode(
-            timeout_s=(config.sync_flush_timeout_ms if mode is AckMode.LOCAL else config.slave_timeout_ms) / 1000,
-            unproven=ResponseCode.SYSTEM_ERROR if mode is AckMode.QUORUM else None,
+            timeout_s=(config.sync_flush_timeout_ms if mode.leader_is_enough else config.slave_timeout_ms) / 1000,
+            unproven=ResponseCode.SYSTEM_ERROR if mode is Mode.DLEDGER else None,
         )
 
     def _begin_leadership(self) -> None:
@@ -536,19 +536,18 @@ def _replica_settings(config: BrokerConfig, broker: Broker) -> ReplicaSettings:
     elected = config.enable_dleger_commit_log
     synchronous = config.in_sync_replicas > 1 and config.broker_role is not BrokerRole.ASYNC_MASTER
     if elected:
-        mode_name = DLEDGER
+        mode = Mode.DLEDGER
     elif config.total_replicas == 1 and config.broker_role is BrokerRole.ASYNC_MASTER:
-        mode_name = "single"
+        mode = Mode.SINGLE
     else:
-        mode_name = "sync" if synchronous else "async"
+        mode = Mode.SYNC if synchronous else Mode.ASYNC
     not_level_s = config.ha_max_time_slave_not_catchup_ms / 1000
     return ReplicaSettings(
         group=config.broker_name,
         replica_id=config.broker_id,
         address=broker.advertised_address,
         store_host=broker.store_host,
-        mode=AckMode.QUORUM if elected else AckMode.SYNC if synchronous else AckMode.LOCAL,
-        mode_name=mode_name,
+        mode=mode,
         durable_counts=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
         starts_as_leader=config.broker_role is not BrokerRole.SLAVE and not elected,
         total_replicas=config.total_replicas,

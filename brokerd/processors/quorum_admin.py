@@ -10,6 +10,7 @@ from brokerd.processors.replica_status import StatusSource, replica_status
 from brokerd.quorum_commands import message_in, reply_to
 from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_record import Policy
+from brokerd.replica.mode import Mode
 from brokerd.replica.quorum_messages import BeginEpoch, Noted
 from brokerd.replica.role_refused import RoleRefused
 from brokerd.replies import Refusal, Reply
@@ -55,7 +56,7 @@ def change_mode(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     header = request.header(ReplicaModeRequestHeader)
     _check_group(broker, header.group)
     policy = Policy(
-        mode=header.mode,
+        mode=_mode_named(header.mode),
         in_sync_replicas=header.in_sync_replicas,
         min_in_sync_replicas=header.min_in_sync_replicas,
     )
@@ -123,6 +124,15 @@ def _add_observer(broker: _Broker, replica_id: int, address: str | None) -> None
     replica.add_known_replica(replica_id, address)
 
 
+def _mode_named(name: str) -> Mode:
+    try:
+        return Mode(name)
+    except ValueError:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, f"{name[:32]!a} is no mode: name one of {', '.join(Mode)}"
+        ) from None
+
+
 def _group(broker: _Broker) -> str:
     return broker.replica.settings.group
 
@@ -154,7 +164,7 @@ def _elections(broker: _Broker, group: str) -> Elections:
     if broker.replica.elections is None:
         raise Refusal(
             ResponseCode.ILLEGAL_OPERATION,
-            f"group {group} does not elect its leader (mode {settings.mode_name}): promote a replica instead",
+            f"group {group} does not elect its leader (mode {settings.mode}): promote a replica instead",
         )
     return broker.replica.elections
 

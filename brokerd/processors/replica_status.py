@@ -55,7 +55,7 @@ def replica_status(broker: StatusSource) -> ReplicaStatus:
         advertised_broker_id=-1 if advertised is None else advertised,
         address=settings.address,
         role="master" if replica.leads else "slave",
-        mode=settings.mode_name,
+        mode=settings.mode,
         epoch=replica.epoch,
         log_epoch=replica.epochs.last_epoch,
         epoch_map=[(entry.epoch, entry.start_offset) for entry in replica.epochs.entries],

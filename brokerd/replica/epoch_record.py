@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from brokerd.replica.epoch_map import EpochMap
+from brokerd.replica.mode import Mode
 from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, RecordDamagedError
 from mqwire.errors import RemoteProtocolError
@@ -20,7 +21,6 @@ from mqwire.names import RMQ_SYS_EPOCH
 EPOCH = "epoch"
 VOTERS = "voters"
 MODE = "mode"
-DLEDGER = "dledger"  # the mode of a quorum-led group
 
 _TOPIC = RMQ_SYS_EPOCH.encode()
 _READ_MESSAGES = 64
@@ -30,7 +30,7 @@ _READ_BYTES = 1024 * 1024
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Who decides the leader, and when a send is acknowledged."""
 
-    mode: str  # async, sync or dledger
+    mode: Mode
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
 
@@ -42,7 +42,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     leader: int
     voters: list[int] = []
-    mode: str = "single"
+    mode: Mode = Mode.SINGLE
     timestamp_ms: int = 0
     # Where its leader's log ended before: the epoch begins there. In front of the record there may be a BLANK, which is of
     # this epoch too: another log may have messages of the epoch before in its place.
@@ -67,7 +67,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def members(self) -> Members | None:
         """Who counts from here on; None where the leader is assigned."""
-        if self.mode != DLEDGER:
+        if self.mode != Mode.DLEDGER:
             return None
         return Members(tuple(sorted(self.voters)), self.preferred, tuple(sorted((self.incarnations or {}).items())))
 
@@ -77,7 +77,7 @@ def epoch_record(
     epoch: int,
     leader: int,
     members: Members,
-    mode: str,
+    mode: Mode,
     policy: Policy | None,
     start_offset: int | None,
     now_ms: int,
@@ -92,7 +92,7 @@ def epoch_record(
         timestamp_ms=now_ms,
         start_offset=start_offset,
         preferred=members.preferred,
-        incarnations=dict(members.incarnations) if mode == DLEDGER else msgspec.UNSET,
+        incarnations=dict(members.incarnations) if mode == Mode.DLEDGER else msgspec.UNSET,
         in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
         min_in_sync_replicas=msgspec.UNSET if policy is None else policy.min_in_sync_replicas,
     )

@@ -11,15 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from brokerd.replica.mode import Mode
 from brokerd.replica.voters import Members, majority_offset
-
-
-class AckMode(enum.Enum):
-    """When a send is acknowledged; see architecture.md section 1."""
-
-    LOCAL = "local"  # single, multi master, asynchronous replication: held here
-    SYNC = "sync"  # held by all in-sync replicas, of which there must be inSyncReplicas
-    QUORUM = "quorum"  # DLedger: held by a majority of the voters, once that covers the epoch's own first record
 
 
 def copies_needed(in_sync_replicas: int, min_in_sync_replicas: int, *, auto: bool, in_sync: int = 0) -> int:
@@ -70,7 +63,7 @@ class InSyncSet:
     def __init__(
         self,
         *,
-        mode: AckMode,
+        mode: Mode,
         own_durable_counts: bool,
         in_sync_replicas: int,
         min_in_sync_replicas: int,
@@ -88,7 +81,7 @@ class InSyncSet:
         `auto_in_sync_replicas` (enableAutoInSyncReplicas): with fewer in sync than inSyncReplicas these are enough, down to
         minInSyncReplicas.
 
-        The last three count in mode QUORUM: who counts, and where the record ends that began this epoch.
+        The last three count in mode DLEDGER: who counts, and where the record ends that began this epoch.
         """
         self._mode = mode
         self._durable_counts = own_durable_counts
@@ -126,7 +119,7 @@ class InSyncSet:
     @property
     def refuses_sends(self) -> bool:
         """Whether a send must be refused before it is appended: fewer than minInSyncReplicas are available."""
-        return self._mode is AckMode.SYNC and self._available < self._min_in_sync_replicas
+        return self._mode is Mode.SYNC and self._available < self._min_in_sync_replicas
 
     def await_in_sync(self, replica_ids: Collection[int], now_s: float) -> None:
         """Inherit the in-sync set: show nothing more before these have reported, or have not for as long as any may be silent."""
@@ -140,7 +133,7 @@ class InSyncSet:
         are in sync.
         """
         follower = self._followers.get(replica_id)
-        if follower is None or self._mode is not AckMode.SYNC or not follower.in_sync:
+        if follower is None or self._mode is not Mode.SYNC or not follower.in_sync:
             return 0.0
         until_s = min(
             follower.last_level_s + self._max_time_not_level_s, follower.last_pull_s + self._follower_timeout_s
@@ -204,7 +197,7 @@ class InSyncSet:
         return self._advance(now_s)
 
     def count(self, members: Members, now_s: float) -> bool:
-        """Others count from now on (mode QUORUM); tells whether confirm_offset moved."""
+        """Others count from now on (mode DLEDGER); tells whether confirm_offset moved."""
         self._members = members
         return self._advance(now_s)
 
@@ -217,7 +210,7 @@ class InSyncSet:
         self._advance(now_s)
 
     def change_mode(
-        self, mode: AckMode, *, in_sync_replicas: int, min_in_sync_replicas: int, members: Members, now_s: float
+        self, mode: Mode, *, in_sync_replicas: int, min_in_sync_replicas: int, members: Members, now_s: float
     ) -> None:
         """Count in another way from now on; what is confirmed stays so. What is held back stays so until `release`."""
         self._mode = mode
@@ -237,9 +230,9 @@ class InSyncSet:
 
     def verdict(self, record_end_offset: int) -> SendVerdict:
         """What may be answered to the sender of a record that ends there."""
-        if self._mode is AckMode.LOCAL:
+        if self._mode.leader_is_enough:
             return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
-        if self._mode is AckMode.SYNC and self._available < self._needed:
+        if self._mode is Mode.SYNC and self._available < self._needed:
             return SendVerdict.SLAVE_NOT_AVAILABLE
         return SendVerdict.SEND_OK if record_end_offset <= self._confirm_offset else SendVerdict.WAIT
 
@@ -271,11 +264,11 @@ class InSyncSet:
             keeps_up = self._keeps_up(follower, now_s)
             follower.in_sync = follower.in_sync and keeps_up
             # One that keeps up and is not in sync yet is waited for: else what it must reach would run away from it.
-            if keeps_up and self._mode is AckMode.SYNC:
+            if keeps_up and self._mode is Mode.SYNC:
                 confirmed = min(confirmed, self.held_by(follower))
-        if self._mode is AckMode.SYNC and self._stands_still(now_s):
+        if self._mode is Mode.SYNC and self._stands_still(now_s):
             return False
-        if self._mode is AckMode.QUORUM:
+        if self._mode is Mode.DLEDGER:
             confirmed = self._held_by_majority()
         if self._held_back is not None:
             begin_offset, end_offset, members = self._held_back

@@ -16,25 +16,23 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from brokerd.replica.epoch_file import EpochState
-from brokerd.replica.epoch_record import DLEDGER, MODE, EpochRecord, Policy, modes_in, pending_modes
+from brokerd.replica.epoch_record import MODE, EpochRecord, Policy, modes_in, pending_modes
 from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
 
-SINGLE: Final = "single"  # one replica, in a cluster of one group or of several
-ASYNC: Final = "async"
-SYNC: Final = "sync"
 _LEAST_VOTERS: Final = 3
 _STEPS: Final = {
-    (SINGLE, ASYNC),
-    (SINGLE, SYNC),
-    (ASYNC, SINGLE),
-    (ASYNC, SYNC),
-    (SYNC, ASYNC),
-    (SYNC, DLEDGER),
-    (DLEDGER, SYNC),
+    (Mode.SINGLE, Mode.ASYNC),
+    (Mode.SINGLE, Mode.SYNC),
+    (Mode.ASYNC, Mode.SINGLE),
+    (Mode.ASYNC, Mode.SYNC),
+    (Mode.SYNC, Mode.ASYNC),
+    (Mode.SYNC, Mode.DLEDGER),
+    (Mode.DLEDGER, Mode.SYNC),
 }
 
 
@@ -150,7 +148,7 @@ class ModeChange:
             return True
         # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
         # those it had not told would wait for a promotion, which it refuses; it needs their votes, which they do not give.
-        electing = {key for key, follower in in_sync.followers.items() if follower.mode == DLEDGER}
+        electing = {key for key, follower in in_sync.followers.items() if follower.mode == Mode.DLEDGER}
         return len((electing | {replica.settings.replica_id}).intersection(members.voters)) >= members.majority
 
     def _checked(self, policy: Policy) -> Members | None:
@@ -160,26 +158,26 @@ class ModeChange:
             raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")
         if self._pending or (replica.elections is not None and replica.elections.change_pending):
             raise RoleRefused("the change before this one is not confirmed yet; ask again in a moment")
-        now = replica.settings.mode_name
+        now = replica.settings.mode
         if (now, policy.mode) not in _STEPS:
             raise RoleRefused(
                 f"a group goes from {now} to {policy.mode} by single, async, sync, dledger, one step at a time",
                 for_good=True,
             )
-        if policy.mode == SINGLE and replica.known_replicas:
+        if policy.mode == Mode.SINGLE and replica.known_replicas:
             raise RoleRefused(
                 f"replicas {sorted(replica.known_replicas)} belong to the group: stop each, and have it forgotten first"
             )
         level = {key for key, follower in in_sync.followers.items() if follower.in_sync and follower.joined}
-        if policy.mode == SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(level):
+        if policy.mode == Mode.SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(level):
             raise RoleRefused(
                 f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(level)} replicas are in sync, and 2 or"
                 " more must be asked for"
             )
-        if now == SYNC and policy.mode == ASYNC:
+        if now == Mode.SYNC and policy.mode == Mode.ASYNC:
             self._check_that_no_replica_elects()
         wanted = replica.settings.with_policy(policy)
-        if now == DLEDGER and wanted.surely_held_by < replica.members.majority:
+        if now == Mode.DLEDGER and wanted.surely_held_by < replica.members.majority:
             name = "minInSyncReplicas" if wanted.auto_in_sync_replicas else "inSyncReplicas"
             auto = " (enableAutoInSyncReplicas goes down to it)" if wanted.auto_in_sync_replicas else ""
             raise RoleRefused(
@@ -187,7 +185,7 @@ class ModeChange:
                 " replicas that have not heard of the change yet may elect another leader, and each acknowledgement must"
                 " meet one of those that would vote"
             )
-        if policy.mode != DLEDGER:
+        if policy.mode != Mode.DLEDGER:
             return None
         known = set(replica.known_replicas)
         if len(known) + 1 < _LEAST_VOTERS:
@@ -210,7 +208,7 @@ class ModeChange:
         in_sync = replica.in_sync
         assert in_sync is not None, "only a leader checks"
         others = [voter for voter in replica.members.voters if voter != replica.settings.replica_id]
-        heard = {key for key, follower in in_sync.followers.items() if follower.mode not in ("", DLEDGER)}
+        heard = {key for key, follower in in_sync.followers.items() if follower.mode not in ("", Mode.DLEDGER)}
         # One that left the group for good is known no more.
         missing = [voter for voter in others if voter not in heard and voter in replica.known_replicas]
         if missing:

@@ -1,6 +1,6 @@
 """One replica of a broker group: its log, its epoch, its role, and what may be promised.
 
-The leader is assigned, or, in mode QUORUM (DLedger), elected (`elections`); all else is the same.
+The leader is assigned, or, in mode DLEDGER, elected (`elections`); all else is the same.
 
 Pure but for the store and the epoch file that it is given: no sockets, no clock, no tasks; the broker's shell and the
 simulator drive the same object. Source: replication.md, "Assigned leadership" and "confirmOffset and the answer to a
@@ -19,7 +19,6 @@ from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_file import EpochState, EpochStorage, Role
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import (
-    DLEDGER,
     EPOCH,
     Policy,
     epoch_message,
@@ -29,7 +28,8 @@ from brokerd.replica.epoch_record import (
     read_epoch_map,
     read_members,
 )
-from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
+from brokerd.replica.in_sync import InSyncSet, SendVerdict
+from brokerd.replica.mode import Mode
 from brokerd.replica.mode_change import ModeChange, PendingMode
 from brokerd.replica.own_disk import changes_by_own_disk
 from brokerd.replica.pull_protocol import (
@@ -221,7 +221,7 @@ class Replica:
         self.modes.load()
         self._note_own_disk(self._store.doubts)
         self._store.forget_doubts()
-        if self._settings.mode is AckMode.QUORUM:
+        if self._settings.mode is Mode.DLEDGER:
             if self._state.role is Role.LEADER:
                 self._save(role=Role.FOLLOWER, leader_address=None)
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
@@ -413,8 +413,8 @@ class Replica:
     def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
         """As the leader, write who counts, in force at once; returns where the record ends. Raises StoreError."""
         settings = self._settings
-        mode = settings.mode_name if policy is None else policy.mode
-        elected = mode == DLEDGER
+        mode = settings.mode if policy is None else policy.mode
+        elected = mode is Mode.DLEDGER
         listed = members if elected else Members(tuple(sorted({settings.replica_id, *self._state.replicas})))
         start_offset = self._store.end_offset if kind == EPOCH else None
         record = epoch_record(kind, epoch, settings.replica_id, listed, mode, policy, start_offset, now_ms)
@@ -448,7 +448,7 @@ class Replica:
         """A change of the mode is confirmed: this replica acts by it from now on."""
         led = self.leads
         settings = self._settings.with_policy(change.policy)
-        elected = settings.mode is AckMode.QUORUM
+        elected = settings.mode is Mode.DLEDGER
         leader_id = settings.replica_id if led else self._id_at(self.leader_address)
         self._save(
             policy=change.policy,
@@ -564,7 +564,7 @@ class Replica:
             joined=self._state.joined,
             incarnation=self._state.incarnation,
             disk_full=self._store.lacks_room(),
-            mode=self._settings.mode_name,
+            mode=self._settings.mode,
         )
 
     def told_of_replicas(self, replicas: Mapping[int, str]) -> None:

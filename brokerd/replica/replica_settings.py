@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from brokerd.replica.epoch_record import DLEDGER, Policy
-from brokerd.replica.in_sync import AckMode, InSyncSet, copies_needed
+from brokerd.replica.epoch_record import Policy
+from brokerd.replica.in_sync import InSyncSet, copies_needed
+from brokerd.replica.mode import Mode
 from brokerd.replica.quorum_state import QuorumTimes
 from brokerd.replica.voters import Members
 
@@ -19,8 +20,7 @@ class ReplicaSettings:
     replica_id: int
     address: str
     store_host: bytes
-    mode: AckMode
-    mode_name: str  # single, async or sync: for records and status
+    mode: Mode
     durable_counts: bool  # flushDiskType is SYNC_FLUSH: held means durable
     starts_as_leader: bool  # brokerRole at the very first start
     total_replicas: int = 1  # of the group, as configured: a claim needs the agreement of all others
@@ -43,17 +43,15 @@ class ReplicaSettings:
     @property
     def shows_below(self) -> bool:
         """Whether, as a leader, it shows readers what fewer replicas hold than SEND_OK asks for: while too few are in sync."""
-        return self.mode is AckMode.SYNC and self.min_in_sync_replicas < self.surely_held_by
+        return self.mode is Mode.SYNC and self.min_in_sync_replicas < self.surely_held_by
 
     def with_policy(self, policy: Policy) -> ReplicaSettings:
         """The same replica in another mode."""
-        mode = {DLEDGER: AckMode.QUORUM, "sync": AckMode.SYNC}.get(policy.mode, AckMode.LOCAL)
         return replace(
             self,
-            mode=mode,
-            mode_name=policy.mode,
+            mode=policy.mode,
             # Alone by the log: no one is to be found before it leads again, whatever its file still says.
-            total_replicas=1 if policy.mode == "single" else self.total_replicas,
+            total_replicas=1 if policy.mode is Mode.SINGLE else self.total_replicas,
             in_sync_replicas=policy.in_sync_replicas,
             min_in_sync_replicas=policy.min_in_sync_replicas,
         )

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import trio
 
-from brokerd.replica.in_sync import AckMode
 from brokerd.replica.pull_protocol import Diverged, Fenced, ReplicaPull, SendBytes, TooOld
 from brokerd.replica.voters import Members
 from brokerd.store import StoreError
@@ -132,7 +131,7 @@ class ReplicaServer:
     @property
     def _may_linger(self) -> bool:
         broker = self._broker
-        return broker.replica.settings.mode is AckMode.LOCAL and broker.nursery is not None
+        return broker.replica.settings.mode.leader_is_enough and broker.nursery is not None
 
     def _wake_later(self) -> None:
         nursery = self._broker.nursery

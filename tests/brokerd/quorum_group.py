@@ -13,8 +13,8 @@ from random import Random
 
 from brokerd.replica.elections import Elections, Outcome
 from brokerd.replica.epoch_file import EpochFile, EpochState
-from brokerd.replica.epoch_record import DLEDGER, EPOCH, EpochRecord, epoch_message
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.epoch_record import EPOCH, EpochRecord, epoch_message
+from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import Diverged, Fenced, Halt, PullDecision, SendBytes
 from brokerd.replica.quorum_messages import BeginEpoch, Campaign, EndEpoch, Message, Noted, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import QuorumTimes, State
@@ -55,8 +55,7 @@ class Node:
             replica_id=replica_id,
             address=f"r{replica_id}",
             store_host=STORE_HOST,
-            mode=AckMode.QUORUM,
-            mode_name=DLEDGER,
+            mode=Mode.DLEDGER,
             durable_counts=durable_counts,
             starts_as_leader=False,
             members=Members(tuple(voters)),
@@ -146,7 +145,7 @@ class Node:
                     epoch=last,
                     leader=0,
                     voters=list(self.settings.members.voters),
-                    mode=DLEDGER,
+                    mode=Mode.DLEDGER,
                     timestamp_ms=FIRST_MS,
                     start_offset=store.end_offset,
                 )

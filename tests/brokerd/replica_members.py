@@ -7,7 +7,7 @@ import errno
 from dataclasses import replace
 
 from brokerd.replica.epoch_file import EpochFile
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import Diverged, Halt, PullDecision, SendBytes
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.store import AppendFailedError, MessageStore
@@ -19,7 +19,7 @@ from tests.sim.store_harness import COMMIT_LOG, ROOT, message, open_store
 class Member:
     """A replica that can be restarted."""
 
-    def __init__(self, replica_id: int, *, total: int = 2, leader: bool = False, mode: AckMode = AckMode.LOCAL) -> None:
+    def __init__(self, replica_id: int, *, total: int = 2, leader: bool = False, mode: Mode = Mode.ASYNC) -> None:
         self.disk = MemoryDisk()
         self._settings = ReplicaSettings(
             group="group-a",
@@ -27,11 +27,10 @@ class Member:
             address=f"r{replica_id}",
             store_host=pack_host("192.0.2.1", 10911),
             mode=mode,
-            mode_name="async" if mode is AckMode.LOCAL else "sync",
             durable_counts=True,
             starts_as_leader=leader,
             total_replicas=total,
-            in_sync_replicas=1 if mode is AckMode.LOCAL else 2,
+            in_sync_replicas=1 if mode.leader_is_enough else 2,
         )
         self._open()
 

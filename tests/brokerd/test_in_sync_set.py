@@ -2,13 +2,14 @@
 
 import pytest
 
-from brokerd.replica.in_sync import AckMode, InSyncSet, SendVerdict
+from brokerd.replica.in_sync import InSyncSet, SendVerdict
+from brokerd.replica.mode import Mode
 
 MAX_GAP_BYTES = 10_000
 
 
 def in_sync_set(
-    mode: AckMode = AckMode.SYNC, *, durable: bool = True, needed: int = 2, at_least: int = 1, auto: bool = False
+    mode: Mode = Mode.SYNC, *, durable: bool = True, needed: int = 2, at_least: int = 1, auto: bool = False
 ) -> InSyncSet:
     return InSyncSet(
         mode=mode,
@@ -104,7 +105,7 @@ def test_the_confirmed_offset_never_falls_when_a_follower_returns() -> None:
 
 @pytest.mark.parametrize("held", [0, 99])
 def test_local_modes_ask_nobody_else(held: int) -> None:
-    group = in_sync_set(AckMode.LOCAL)
+    group = in_sync_set(Mode.ASYNC)
     group.own_held(held, now_s=0)
     assert group.verdict(100) is SendVerdict.WAIT
     group.own_held(100, now_s=1)
@@ -185,7 +186,7 @@ def test_a_follower_is_told_how_long_nothing_is_shown_that_it_does_not_hold_and_
 
 
 def test_asynchronous_replication_promises_no_follower_anything() -> None:
-    group = in_sync_set(AckMode.LOCAL)
+    group = in_sync_set(Mode.ASYNC)
     group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
     assert group.lease_s(1) == 0
 

@@ -6,22 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from brokerd.replica.epoch_record import DLEDGER, Policy
-from brokerd.replica.in_sync import AckMode, SendVerdict
+from brokerd.replica.epoch_record import Policy
+from brokerd.replica.in_sync import SendVerdict
+from brokerd.replica.mode import Mode
 from brokerd.replica.role_refused import RoleRefused
+from mqwire.codes import HighwaterRequestCode, ResponseCode
+from mqwire.headers_replica import ReplicaModeRequestHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
 
-SYNC = Policy(mode="sync", in_sync_replicas=2)
-ASYNC = Policy(mode="async")
-SINGLE = Policy(mode="single")
-ELECTING = Policy(mode=DLEDGER)
+SYNC = Policy(mode=Mode.SYNC, in_sync_replicas=2)
+ASYNC = Policy(mode=Mode.ASYNC)
+SINGLE = Policy(mode=Mode.SINGLE)
+ELECTING = Policy(mode=Mode.DLEDGER)
 
 
 def assigned(count: int = 3) -> QuorumGroup:
     """Replica 0 leads asynchronously, assigned, in epoch 1; the others follow and are level."""
     group = QuorumGroup.of(count)
     for node in group.nodes.values():
-        node.settings = replace(node.settings, mode=AckMode.LOCAL, mode_name="async", total_replicas=count)
+        node.settings = replace(node.settings, mode=Mode.ASYNC, total_replicas=count)
         node.replace_disk()
     group[0].replica.promote(0, 1, group[0].now_s, FIRST_MS)
     for number in range(1, count):
@@ -53,7 +57,7 @@ def change(node: Node, policy: Policy) -> None:
 
 
 def modes(group: QuorumGroup) -> list[str]:
-    return [node.replica.settings.mode_name for node in group.nodes.values()]
+    return [node.replica.settings.mode for node in group.nodes.values()]
 
 
 def electing() -> QuorumGroup:
@@ -62,7 +66,7 @@ def electing() -> QuorumGroup:
     settle(group)
     change(group[0], ELECTING)
     settle(group)
-    assert modes(group) == [DLEDGER] * 3
+    assert modes(group) == [Mode.DLEDGER] * 3
     return group
 
 
@@ -99,7 +103,7 @@ def test_the_mode_outlives_restarts_whatever_the_configuration_says() -> None:
     group = electing()
     for node in group.nodes.values():
         node.restart()
-    assert modes(group) == [DLEDGER] * 3
+    assert modes(group) == [Mode.DLEDGER] * 3
     assert group.leaders == []
     group.elect(1)
 
@@ -138,7 +142,7 @@ def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> No
         group[1].pull()
         group[2].pull()
     assert group[1].replica.modes.adopt(group[1].now_s) is True
-    assert modes(group) == ["sync", DLEDGER, "sync"]
+    assert modes(group) == ["sync", Mode.DLEDGER, "sync"]
 
 
 def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> None:
@@ -205,12 +209,12 @@ def test_a_change_that_outlives_its_leader_is_adopted_under_the_next() -> None:
     group[1].replica.promote(1, 2, group[1].now_s, FIRST_MS)
     group[2].replica.saw_epoch(2, "r1")
     settle(group)
-    assert modes(group)[1:] == [DLEDGER] * 2
+    assert modes(group)[1:] == [Mode.DLEDGER] * 2
     assert group.leaders == [1]
     group[0].restart()
     group[0].replica.saw_epoch(2, "r1")
     settle(group)
-    assert modes(group) == [DLEDGER] * 3
+    assert modes(group) == [Mode.DLEDGER] * 3
 
 
 def test_one_that_slept_through_the_way_back_does_not_elect_alone() -> None:
@@ -218,7 +222,7 @@ def test_one_that_slept_through_the_way_back_does_not_elect_alone() -> None:
     group[2].up = False
     change(group[0], SYNC)
     settle(group)
-    assert modes(group) == ["sync", "sync", DLEDGER]
+    assert modes(group) == ["sync", "sync", Mode.DLEDGER]
     group[2].up = True
     group[2].now_s += LONG_S
     group[2].tick()
@@ -241,7 +245,7 @@ def test_behind_dledger_nobody_acknowledges_alone_before_every_old_voter_knows_o
         group[number].replica.modes.adopt(group[number].now_s)
         group[0].replica.modes.adopt(group[0].now_s)
     group[1].pull()
-    assert modes(group) == ["sync", "sync", DLEDGER]
+    assert modes(group) == ["sync", "sync", Mode.DLEDGER]
     with pytest.raises(RoleRefused, match=r"replicas \[2\] have not adopted the change from DLedger yet"):
         change(group[0], ASYNC)
     settle(group)
@@ -267,9 +271,8 @@ def test_an_old_voter_that_is_gone_for_good_is_not_waited_for() -> None:
     [
         (ELECTING, "one step at a time"),
         (ASYNC, "from async to async"),
-        (Policy(mode="sync", in_sync_replicas=1), "2 or more must be asked for"),
-        (Policy(mode="sync", in_sync_replicas=4), "3 replicas are in sync"),
-        (Policy(mode="raft"), "one step at a time"),
+        (Policy(mode=Mode.SYNC, in_sync_replicas=1), "2 or more must be asked for"),
+        (Policy(mode=Mode.SYNC, in_sync_replicas=4), "3 replicas are in sync"),
     ],
 )
 def test_what_is_no_step_is_refused(policy: Policy, said: str) -> None:
@@ -314,7 +317,7 @@ def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the
     settle(group)
     with pytest.raises(RoleRefused, match="3 are needed"):
         change(group[0], SYNC)
-    change(group[0], Policy(mode="sync", in_sync_replicas=3))
+    change(group[0], Policy(mode=Mode.SYNC, in_sync_replicas=3))
     settle(group)
     assert modes(group) == ["sync"] * 5
 
@@ -334,7 +337,7 @@ def test_a_number_that_goes_down_by_itself_is_counted_as_low_as_it_goes() -> Non
         settle(group)
     with pytest.raises(RoleRefused, match=r"minInSyncReplicas 1 .* is too small"):
         change(group[0], SYNC)
-    change(group[0], Policy(mode="sync", in_sync_replicas=2, min_in_sync_replicas=2))
+    change(group[0], Policy(mode=Mode.SYNC, in_sync_replicas=2, min_in_sync_replicas=2))
     settle(group)
     assert group[0].replica.settings.surely_held_by == 2
 
@@ -406,7 +409,7 @@ def half_way_back() -> QuorumGroup:
     settle(group)
     group[2].up = True
     group[0].restart()
-    assert modes(group) == ["sync", "sync", DLEDGER]
+    assert modes(group) == ["sync", "sync", Mode.DLEDGER]
     return group
 
 
@@ -453,3 +456,12 @@ def test_one_that_elects_refuses_a_claim_while_it_hears_a_leader() -> None:
     with pytest.raises(RoleRefused, match="the leader of epoch 1 answers here"):
         group[1].replica.grant_claim(replica_id=2, epoch=2, last_epoch=1, end_offset=1 << 30, address="r2")
     assert group[1].replica.epoch == 1
+
+
+def test_a_mode_that_no_group_has_is_refused_by_its_name(broker: BrokerUnderTest) -> None:
+    header = ReplicaModeRequestHeader(group=broker.broker.replica.settings.group, mode="raft")
+    answer = broker.ask(HighwaterRequestCode.REPLICA_MODE, header)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "'raft' is no mode: name one of single, async, sync, dledger",
+    )

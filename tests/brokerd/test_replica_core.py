@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import Fenced
 from brokerd.replica.replica import RoleRefused
 from brokerd.store import AppendFailedError
@@ -97,7 +97,7 @@ def test_a_promotion_whose_record_cannot_be_stored_makes_no_leader() -> None:
 
 
 def test_a_slave_that_is_a_round_trip_behind_a_steady_load_stays_in_sync() -> None:
-    leader, follower = Member(0, leader=True, mode=AckMode.SYNC), Member(1, mode=AckMode.SYNC)
+    leader, follower = Member(0, leader=True, mode=Mode.SYNC), Member(1, mode=Mode.SYNC)
     leader.replica.promote(0, 1, 0.0, 0)
     report: Callable[[float], object] = lambda now_s: leader.replica.pulled(  # noqa: E731  # one line, used below
         follower.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0), "r1", now_s

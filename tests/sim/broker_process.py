@@ -99,7 +99,7 @@ class BrokerProcess:
         elections = replica.elections
         state = "" if elections is None else f"{elections.state.value} {elections.why_not_electable() or ''} "
         return (
-            f"{state}{replica.settings.mode_name} epoch {replica.epoch} leads {replica.leads} claims {replica.must_claim}"
+            f"{state}{replica.settings.mode} epoch {replica.epoch} leads {replica.leads} claims {replica.must_claim}"
             f" log {replica.epochs.last_epoch}:{store.end_offset} held {replica.held_offset} confirmed {replica.confirm_offset}"
             f" voters {replica.members.voters} follows {replica.leader_address} {self.follower.halted or ''} {store.refusal or ''}"
         )

@@ -28,8 +28,8 @@ class ChangingProcess(ElectingProcess):
                 return False
             assert pending is not None, "it adopts what was pending"
             self._older.append((pending.begin_offset, *before))
-            self.loop.note(f"{self.name} acts by {replica.settings.mode_name} in epoch {replica.epoch}")
-            self.history.counts[f"modes: {replica.settings.mode_name}"] += 1
+            self.loop.note(f"{self.name} acts by {replica.settings.mode} in epoch {replica.epoch}")
+            self.history.counts[f"modes: {replica.settings.mode}"] += 1
             self._led_from_s = self.now_s
             return True
 

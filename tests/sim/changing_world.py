@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerd.replica.epoch_record import DLEDGER
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
@@ -30,7 +29,6 @@ FOUND_S = 15.0
 FAULTS_S = 18.0
 HEAL_S = 60.0  # a failed operation is asked for again, and again
 CHANGE_S = 20.0
-_ACK_MODES = {DLEDGER: AckMode.QUORUM, "sync": AckMode.SYNC}
 
 
 class ChangingWorld(QuorumWorld):
@@ -54,7 +52,7 @@ class ChangingWorld(QuorumWorld):
         self.name_server_names = [server.name for server in self.name_servers]
         peers = {number: address_of(number) for number in range(count)}
         names = [f"r{number}" for number in peers]
-        elects = self.mode == DLEDGER
+        elects = self.mode == Mode.DLEDGER
         self.machines = [
             ChangingMachine(
                 self.loop,
@@ -65,8 +63,7 @@ class ChangingWorld(QuorumWorld):
                     replica_id=number,
                     address=address,
                     store_host=pack_host(f"192.0.2.{number + 1}", 10911),
-                    mode=_ACK_MODES.get(self.mode, AckMode.LOCAL),
-                    mode_name=self.mode,
+                    mode=Mode(self.mode),
                     durable_counts=flush == "sync",
                     starts_as_leader=number == 0 and not elects,
                     total_replicas=1 if self.mode == "single" else count,
@@ -109,12 +106,12 @@ class ChangingWorld(QuorumWorld):
         holders = {machine.settings.replica_id for machine in self.machines if machine.holds(copy)}
         policies = process.policies_of(copy)
         for settings, members in policies:
-            if settings.mode is AckMode.QUORUM:
+            if settings.mode is Mode.DLEDGER:
                 if len(holders.intersection(members.voters)) >= members.majority:
                     return None
             elif len(holders) >= settings.surely_held_by:
                 return None
-        return f"only {sorted(holders)} hold it, in mode {[settings.mode_name for settings, _ in policies]}"
+        return f"only {sorted(holders)} hold it, in mode {[settings.mode for settings, _ in policies]}"
 
     # --- the run
 
@@ -143,7 +140,7 @@ class ChangingWorld(QuorumWorld):
         for machine in self.machines:
             if self.mode != "single":
                 return
-            machine.settings = replace(machine.settings, total_replicas=len(self.machines), mode_name="async")
+            machine.settings = replace(machine.settings, total_replicas=len(self.machines), mode=Mode.ASYNC)
             machine.out_of_service = False
             machine.start()
             self.loop.run_until(self.loop.now_s + self.loop.random.uniform(0.1, 1.0))
@@ -176,7 +173,7 @@ class ChangingWorld(QuorumWorld):
         before, wanted = self._acknowledged(), operator.completed + 1
         operator.change_mode()
         loop.run_until(loop.now_s + CHANGE_S, lambda: operator.completed >= wanted)
-        modes = {machine.process.replica.settings.mode_name for machine in self.machines if machine.process}
+        modes = {machine.process.replica.settings.mode for machine in self.machines if machine.process}
         if operator.completed < wanted or modes != {operator.row_mode}:
             raise Violation(f"a healed group does not change to {operator.operation}: {self._roles()}")
         loop.run_until(loop.now_s + CHANGE_S, lambda: self._acknowledged() >= before + FINAL_SENDS)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brokerd.replica.epoch_record import DLEDGER, Policy
+from brokerd.replica.epoch_record import Policy
+from brokerd.replica.mode import Mode
 from controlplane.failover.mode_order import ModeSeen, copies_for_certain, mode_move, mode_stations, modes_on_the_way
 from mqwire.bodies import ReplicaStatus
 from tests.sim.control_plane import ControlPlane, Flow
@@ -18,7 +19,7 @@ from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
 from tests.sim.sim_requests import ChangeMode, Status
 
-CHANGEABLE = ("async", "sync", DLEDGER)
+CHANGEABLE = ("async", "sync", Mode.DLEDGER)
 _WORKER_AGAIN_S = 3.0
 
 
@@ -62,11 +63,11 @@ class ModeOperator(ControlPlane):
 
     @property
     def elects(self) -> bool:
-        return self.row_mode == DLEDGER
+        return self.row_mode == Mode.DLEDGER
 
     @property
     def elections_in_doubt(self) -> bool:
-        return any(DLEDGER in (change.before, change.after) for change in self._hanging)
+        return any(Mode.DLEDGER in (change.before, change.after) for change in self._hanging)
 
     # --- promotions
 
@@ -134,7 +135,7 @@ class ModeOperator(ControlPlane):
 
     def _policy(self, mode: str, leader: ReplicaStatus) -> Policy:
         if mode != "sync":
-            return Policy(mode=mode)
+            return Policy(mode=Mode(mode))
         voters = 0 if leader.quorum is None else len(leader.quorum.voters)
         # After elections a majority of the voters at least; then the row may say less than is true, never more.
-        return Policy(mode=mode, in_sync_replicas=max(self._sync_replicas, voters // 2 + 1))
+        return Policy(mode=Mode(mode), in_sync_replicas=max(self._sync_replicas, voters // 2 + 1))

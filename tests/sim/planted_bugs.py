@@ -17,7 +17,8 @@ from brokerd.replica import epoch_file, pull_protocol
 from brokerd.replica import replica as replicas
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import EpochRecord, epoch_message
-from brokerd.replica.in_sync import AckMode, InSyncSet
+from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.replica import Replica
 from brokerd.services.replica_follower import FollowerService
@@ -98,7 +99,7 @@ def _slave_counted_twice() -> AbstractContextManager[Any]:
 def _not_every_slave_is_waited_for() -> AbstractContextManager[Any]:
     def advance(self: InSyncSet, now_s: float) -> bool:
         held = [self.held_by(follower) for follower in self.followers.values() if follower.in_sync]
-        confirmed = min(self._own_held, max(held)) if held and self._mode is AckMode.SYNC else self._own_held
+        confirmed = min(self._own_held, max(held)) if held and self._mode is Mode.SYNC else self._own_held
         moved = confirmed > self._confirm_offset
         self._confirm_offset = max(confirmed, self._confirm_offset)
         return moved

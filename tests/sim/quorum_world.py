@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from brokerd.replica.epoch_record import DLEDGER
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
@@ -60,8 +59,7 @@ class QuorumWorld:
                     replica_id=number,
                     address=address,
                     store_host=pack_host(f"192.0.2.{number + 1}", 10911),
-                    mode=AckMode.QUORUM,
-                    mode_name=DLEDGER,
+                    mode=Mode.DLEDGER,
                     durable_counts=flush == "sync",
                     starts_as_leader=False,
                     total_replicas=len(peers),

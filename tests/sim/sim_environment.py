@@ -12,7 +12,7 @@ import trio
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig, load_config
 from brokerd.environment import Environment
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.mode import Mode
 from tests.sim.network import ProcessNetwork
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
@@ -117,7 +117,7 @@ def config_of(settings: ReplicaSettings, name_servers: list[str]) -> BrokerConfi
         "messageIndexEnable": "false",
         "messageDelayLevel": "1s 3s",  # each is looked at ten times a second
     }
-    if settings.mode is AckMode.QUORUM:
+    if settings.mode is Mode.DLEDGER:
         keys |= {
             "enableDLegerCommitLog": "true",
             "dLegerGroup": GROUP,
@@ -127,5 +127,5 @@ def config_of(settings: ReplicaSettings, name_servers: list[str]) -> BrokerConfi
     elif not settings.starts_as_leader:
         keys["brokerRole"] = "SLAVE"
     else:
-        keys["brokerRole"] = "SYNC_MASTER" if settings.mode is AckMode.SYNC else "ASYNC_MASTER"
+        keys["brokerRole"] = "SYNC_MASTER" if settings.mode is Mode.SYNC else "ASYNC_MASTER"
     return load_config(None, overrides=keys, environ={}, warn=lambda text: None)

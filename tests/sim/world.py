@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from brokerd.replica.in_sync import AckMode
+from brokerd.replica.mode import Mode
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.store import StoreError
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
@@ -144,8 +144,7 @@ class World:
                     replica_id=number,
                     address=address_of(number),
                     store_host=pack_host(f"192.0.2.{number + 1}", 10911),
-                    mode=AckMode.SYNC if mode == "sync" else AckMode.LOCAL,
-                    mode_name=mode,
+                    mode=Mode(mode),
                     durable_counts=flush == "sync",
                     starts_as_leader=number == 0,
                     total_replicas=count,

@@ -2,12 +2,16 @@
 
 import uuid
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
+from django.utils.html import escape
 
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.failover.models import Failover, FailoverKind
+from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.token_services import api_token_issue
@@ -210,3 +214,17 @@ def test_a_topic_name_in_the_page_is_text_not_markup(world: World) -> None:
     page = world.client(world.alice).get(world.cluster_path("topics/")).content.decode()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
+
+
+def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_is_promised(world: World) -> None:
+    assert world.client(world.alice).get("/operator/machine/").status_code == 404
+    world.alice.is_staff = True
+    world.alice.save()
+    page = world.client(world.alice).get("/operator/machine/").content.decode()
+    reason = shared_user_reason()
+    assert ("The daemons of all clusters run as one user." in page) is bool(reason)
+    assert escape(reason) in page
+    with patch("shutil.disk_usage", return_value=SimpleNamespace(total=1, free=1, used=0)):
+        assert (
+            "may store more than the disk holds" in world.client(world.alice).get("/operator/machine/").content.decode()
+        )

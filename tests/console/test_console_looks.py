@@ -42,6 +42,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("topic delete", "/t/acme/clusters/orders/topics/payments/delete/"),
         ("members", "/t/acme/members/"),
         ("invitation", "{invitation}"),
+        ("operator machine", "/operator/machine/"),
         ("audit", "/t/acme/audit/"),
         ("tokens", "/t/acme/tokens/"),
         ("not found", "/t/globex/"),
@@ -63,6 +64,8 @@ def test_a_page_of_a_tenant_looks_right(
         actor=world.charlie, tenant=world.foreign_tenant, email=world.alice.email, role="operator"
     )
     invitation = to_alice.link[to_alice.link.index("/invitations/") :]
+    world.alice.is_staff = name.startswith("operator")
+    world.alice.save()
     log_in(world.alice)
     page.goto(live_server.url + path.format(access_key=credential.access_key, invitation=invitation))
     look_at(page, name)

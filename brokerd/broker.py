@@ -23,6 +23,7 @@ from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.dispatch import Dispatcher
 from brokerd.environment import Environment
 from brokerd.long_polling import PullRequestHoldService
+from brokerd.metering.service import MeteringService
 from brokerd.processors import HANDLERS
 from brokerd.processors.replica_status import replica_status
 from brokerd.producer_manager import ProducerManager
@@ -42,7 +43,6 @@ from brokerd.services.leader_port import LeaderPort
 from brokerd.services.loop_lag import LoopLag
 from brokerd.services.message_index import MessageIndexService
 from brokerd.services.metadata_log import MetadataLog
-from brokerd.services.metering import MeteringService
 from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
 from brokerd.services.remoting_client import RemotingClient
@@ -172,11 +172,7 @@ class Broker:
         """
         if not self.replica.leads:
             raise self._not_leading()
-        meter = self.metering.meter
-        counts = None
-        if counted_for is not None and meter is not None:
-            counts = meter.sends.get(counted_for) or meter.sends_of(counted_for)
-        results = self.store.append(messages, counts)
+        results = self.store.append(messages, None if counted_for is None else self.metering.counts_for(counted_for))
         first, last = results[0], results[-1]
         self._arrived.append((last.physical_offset + last.size_bytes, set(map(_QUEUE_OF_MESSAGE, messages))))
         self.stats.put(
@@ -191,8 +187,7 @@ class Broker:
         """As `append`, for the messages of a client's batch."""
         if not self.replica.leads:
             raise self._not_leading()
-        meter = self.metering.meter
-        result = self.store.append_batch(batch, None if meter is None else meter.sends_of(counted_for))
+        result = self.store.append_batch(batch, self.metering.counts_for(counted_for))
         self._arrived.append((result.end_offset, {(batch.topic, batch.queue_id)}))
         positions = result.physical_offsets
         self.stats.put_batch(batch.topic, len(positions), result.end_offset - positions[0])

@@ -87,7 +87,7 @@ class DelayedMessages(Protocol):
 
 
 class Metering(Protocol):
-    """What is counted (services/metering.py)."""
+    """What is counted (metering/service.py)."""
 
     @property
     def closed(self) -> bool: ...

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from brokerd.services.delay_level import ScheduleMessageService
     from brokerd.services.flush import FlushService
     from brokerd.services.metadata_log import MetadataLog
-    from brokerd.services.metering import MeteringService
     from brokerd.services.remoting_client import RemotingClient
     from brokerd.services.store_gate import StoreGate
     from brokerd.store import MessageStore
@@ -66,6 +65,12 @@ _MAX_ELECTED_RETRY_S: Final = 0.4
 _UNFORESEEN_S: Final = 5.0
 
 
+class _Metering(Protocol):
+    def pulls_behind(self, offset: int) -> list[OutRow]: ...
+
+    def log_was_cut(self, pulls: list[OutRow]) -> None: ...
+
+
 class _Broker(Protocol):
     """What a follower uses of the broker."""
 
@@ -79,10 +84,12 @@ class _Broker(Protocol):
     diverged: DivergedMessages
     metadata_log: MetadataLog
     flush_service: FlushService
-    metering: MeteringService
     advertised_address: str
     consumer_offsets: ConsumerOffsetManager
     schedule: ScheduleMessageService
+
+    @property
+    def metering(self) -> _Metering: ...
 
     def client_of(self, address: str) -> RemotingClient: ...
 

@@ -132,7 +132,7 @@ class Fleet:
         ]
 
     def _append(self, records: list[MeteringRecord]) -> None:
-        from brokerd.metering_records import message_of
+        from brokerd.metering.records import message_of
 
         host = pack_host("127.0.0.1", 10911)
         append(self._folder / "store", (message_of(record, host) for record in records))

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from brokerd.metering_clock import STEP_LASTS_S, SteadyTime
+from brokerd.metering.clock import STEP_LASTS_S, SteadyTime
 from tests.brokerd.broker_under_test import BrokerUnderTest, ManualClock
 from tests.brokerd.metered_broker import assert_tiled, next_interval, records, send, sums
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokerd.metering import Interval
-from brokerd.metering_recount import Recount, RecountError
+from brokerd.metering.meter import Interval
+from brokerd.metering.recount import Recount, RecountError
 from brokerd.store import MessageStore, MessageToStore, SendCounts
 from mqwire.codes import MessageSysFlag
 from mqwire.metering import units_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from brokerd.metering_journal import NAME, Journal, JournalFile, JournalInterval
+from brokerd.metering.journal import NAME, Journal, JournalFile, JournalInterval
 from brokerd.store import OsDisk
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.metering import MeteringRecord, OutRow

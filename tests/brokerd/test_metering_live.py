@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from brokerd.metering_journal import NAME as JOURNAL
+from brokerd.metering.journal import NAME as JOURNAL
 from highwater import ConsumeFrom, Credentials, HighwaterError, Message, Producer, PushConsumer
 from mqwire.acl import SessionCredentials
 from mqwire.bodies import TopicStatsTable

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokerd.metering import Interval, Meter
-from brokerd.metering_records import (
+from brokerd.metering.meter import Interval, Meter
+from brokerd.metering.records import (
     Recorded,
     Samples,
     last_recorded,
@@ -20,8 +20,8 @@ from brokerd.metering_records import (
     pulls_behind,
     records_of,
 )
-from brokerd.metering_recount import Recount
-from brokerd.metering_storage import StoredBytes
+from brokerd.metering.recount import Recount
+from brokerd.metering.storage import StoredBytes
 from brokerd.store import GetMessageStatus, GetResult, MessageStore, SendCounts
 from mqwire.message import unpack_host
 from mqwire.metering import (

@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import NamedTuple
 
-from brokerd.metering_records import message_of
+from brokerd.metering.records import message_of
 from brokerd.store import MessageStore, MessageToStore, OsDisk, StoreConfig, SystemClock
 from mqwire.message import pack_host
 from mqwire.metering import ConnectionCounts, InRow, LagRow, MessageKind, MeteringRecord, OutRow, StorageRow

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from brokerd.metering import Interval, in_rows
+from brokerd.metering.meter import Interval, in_rows
 from brokerd.store import DispatchRequest, MessageStore, SendCounts
 from mqwire.metering import InRow
 

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from brokerd.metering import Interval
-from brokerd.metering_journal import IntervalKey
+from brokerd.metering.journal import IntervalKey
+from brokerd.metering.meter import Interval
 from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, StoreError
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record, decode_records

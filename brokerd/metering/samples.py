@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from brokerd.metering_records import Samples
+from brokerd.metering.records import Samples
 from mqwire.metering import ConnectionCounts, LagRow, StorageRow
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 What is sent is counted while it is appended (store/append_message.py), into the open interval. At each multiple of the
 interval the open one is sealed, with the log's end as its end; it is recorded once confirmOffset has reached that. So each
 record says exactly what the log holds between its two offsets, and the next begins where it ends. Intervals are of monotonic
-time (metering_clock.py): a wall clock that steps moves none of them.
+time (clock.py): a wall clock that steps moves none of them.
 
 Whoever begins to lead looks up the last record in its log and counts what comes after it again, up to where it began to lead:
 neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
-not in it either: that is noted in a file each second (metering_journal.py), and what may be missing after a crash is told. A
+not in it either: that is noted in a file each second (journal.py), and what may be missing after a crash is told. A
 follower tells its leader what it hands out.
 """
 
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from brokerd.metering import Interval, Meter
-from brokerd.metering_clock import SteadyTime
-from brokerd.metering_journal import (
+from brokerd.metering.clock import SteadyTime
+from brokerd.metering.journal import (
     PERIOD_OF_MANY_ROWS_S,
     PERIOD_S,
     ROWS_OFTEN_MAX,
@@ -29,7 +28,8 @@ from brokerd.metering_journal import (
     JournalFile,
     JournalInterval,
 )
-from brokerd.metering_records import (
+from brokerd.metering.meter import Interval, Meter
+from brokerd.metering.records import (
     Recorded,
     Samples,
     intervals_recorded,
@@ -37,10 +37,10 @@ from brokerd.metering_records import (
     message_of,
     records_of,
 )
-from brokerd.metering_recount import Recount, RecountError
-from brokerd.metering_storage import StoredBytes
-from brokerd.services.metering_report import PullReporter
-from brokerd.services.metering_samples import connections, take_samples
+from brokerd.metering.recount import Recount, RecountError
+from brokerd.metering.report import PullReporter
+from brokerd.metering.samples import connections, take_samples
+from brokerd.metering.storage import StoredBytes
 from brokerd.store import GetResult, StoreError
 from mqwire.metering import MeteringRecordError, OutRow, PullReport
 from mqwire.names import RMQ_SYS_METERING
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from brokerd.replica.replica import Replica
     from brokerd.services.remoting_client import RemotingClient
     from brokerd.store import AppendResult, Disk, MessageStore, MessageToStore
+    from brokerd.store.send_counts import SendCounts
     from brokerd.topic_config import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -124,6 +125,11 @@ class MeteringService:
         self._closing: Interval | None = None  # the last one, once it is sealed
 
     # --- counting
+
+    def counts_for(self, credential: str) -> SendCounts | None:
+        """What the store counts the sends of a credential into, as it appends them; None while this replica counts none."""
+        meter = self.meter
+        return None if meter is None else meter.sends_of(credential)
 
     def pulled(self, topic: str, group: str, credential: str, result: GetResult) -> None:
         """Messages were handed to a consumer, by this replica as leader or as follower."""

@@ -1,7 +1,7 @@
 """What is being counted: sends and pulls of the open interval, and the intervals that are waiting to be recorded.
 
 Pure: time and offsets are passed in. How the counts of sends are made is in store/send_counts.py, how they become records in
-metering_records.py.
+records.py.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 async def run_with_ready_line(config: BrokerConfig) -> None:
-    """Serve, and tell whoever started us where."""
+    """Serve, and tell the starter where."""
 
     def on_ready(address: str) -> None:
         collect_seldom()

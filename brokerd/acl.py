@@ -1,7 +1,7 @@
 """AccessControl: RocketMQ 4's access control (PlainAccess), with five differences.
 
 - White lists never stand in for a signature (reliability.md D17): an address is no identity.
-- Whoever may not touch a topic or a group gets the same answer whether it exists or not.
+- A client that may not touch a topic or a group gets the same answer whether it exists or not.
 - What is not allowed is refused: the broker's own topics, which hold everyone's delayed messages, are read by admin
   accounts only and written by no one but the infrastructure.
 - Where an account is the infrastructure's (acl_file.py), an admin account rules a tenant's things and not the machine,
@@ -93,9 +93,9 @@ class AccessControl:
             account.white_remote_address for account in file.accounts.values()
         )
         if listed:
-            logger.warning("%s: white lists are kept but let nobody in without a signature", self._path)
+            logger.warning("%s: white lists are kept but let no one in without a signature", self._path)
         if not any(account.admin or account.infrastructure for account in file.accounts.values()):
-            logger.warning("%s: no account has admin: true, so nobody can administer this broker", self._path)
+            logger.warning("%s: no account has admin: true, so no one can administer this broker", self._path)
         self._put_in_force(file)
 
     def _put_in_force(self, file: AclFile) -> None:
@@ -230,7 +230,7 @@ class AccessControl:
             )
         if changed is not None and changed.admin and not self._is_administered(accounts):
             raise AclFileError(
-                f"{changed.access_key[:60]!a} is the last admin account: without it nobody could administer this"
+                f"{changed.access_key[:60]!a} is the last admin account: without it no one could administer this"
                 " broker; make another one first"
             )
         version = self._file.data_version.next_version(self._clock_ms())
@@ -258,7 +258,7 @@ def _refused(account: Account, need: Need) -> str | None:
         closed = kind is Kind.TOPIC and is_system_topic(name) and name not in _OPEN_SYSTEM_TOPICS
         if not closed or need.permission & Permission.SUB:
             return None
-        return f"topic {name[:128]!a} is the broker's own: nobody but the broker writes to it"
+        return f"topic {name[:128]!a} is the broker's own: no one but the broker writes to it"
     granted = None
     if kind is Kind.TOPIC:
         granted = account.topic_perms.get(name)

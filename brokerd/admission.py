@@ -1,6 +1,6 @@
 """Who may be connected, and with how much memory, before it has shown an account: no sockets, no clock.
 
-Whoever has not been served a request yet counts as unproven. When there is no place, or none for that address, the
+A peer that has not been served a request yet counts as unproven. When there is no place, or none for that address, the
 unproven connection that was there longest makes room: a client with a key shows it with its first request, and is safe.
 """
 

@@ -251,7 +251,7 @@ class Broker:
             _flush_all(self.dispatcher.pulls.answer_expired(now_s))
 
     def _look_for_damage(self) -> None:
-        """A reader met no whole record where one was: find out where that begins, and hand over to whoever has it."""
+        """A reader met no whole record where one was: find out where that begins, and hand over to a replica that has it."""
         offset, self.store.damage_seen = self.store.damage_seen, None
         if offset is not None and self.nursery is not None and not self.store_gate.closed:
             self.nursery.start_soon(self._look_at_damage, offset)

@@ -2,7 +2,7 @@
 
 A report that was not answered is sent again with its number. A former leader also tells what it recorded at the end of its log
 and the new leader does not have, and what others had told it. Everything told has an origin, which is in the record as well:
-so it is taken once, whoever tells it again and whoever leads by then. What is not told yet is in the journal (journal.py).
+so it is taken once, no matter which replica tells it again or leads by then. What is not told yet is in the journal (journal.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ interval the open one is sealed, with the log's end as its end; it is recorded o
 record says exactly what the log holds between its two offsets, and the next begins where it ends. Intervals are of monotonic
 time (clock.py): a wall clock that steps moves none of them.
 
-Whoever begins to lead looks up the last record in its log and counts what comes after it again, up to where it began to lead:
+A new leader looks up the last record in its log and counts what comes after it again, up to where it began to lead:
 neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
 not in it either: that is noted in a file each second (journal.py), and what may be missing after a crash is told. A
 follower tells its leader what it hands out.

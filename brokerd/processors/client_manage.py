@@ -112,7 +112,7 @@ def _create_groups(broker: _Broker, request: RemotingCommand, consumers: list[Co
     try:
         refusal = groups.create_missing(names, credential_of(broker.acl, request))
         if refusal is not None:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{refusal}: delete groups that nobody uses, or use fewer")
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{refusal}: delete groups that no one uses, or use fewer")
         known = [group for group in map(groups.select, names) if group is not None]
         queues = {RETRY_GROUP_TOPIC_PREFIX + group.group_name: group.retry_queue_nums for group in known}
         if broker.topic_configs.create_retry_topics({topic: count for topic, count in queues.items() if count > 0}):

@@ -28,7 +28,7 @@ def next_members(
 ) -> Members | None:
     """What the leader writes next, once its last change is confirmed; None when all disks are known and count."""
     there = {key: one for key, one in followers.items() if one.incarnation and now_s - one.last_pull_s <= recent_s}
-    # Of a group that is older than the incarnations: whoever counts now is taken as it is.
+    # Of a group that is older than the incarnations: each that counts now is taken as it is.
     first_seen = {key: one.incarnation for key, one in there.items() if members.counts(key) and one.joined}
     seen = members.having({own_id: own_incarnation, **first_seen})
     if seen != members:

@@ -199,7 +199,7 @@ class Elections:
     def grant_claim(self, replica_id: int, epoch: int, last_epoch: int, end_offset: int) -> None:
         """A vote for a restarted leader of a group whose leader is assigned again; raises RoleRefused.
 
-        This replica has slept through the way back from DLedger, and the claimant needs everybody. Whoever hears a living
+        This replica has slept through the way back from DLedger, and the claimant needs everyone. One that hears a living
         leader refuses, and keeps its epoch, as before any campaign.
         """
         settings = self._replica.settings

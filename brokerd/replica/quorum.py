@@ -86,7 +86,7 @@ class Quorum:
         self._target_until_s = NEVER
         self._offered_s = NEVER
         self._made_room_s = NEVER
-        self._yielded = False  # its disk is full, and whoever has room was let go first
+        self._yielded = False  # its disk is full, and one that has room was let go first
         self.left_in_order = False  # the leader before said that it leaves
         self._halted: str | None = None
 

@@ -40,7 +40,7 @@ class VoteAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginEpoch:
-    """`leader` was elected: follow it. Said again to whoever does not pull."""
+    """`leader` was elected: follow it. Said again to those that do not pull."""
 
     group: str
     leader: int

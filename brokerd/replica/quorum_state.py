@@ -14,7 +14,7 @@ NEVER: Final = float("-inf")
 
 
 class State(enum.Enum):
-    """What a replica is in its epoch. Whoever is no voter is an observer beside it: it follows, and never campaigns."""
+    """What a replica is in its epoch. One that is no voter is an observer beside it: it follows, and never campaigns."""
 
     UNATTACHED = "unattached"  # no leader known
     FOLLOWER = "follower"
@@ -28,7 +28,7 @@ class QuorumTimes:
     """All in seconds. Pairs are ranges, drawn from anew for each wait, so that replicas do not campaign in step."""
 
     pull_timeout: tuple[float, float] = (1.5, 3.0)  # without a leader's answer
-    start: tuple[float, float] = (0.4, 1.2)  # after a start: whoever follows a leader says no anyway
+    start: tuple[float, float] = (0.4, 1.2)  # after a start: those that follow a leader say no anyway
     vote_round: tuple[float, float] = (0.3, 0.7)  # for the answers to one round of questions
     leader_lost: tuple[float, float] = (0.02, 0.25)  # after the connection to the leader broke
     announce: float = 0.4  # between two "epoch begun" to a replica that does not pull

@@ -338,7 +338,7 @@ class Replica:
     def step_down(self, epoch: int, leader_address: str | None) -> None:
         """Stop leading: someone leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused.
 
-        Without `leader_address` a higher epoch is a promise to whoever asks for it: this replica takes nothing older, and
+        Without `leader_address` a higher epoch is a promise to the one that asks for it: this replica takes nothing older, and
         follows no one until it hears of a leader of that epoch or a newer one.
         """
         if self.elections is not None and not self.leads and (epoch, leader_address is not None) > (self.epoch, False):
@@ -454,7 +454,7 @@ class Replica:
             policy=change.policy,
             role=Role.LEADER if led and not elected else Role.FOLLOWER,
             leader_address=None if led else self.leader_address,
-            # This epoch has its leader. Whoever does not know which one votes for no one in it.
+            # This epoch has its leader. A replica that does not know which one votes for no one in it.
             voted_for=leader_id if elected else None,
         )
         self._settings = settings

@@ -1,4 +1,4 @@
-"""What a replica says to whoever wants another role for it."""
+"""What a replica answers to a request for another role."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Members:
 
 
 def majority_offset(members: Members, held: Mapping[int, int]) -> int:
-    """Up to where a majority of the voters holds the log; whoever is not in `held` holds nothing."""
+    """Up to where a majority of the voters holds the log; one that is not in `held` holds nothing."""
     offsets = sorted((held.get(voter, 0) for voter in members.voters), reverse=True)
     return offsets[members.majority - 1] if offsets else 0
 

@@ -121,7 +121,7 @@ class FlushService:
         while True:
             await trio.sleep(interval_s)
             if store.refusal is not None:
-                continue  # a read-only store writes nothing; whoever made it so has said why
+                continue  # a read-only store writes nothing; why was told when it became so
             try:
                 async with self._broker.store_gate.shared():
                     written = store.write_consume_queues()

@@ -1,4 +1,4 @@
-"""The leader port: one address of a broker group that is served by whoever leads it (leaderListenPort).
+"""The leader port: one address of a broker group that its leader serves (leaderListenPort).
 
 RocketMQ's clients ask for routes each 30 s and reconnect at once. With the same address for brokerId 0 before and after
 a failover, a client that still holds the former route reaches the new leader with its next attempt. That needs replicas
@@ -152,7 +152,7 @@ class LeaderPort:
                 while broker.replica.leads and (self._listener is listener or broker.stopping):
                     await self._changed.wait()
                     self._changed = trio.Event()
-                # This runs after whoever ended the leadership, so that what it answered is written by now.
+                # This runs after the call that ended the leadership, so that what it answered is written by now.
                 broker.dispatcher.pulls.send_elsewhere(peers)
                 _close_all(peers)
         finally:

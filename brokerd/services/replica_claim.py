@@ -60,7 +60,7 @@ class LeaderClaim:
         self._metadata = metadata
 
     async def attempt(self) -> None:
-        """Lead again, or follow whoever leads.
+        """Lead again, or follow the one that leads.
 
         Raises RequestFailed when a replica does not answer, RoleRefused when one refuses, StoreError when the own log
         cannot be written.
@@ -122,7 +122,7 @@ class LeaderClaim:
             found[status.replica_id] = (status, address)
 
     def _follow_leader_among(self, others: dict[int, tuple[ReplicaStatus, str]]) -> bool:
-        """Whoever leads in an epoch that is not below this one's was promoted meanwhile: tells whether there is one."""
+        """Follow a replica that leads in an epoch not below this one's: it was promoted meanwhile. Tells whether there is one."""
         broker = self._broker
         leaders = [
             (status.epoch, address)

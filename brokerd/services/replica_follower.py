@@ -404,7 +404,7 @@ class FollowerService:
             raise RoleRefused(f"an answer of epoch {header.epoch} comes too late: this is epoch {replica.epoch} by now")
 
     async def _find_leader(self) -> str:
-        """Whom to ask: the leader as last known, and whoever else may know it, in turn, once that one fails."""
+        """Whom to ask: the leader as last known, and any other that may know it, in turn, once that one fails."""
         broker = self._broker
         replica = broker.replica
         known = replica.leader_address

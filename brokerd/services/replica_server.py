@@ -187,7 +187,7 @@ class ReplicaServer:
             asked_again = self._sent_from.get(replica_id) == held.from_offset
             data = broker.store.read_raw(held.from_offset, held.max_bytes, check=asked_again)
         except (StoreError, OSError) as error:
-            # Whoever woke us, a send perhaps, must not fail for that.
+            # The caller that woke us, a send perhaps, must not fail for that.
             logger.error("the log cannot be read for replica %d at %d: %s", replica_id, held.from_offset, error)
             held.peer.write(held.request.reply(ResponseCode.SYSTEM_ERROR, f"reading failed: {error}").encode())
             return

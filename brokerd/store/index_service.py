@@ -87,7 +87,7 @@ class IndexService:
     def load(self, recovered: RecoveryReport, clean: bool) -> list[str]:
         """Find the files and how far they go; returns what had to be made anew, in words.
 
-        `clean`: the store was closed properly by whoever had it last, so an index that has no checkpoint of ours is whole.
+        `clean`: the store was closed properly by its last user, so an index that has no checkpoint of ours is whole.
         """
         log = self._log
         self._files = [self._file(name) for name in self._disk.listdir(self._directory) if _is_name(name)]

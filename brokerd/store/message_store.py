@@ -227,7 +227,7 @@ class MessageStore:
         return self._doubts.reasons
 
     def forget_doubts(self) -> None:
-        """Whoever uses the log has noted them, durably. Raises OSError."""
+        """The user of the log has noted them, durably. Raises OSError."""
         self._doubts.forget()
 
     def _note_failed_sync(self, failure: FlushFailedError) -> None:
@@ -437,7 +437,7 @@ class MessageStore:
             raise StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}") from error
 
     def _note_damage(self, physical_offset: int) -> None:
-        """For whoever looks closer; what retention has deleted isn't damaged."""
+        """For a closer look; what retention has deleted isn't damaged."""
         if physical_offset >= self._log.min_offset:
             self.damage_seen = physical_offset
 

@@ -164,7 +164,7 @@ class AsyncPushConsumer:
     async def start(self) -> None:
         """Join the group; messages may arrive before this returns.
 
-        A topic that does not exist yet, or a broker that is away, is waited for. Raises what waiting can't mend, such
+        A topic that does not exist yet, or a broker that is away, is waited for. Raises what waiting can't fix, such
         as PermissionDeniedError; and ClientStateError when nothing was subscribed to.
         """
         if not self._handlers:

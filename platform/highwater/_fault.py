@@ -38,7 +38,7 @@ class FaultStrategy:
     _next_index: dict[str, int] = field(default_factory=dict)
 
     def succeeded(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
-        """A broker answered, be it with a refusal that only the caller can mend."""
+        """A broker answered, be it with a refusal that only the caller can fix."""
         self._unreachable.discard(broker_name)
         self._avoid(broker_name, not_available_duration_ms(latency_ms), now_ms)
 

@@ -6,7 +6,7 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own program asked for something that cannot be written on the wire: mend the caller."""
+    """Our own program asked for something that cannot be written on the wire: fix the caller."""
 
 
 class RemoteProtocolError(ProtocolError):

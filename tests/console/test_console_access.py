@@ -225,6 +225,4 @@ def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_
     assert ("The daemons of all clusters run as one user." in page) is bool(reason)
     assert escape(reason) in page
     with patch("shutil.disk_usage", return_value=SimpleNamespace(total=1, free=1, used=0)):
-        assert (
-            "may store more than the disk holds" in world.client(world.alice).get("/operator/machine/").content.decode()
-        )
+        assert "are promised more than is free" in world.client(world.alice).get("/operator/machine/").content.decode()

@@ -172,7 +172,7 @@ def damaged_frames(address: str, stop: Stop) -> None:
 def pipelined_views_of_a_large_message(address: str, stop: Stop) -> None:
     with connect(address) as stream:
         stream.sendall(send_request(bytes(4 * MEBIBYTE - 1024)).encode())
-        (large,) = answers(stream, 1)
+        large = answers(stream, 1)[0]
     request = RemotingCommand.request(
         RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=int(large.ext_fields["msgId"][-16:], 16))
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHead
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.remoting import connect, exchange
 from tests.security.accounts import PROGRAM, ask
+from tests.security.attacks import ATTACKS, under
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker, answers, send_request
 
 MakeLiveBroker = Callable[..., LiveBroker]
@@ -122,6 +124,15 @@ def test_pipelined_views_of_a_large_message_are_answered_as_they_are_read(live: 
         assert live.send(good).code == ResponseCode.SUCCESS
         assert live.resident_bytes < RESIDENT_MAX_BYTES
         assert [reply.code for reply in answers(stream, 20)][:20] == [ResponseCode.SUCCESS] * 20
+
+
+def test_memory_stays_within_its_bound_under_each_attack_in_turn(live: LiveBroker) -> None:
+    for attack in ATTACKS:
+        with under(attack, live.address), live.connection() as good:
+            until_s = time.monotonic() + 0.5
+            while time.monotonic() < until_s:
+                assert live.send(good).code == ResponseCode.SUCCESS, attack
+                assert live.resident_bytes < RESIDENT_MAX_BYTES, attack
 
 
 # --- turns ---

@@ -31,7 +31,7 @@ def machine(request: ConsoleRequest) -> HttpResponse:
         "disk": disk,
         "promised": promised,
         "unlimited": unlimited,
-        "is_overcommitted": unlimited > 0 or promised > disk.total,
+        "is_overcommitted": unlimited > 0 or promised > disk.free,
         "clusters": Cluster.objects.count(),
         "brokers": Replica.objects.count(),
     }

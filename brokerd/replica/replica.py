@@ -612,6 +612,19 @@ class Replica:
         self._store.confirm_offset = self.confirm_offset
         self._save()
 
+    def cut_damaged(self) -> None:
+        """Cut the log where its damage begins: what follows is to be fetched again. Raises ValueError when it stays damaged."""
+        begin_offset = self._store.damaged_from
+        if begin_offset is None:
+            raise ValueError("the log is not damaged")
+
+        def truncate(to_offset: int) -> None:
+            report = self._store.cut_damaged()
+            if report.damage:
+                raise ValueError(f"the log is still damaged, from {report.damage[0].begin_offset} on")
+
+        self.cut(begin_offset, truncate, confirmed=True)
+
     def is_repairable(self, damaged_from: int) -> bool:
         """Whether the log is damaged there and another replica can put that right, once this one leads no more."""
         if not self.leads:

@@ -373,9 +373,7 @@ class FollowerService:
                     logger.warning("the log is damaged from %d on: put right with the leader's records", damaged_from)
             if broker.store.damaged_from == damaged_from:
                 logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
-                await broker.threads.run(
-                    lambda: broker.replica.cut(damaged_from, lambda _: _cut_damaged(broker.store), confirmed=True)
-                )
+                await broker.threads.run(broker.replica.cut_damaged)
         broker.log_was_cut()
 
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:
@@ -438,12 +436,6 @@ def _members_in(header: ReplicaPullResponseHeader) -> Members:
     """Who counts, as the leader has it."""
     voters = tuple(int(part) for part in header.voters.split(";") if part.isascii() and part.isdigit())
     return Members(voters, None, tuple(sorted(parse_replicas(header.incarnations).items())))
-
-
-def _cut_damaged(store: MessageStore) -> None:
-    report = store.cut_damaged()
-    if report.damage:
-        raise ValueError(f"the log is still damaged, from {report.damage[0].begin_offset} on")
 
 
 def _truncate(store: MessageStore, offset: int) -> None:

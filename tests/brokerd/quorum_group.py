@@ -110,9 +110,7 @@ class Node:
 
     def repair(self) -> None:
         """What a broker does once a leader answers its pulls."""
-        damaged_from = self.store.damaged_from
-        assert damaged_from is not None, "only what is damaged is repaired"
-        self.replica.cut(damaged_from, self._cut_damaged, confirmed=True)
+        self.replica.cut_damaged()
         self.store.confirm_offset = self.replica.confirm_offset
 
     def replace_disk(self) -> None:
@@ -212,9 +210,6 @@ class Node:
             replica.cut(cut.to_offset, self._truncate)
         self.store.confirm_offset = replica.confirm_offset
         return decision
-
-    def _cut_damaged(self, offset: int) -> None:
-        assert not self.store.cut_damaged().damage, "it was cut in front of all damage"
 
     def _truncate(self, offset: int) -> None:
         self.store.truncate(offset)

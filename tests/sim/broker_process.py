@@ -10,7 +10,7 @@ from brokerd.broker import Broker
 from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.run import open_broker, serve
-from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore, MessageToStore
+from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore, MessageToStore, RetentionReport
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import QueryConsumerOffsetResponseHeader
@@ -22,14 +22,14 @@ from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environ
 from tests.sim.sim_requests import QueryOffset, Read, Send
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
-from tests.sim.wire import TOPIC
+from tests.sim.wire import TOPICS
 
 if TYPE_CHECKING:
     from brokerd.replica.replica import Replica
     from brokerd.services.replica_follower import FollowerService
     from tests.sim.machine import Machine
 
-_JUDGED = (TOPIC, RMQ_SYS_SCHEDULE_TOPIC)
+_JUDGED = (*TOPICS, RMQ_SYS_SCHEDULE_TOPIC)
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 
 
@@ -46,7 +46,7 @@ class BrokerProcess:
         self.settings = settings
         self.is_open = False
         self._observed = (0, 0, 0)
-        self._config = config_of(settings, machine.name_servers)
+        self._config = config_of(settings, machine.name_servers, machine.reserved_hours)
         random = Random(self.loop.random.getrandbits(64))
         self.trio = TrioProcess(
             self.loop,
@@ -108,7 +108,7 @@ class BrokerProcess:
 
     def _started(self) -> None:
         store = self.store
-        if store.damaged_from is not None:
+        if store.damaged_from is not None and self.machine.rot is None:
             self.machine.violation(f"{self.name}: the store is damaged after a restart, from {store.damaged_from} on")
         self.loop.note(
             f"{self.name} starts run {self.machine.runs}: end {store.end_offset} epoch {self.replica.epoch}"
@@ -130,8 +130,8 @@ class BrokerProcess:
 
         def watched_batch(batch: BatchToStore, *, counted_for: str) -> BatchResult:
             result = append_batch(batch, counted_for=counted_for)
-            if batch.topic == TOPIC:
-                self._scan_appended(result.physical_offsets[0], result.end_offset)
+            if batch.topic in TOPICS:
+                self._scan_appended(batch.topic, result.physical_offsets[0], result.end_offset)
             return result
 
         def watched_promote(
@@ -154,6 +154,16 @@ class BrokerProcess:
             self._stepped()  # a leader may end in the step in which it began, with all that it has confirmed meanwhile
             stop_leading()
 
+        delete_expired = broker.store.delete_expired
+
+        def watched_retention(now_ms: int, **options: Any) -> RetentionReport:
+            report = delete_expired(now_ms, **options)
+            if report.deleted_commit_log_files:
+                self.loop.note(f"{self.name} deletes what lies below {report.min_offset}")
+                self.history.expired(report.min_offset)
+            return report
+
+        broker.store.delete_expired = watched_retention  # type: ignore[method-assign] # the observer stands in between
         broker.append = watched_append  # type: ignore[method-assign,assignment] # the observer stands in between
         broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
         replica.promote = watched_promote  # type: ignore[method-assign] # as above
@@ -169,15 +179,15 @@ class BrokerProcess:
         (message,) = decode_records(record)
         copy = Copy(self.name, self.replica.epoch, physical_offset, end_offset, message.queue_offset)
         self.machine.contents[copy.epoch, physical_offset] = bytes(record)
-        if topic == TOPIC and attempt.delayed:
+        if topic in TOPICS and attempt.delayed:
             self.history.counts["deliveries of delayed messages"] += 1
         else:
             attempt.copies.append(copy)
 
-    def _scan_appended(self, begin: int, end: int) -> None:
+    def _scan_appended(self, topic: str, begin: int, end: int) -> None:
         for start, record in self.walk(begin, end):
             (message,) = decode_records(record)
-            self._appended(TOPIC, bytes(message.body), start, len(record))
+            self._appended(topic, bytes(message.body), start, len(record))
 
     def _promoted(self, expected_epoch: int, epoch_before: int, epochs: EpochMap, end_offset: int) -> None:
         new_epoch = self.replica.epoch
@@ -199,7 +209,7 @@ class BrokerProcess:
                 self.refused()
         elif isinstance(request, QueryOffset) and reply.code == ResponseCode.SUCCESS:
             offset = reply.header(QueryConsumerOffsetResponseHeader).offset
-            self.history.resumes(self.name, request.queue_id, offset, newest=self.leads_newest())
+            self.history.resumes(self.name, request.queue, offset, newest=self.leads_newest())
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))
 
@@ -262,9 +272,10 @@ class BrokerProcess:
 
     def walk(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
         """The log's records between two offsets, each with where it starts."""
-        end = min(end, self.store.end_offset)
+        begin, end = max(begin, self.store.min_physical_offset), min(end, self.store.end_offset)
         while begin < end:
-            data = self.store.read_raw(begin, 1 << 16)
+            rots = self.machine.rot is not None
+            data = self.machine.log_as_written(begin) if rots else self.store.read_raw(begin, 1 << 16)
             if not data:
                 return
             position = 0
@@ -273,6 +284,8 @@ class BrokerProcess:
                 if data[position + 4 : position + 8] == BLANK_MAGIC:
                     position += 8
                     begin += FILE_BYTES - begin % FILE_BYTES
+                    if rots:
+                        break
                     continue
                 if size <= 0:
                     self.machine.violation(f"{self.name} has no record at {begin}, in front of its end {end}")

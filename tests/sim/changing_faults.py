@@ -9,6 +9,7 @@ from tests.sim.quorum_faults import QuorumFaults
 
 if TYPE_CHECKING:
     from tests.sim.changing_world import ChangingWorld
+    from tests.sim.machine import Machine
 
 
 class ChangingFaults(QuorumFaults):
@@ -33,6 +34,7 @@ class ChangingFaults(QuorumFaults):
             (self._split, 1.5),
             (self._kill_the_leader, 1.5),
             *self._of_disks(),
+            (self._rot, 0.7),
             (self._clock_jump, 0.5),
             (self._name_server_restart, 0.3),
             (world.operator.transfer, 1.0),
@@ -60,6 +62,11 @@ class ChangingFaults(QuorumFaults):
         if machine.process is not None:
             self._world.operator.stop(machine)  # type: ignore[arg-type] # its machines are of this kind
             self._later(0.7, machine.start)
+
+    def _is_spare(self, machine: Machine) -> bool:
+        """With two replicas or two voters no disk is, where both must vote for each other."""
+        voters = [each.members.voters for each in self._machines]
+        return all(each.has_full_vote for each in self._machines) and all(len(ids) != 2 for ids in voters)
 
     def _change_members(self) -> None:
         """One operation at a time, as in the platform."""

@@ -23,7 +23,7 @@ class ChangingHistory(ElectingHistory):
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         self._check_not_deposed(epoch, node, copy)
-        lacking = None if self.may_be_lost(copy) else self.lacking(node, copy)
+        lacking = None if self.may_be_gone(copy) else self.lacking(node, copy)
         if lacking is not None:
             raise Violation(f"{node} acknowledged {copy}: {lacking}")
         other = self._acknowledged_in.setdefault(epoch, node)
@@ -35,7 +35,8 @@ class ChangingHistory(ElectingHistory):
         self.counts["leaderships"] += 1
         own = {record.start: record for record in records}
         for start, (record, committed_in) in self.committed.items():
-            if committed_in < epoch and own.get(start) != record and not self._given_up(record):
+            is_gone = record.end <= self.expired_below or self._given_up(record)
+            if committed_in < epoch and own.get(start) != record and not is_gone:
                 raise Violation(f"{node} leads in epoch {epoch} without {record}, which epoch {committed_in} committed")
 
     def commits_safely(self, node: str, epoch: int, records: Iterable[Record]) -> None:

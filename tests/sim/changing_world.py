@@ -23,7 +23,15 @@ from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
-from tests.sim.world import FINAL_SENDS, MAX_TIME_NOT_LEVEL_S, MachineSupervisor, Outcome, judged, observe_network
+from tests.sim.world import (
+    FINAL_SENDS,
+    MAX_TIME_NOT_LEVEL_S,
+    RETENTION_SHARE,
+    MachineSupervisor,
+    Outcome,
+    judged,
+    observe_network,
+)
 
 FOUND_S = 15.0
 FAULTS_S = 18.0
@@ -96,6 +104,9 @@ class ChangingWorld(QuorumWorld):
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
+        self.retention = random.random() < RETENTION_SHARE
+        for machine in self.machines:
+            machine.reserved_hours = 0 if self.retention else machine.reserved_hours
         self.faults = ChangingFaults(self)
         self.loop.note(f"changing {flush} {count} replicas, founded as {self.mode}, {sync_replicas} in sync")
 
@@ -165,6 +176,7 @@ class ChangingWorld(QuorumWorld):
         loop.run_until(deadline_s, lambda: self._acknowledged() >= before + FINAL_SENDS)
         if self._acknowledged() < before + FINAL_SENDS:
             raise Violation(f"the healed group takes no sends in mode {operator.row_mode}: {self._roles()}")
+        self.faults.put_rot_right()
 
     def _change_once_more(self, operator: ModeOperator) -> None:
         """Every replica acts by the new mode soon, its leader has stayed, and sends were taken all the while."""

@@ -242,7 +242,7 @@ class ControlPlane:
             self.leader = None if master is None else self._replicas[master.replica_id]
             highest = max((status.epoch for status in self.statuses.values()), default=0)
             self._look_at_replaced()
-            if master is not None and master.epoch == highest:
+            if master is not None and not master.cannot_serve and master.epoch == highest:
                 self._leaderless_looks = 0
                 continue
             self._leaderless_looks += 1

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.sim_requests import ChangeTopic, CommitOffset
+from tests.sim.history import Violation
+from tests.sim.sim_requests import ChangeTopic, CommitOffset, Read
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
     from tests.sim.world import World
+
+
+REPAIR_S = 40.0
 
 
 class Faults:
@@ -39,7 +43,7 @@ class Faults:
             (self._mistake, 1.0),
         ]
         if world.mode != "single":
-            kinds += [(self._ring, 0.5), (self._split, 1.0)]
+            kinds += [(self._ring, 0.5), (self._split, 1.0), (self._rot, 1.0)]
             kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
             kinds.append((self._replace_disk, 0.6))
             kinds += [(self._worst_candidate, 0.7), (self._leader_alone, 0.5)]
@@ -66,6 +70,7 @@ class Faults:
             (self._call_error, 1.0),
             (self._short_writes, 0.5),
             (self._full_disk, 0.5),
+            *([(self._expire, 1.5)] if self._world.retention else []),
         ]
 
     def _decreed(self) -> list[Callable[[], None]]:
@@ -79,6 +84,7 @@ class Faults:
             self._replace_disk,
             self._worst_candidate,
             self._leader_alone,
+            self._rot,
         ]
 
     def run(self) -> None:
@@ -191,6 +197,17 @@ class Faults:
 
         self._later(2.0, more)
 
+    def _expire(self) -> None:
+        """A disk is so full that retention deletes what has expired, which here is all that it may delete."""
+        machine = self._machine()
+        machine.disk.used_ratio = 0.8
+        self._loop.note(f"{machine.name} wants old files gone")
+
+        def well() -> None:
+            machine.disk.used_ratio = 0.1
+
+        self._later(1.5, well)
+
     def _slow_reads(self) -> None:
         machine = self._machine()
         machine.disk.read_s = self._loop.random.choice((0.0005, 0.005, 0.02))
@@ -199,6 +216,67 @@ class Faults:
             machine.disk.read_s = 0.0
 
         self._later(2.0, well)
+
+    def _rot(self) -> None:
+        """A stored byte flips, on one disk at a time, of a record that every other disk has; then somebody reads it."""
+        machines, random = self._world.machines, self._loop.random
+        machine = self._machine()
+        if machine.process is None or not self._is_spare(machine) or self._rots():
+            return
+        attempts = self._world.history.attempts
+        for attempt in random.sample(attempts, min(len(attempts), 20)):
+            if attempt.code != "SEND_OK" or attempt.delayed:
+                continue
+            copy = attempt.promised
+            # A spoiled last record looks as a torn one does.
+            store = machine.process.store
+            if copy.end_offset < store.end_offset and all(each.has_synced(copy) for each in machines):
+                if (
+                    copy.end_offset > store._reader.trusted_from_now
+                ):  # it is in memory: it must be read from the disk again
+                    machine.kill()
+                    self._later(0.5, machine.start)
+                machine.spoil(copy, attempt.queue)
+                self._later(1.5, partial(self._read_rot, machine))
+                return
+
+    def _is_spare(self, machine: Machine) -> bool:
+        """Whether the group must live without this disk, if it comes to that."""
+        return not self._world.control_plane.replaced
+
+    def _rots(self) -> bool:
+        return any(machine.rot for machine in self._world.machines)
+
+    def _read_rot(self, machine: Machine) -> None:
+        rot = machine.rot
+        if rot is not None:
+            self.read_at(machine, rot.queue, rot.copy.queue_offset)
+            self._later(1.0, partial(self._read_rot, machine))
+
+    def read_at(self, machine: Machine, queue: int, queue_offset: int) -> None:
+        """Somebody asks that replica for the messages from there on."""
+        network, reader = self._world.network, self._world.readers[0]
+        network.call(reader, machine.name, Read(queue, queue_offset), lambda answer: None, timeout_s=0.5)
+
+    def put_rot_right(self) -> None:
+        """Where a disk has spoiled a record, somebody reads it again and again until it is whole; raises Violation.
+
+        After a restart: what a process has in its memory it does not read from the disk.
+        """
+        loop, machines = self._loop, self._world.machines
+        for machine in machines:
+            if machine.rot is not None:
+                machine.kill()
+                machine.start()
+        deadline_s = loop.now_s + REPAIR_S
+        while rotten := [(machine, machine.rot) for machine in machines if machine.rot is not None]:
+            if loop.now_s >= deadline_s:
+                told = "; ".join(f"{one.name}: {one.process.describe() if one.process else 'down'}" for one in machines)
+                raise Violation(f"what a disk has spoiled is read, and not put right: {rotten}: {told}")
+            for machine, rot in rotten:
+                if rot is not None:
+                    self.read_at(machine, rot.queue, rot.copy.queue_offset)
+            loop.run_until(loop.now_s + 1.0)
 
     def _clock_jump(self) -> None:
         machine = self._machine()
@@ -210,7 +288,7 @@ class Faults:
         control = self._world.control_plane
         machine = self._machine()
         leaders = [other.name for other in self._world.machines if other.process and other.process.replica.leads]
-        if leaders != [control.leader] or machine.name in leaders or control.replaced:
+        if leaders != [control.leader] or machine.name in leaders or control.replaced or self._rots():
             return
         control.replaced.add(machine.name)
         machine.kill()
@@ -305,7 +383,7 @@ class Faults:
             return
         lag_s = world.max_time_not_level_s + loop.random.uniform(0.5, 2.0)
         self._block_for(lag_s, [(one.name, laggard.name) for one in others])
-        loses_disk = loop.random.choice((None, *followers)) if not control.replaced else None
+        loses_disk = loop.random.choice((None, *followers)) if not control.replaced and not self._rots() else None
         if loses_disk is not None:
             control.replaced.add(loses_disk.name)
 

@@ -22,7 +22,7 @@ class Attempt:
 
     number: int
     body: bytes
-    queue_id: int
+    queue: int
     delayed: bool = False  # it waits in another topic, and is delivered from there, at least once
     code: str = "no answer"
     queue_offset: int = -1
@@ -92,6 +92,7 @@ class History:
         self.clean_promotions: set[tuple[str, int]] = set()  # (replica, epoch) of those that were asked for as such
         self.fenced_promotions: set[tuple[str, int]] = set()  # those before which everyone older was fenced
         self._led_after_fence = 0  # the newest epoch of such a one
+        self.expired_below = 0  # up to there some replica's retention has deleted the log
         self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
         self.answered_offsets: dict[int, int] = {}  # queue -> the highest offset whose commit was answered
         self.answered_topics: dict[str, bool | None] = {}  # whether it exists; None: its last change was not answered
@@ -105,8 +106,8 @@ class History:
 
     # --- clients
 
-    def sending(self, queue_id: int, body: bytes, *, delayed: bool = False) -> Attempt:
-        attempt = Attempt(len(self.attempts), body, queue_id, delayed)
+    def sending(self, queue: int, body: bytes, *, delayed: bool = False) -> Attempt:
+        attempt = Attempt(len(self.attempts), body, queue, delayed)
         self.attempts.append(attempt)
         self.by_body[body] = attempt
         return attempt
@@ -123,7 +124,7 @@ class History:
         """A broker said SEND_OK: enough disks must hold the record now, or have been told to give it up."""
         self._check_not_deposed(epoch, node, copy)
         holders = self.holders(copy)
-        if len(holders) < self.in_sync_replicas and not self.may_be_lost(copy):
+        if len(holders) < self.in_sync_replicas and not self.may_be_gone(copy):
             raise Violation(f"{node} acknowledged {copy} when only {holders} held it")
         other = self._acknowledged_in.setdefault(epoch, node)
         if other != node:
@@ -181,26 +182,26 @@ class History:
     def read(self, node: str, attempt: Attempt, queue_offset: int, epoch: int, start: int, end: int) -> None:
         """A reader was shown a message."""
         confirmed = self.confirmed_records.get((epoch, start))
+        if confirmed is None and end <= self.expired_below:
+            confirmed = False  # the leader deleted it in front of its observer
         if confirmed is None:
             raise Violation(f"{node} showed message {attempt.number} at {start} before any leader had confirmed it")
-        key = (attempt.queue_id, queue_offset, attempt.number)
+        key = (attempt.queue, queue_offset, attempt.number)
         seen = self.seen.get(key)
         if seen is None:
             self.seen[key] = Seen(attempt.number, Copy(node, epoch, start, end, queue_offset), confirmed)
             self.counts["read"] += 1
 
-    def resumes(self, node: str, queue_id: int, offset: int, *, newest: bool) -> None:
+    def resumes(self, node: str, queue: int, offset: int, *, newest: bool) -> None:
         """A consumer was told where its group is."""
-        committed = self.answered_offsets.get(queue_id, 0)
+        committed = self.answered_offsets.get(queue, 0)
         if newest and offset < committed and not self.has_losses:
-            raise Violation(
-                f"{node} has a consumer resume at {offset} of queue {queue_id}, which committed {committed}"
-            )
+            raise Violation(f"{node} has a consumer resume at {offset} of queue {queue}, which committed {committed}")
 
-    def sent_back(self, queue_id: int, asked: int, moved_to: int) -> None:
+    def sent_back(self, queue: int, asked: int, moved_to: int) -> None:
         """A consumer that asked for the messages from one offset on was told to go on at another."""
         if moved_to < asked and not self.has_losses:
-            raise Violation(f"a consumer of queue {queue_id} was sent back from {asked} to {moved_to}")
+            raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
 
     # --- what may be lost
 
@@ -212,6 +213,15 @@ class History:
     def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
         """A disk forgot what was not synced; only ASYNC_FLUSH may lose messages so."""
         self.lost_ranges.append(LostRange("power cut", EpochMap(epochs.entries), end_offset, 0, left_until))
+
+    def expired(self, min_offset: int) -> None:
+        """Retention has deleted what a log held below that offset."""
+        self.counts["logs that retention shortened"] += 1
+        self.expired_below = max(self.expired_below, min_offset)
+
+    def may_be_gone(self, copy: Copy) -> bool:
+        """Whether it may be lost, or was old enough to be deleted."""
+        return copy.end_offset <= self.expired_below or self.may_be_lost(copy)
 
     @property
     def has_losses(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -16,16 +18,31 @@ from tests.sim.history import Copy, History, Violation
 from tests.sim.memory_disk import Died
 from tests.sim.network import Network
 from tests.sim.sim_disk import SimDisk
-from tests.sim.sim_environment import FILE_BYTES, HAND_OVER_S, PORT, ROOT
+from tests.sim.sim_environment import FILE_BYTES, FIRST_MS, HAND_OVER_S, PORT, ROOT
 from tests.sim.sim_name_server import NameServer
 from tests.sim.trio_process import Killed
-
-FIRST_MS = 1_700_000_000_000
 
 
 def address_of(replica_id: int) -> str:
     """Where a replica serves."""
     return f"10.0.0.{replica_id + 1}:{PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rot:
+    """One byte of an acknowledged record that this disk has other than it was written."""
+
+    copy: Copy
+    queue: int
+    physical_offset: int
+    was: int
+    is_now: int
+
+
+def place_in_log(physical_offset: int) -> tuple[str, int]:
+    """The path of the CommitLog file, and the place in it."""
+    position = physical_offset % FILE_BYTES
+    return f"{ROOT}/commitlog/{physical_offset - position:020d}", position
 
 
 class Machine:
@@ -53,6 +70,7 @@ class Machine:
         self.runs = 0
         self.out_of_service = False
         self.sync_mean_s = 0.003
+        self.reserved_hours = 72
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
         self.began_s = random.uniform(0.0, 1000.0)
         self.wall_skew_ms = random.choice((0, 0, random.randrange(-3_600_000, 3_600_000)))
@@ -62,6 +80,8 @@ class Machine:
         self.began_at_s: float | None = None  # the last process
         self.ended_at_s: float | None = None
         self._power_cut_when_it_dies = False
+        self._rot: Rot | None = None
+        self.spoiled_at: int | None = None  # where the last such record begins, be it put right or not
         # Of the last process that ran: its epochs, end and durable offset. What it did not sync is in the page cache still.
         self._left: tuple[EpochMap, int, int] | None = None
         network.add_host(self.name, self.ip)
@@ -104,11 +124,40 @@ class Machine:
 
     def holds(self, copy: Copy) -> bool:
         """Whether this machine's disk has the record, as the flush type wants it: on the platter, or in the page cache."""
-        record = self.contents[copy.epoch, copy.physical_offset]
-        begin = copy.physical_offset % FILE_BYTES
-        path = f"{ROOT}/commitlog/{copy.physical_offset - begin:020d}"
         read = self.disk.on_platter if self.settings.durable_counts else self.disk.page_cache
+        return self._has(copy, read)
+
+    def has_synced(self, copy: Copy) -> bool:
+        """Whether its disk has the record whatever happens to its memory."""
+        return self._has(copy, self.disk.on_platter)
+
+    def _has(self, copy: Copy, read: Callable[[str, int, int], bytes]) -> bool:
+        record = self.contents[copy.epoch, copy.physical_offset]
+        path, begin = place_in_log(copy.physical_offset)
         return read(path, begin, begin + len(record)) == record
+
+    @property
+    def rot(self) -> Rot | None:
+        """What its disk has spoiled and nobody has put right yet, nor truncated."""
+        rot = self._rot
+        if rot is not None:
+            path, begin = place_in_log(rot.copy.physical_offset)
+            whole = bytearray(self.contents[rot.copy.epoch, rot.copy.physical_offset])
+            whole[rot.physical_offset - rot.copy.physical_offset] = rot.is_now
+            if self.disk.page_cache(path, begin, begin + len(whole)) != whole:
+                self._rot = rot = None
+                self.history.counts["rot put right"] += 1
+        return rot
+
+    def log_as_written(self, begin: int) -> bytes:
+        """The log's bytes from there to the end of their file, without what the disk has spoiled since."""
+        path, position = place_in_log(begin)
+        data = bytearray(self.disk.page_cache(path, position, FILE_BYTES))
+        rot = self._rot
+        at = -1 if rot is None else rot.physical_offset - begin
+        if rot is not None and 0 <= at < len(data) and data[at] == rot.is_now:
+            data[at] = rot.was
+        return bytes(data)
 
     def answer_leaves(self, request: Any, reply: RemotingCommand) -> None:
         """An answer is being written by this machine's process."""
@@ -176,8 +225,19 @@ class Machine:
         self.loop.note(f"{self.name} gets a new disk")
         self.kill()
         self.disk = SimDisk()
-        self._left = None
+        self._left = self._rot = None
         self.history.disk_replaced(self.name)
+
+    def spoil(self, copy: Copy, queue: int) -> None:
+        """One byte of a record is other than it was written, wherever it is read from."""
+        record, random = self.contents[copy.epoch, copy.physical_offset], self.loop.random
+        at, self.spoiled_at = random.randrange(len(record)), copy.physical_offset
+        rot = self._rot = Rot(
+            copy, queue, copy.physical_offset + at, record[at], record[at] ^ (1 << random.randrange(8))
+        )
+        self.loop.note(f"{self.name} has byte {at} of the record at {copy.physical_offset} rot")
+        path, position = place_in_log(rot.physical_offset)
+        self.disk.flip_bit(path, position, (rot.was ^ rot.is_now).bit_length() - 1)
 
     def die_within(self, calls: int, *, power_cut: bool) -> None:
         """Die in the middle of something: at one of the next calls of the disk."""

@@ -10,6 +10,7 @@ from tests.sim.faults import Faults
 from tests.sim.quorum_machine import QuorumMachine
 
 if TYPE_CHECKING:
+    from tests.sim.machine import Machine
     from tests.sim.quorum_world import QuorumWorld
 
 
@@ -33,6 +34,7 @@ class QuorumFaults(Faults):
             (self._split, 1.5),
             (self._kill_the_leader, 1.5),
             *self._of_disks(),
+            (self._rot, 0.7),
             (self._vote_error, 0.5),
             (self._replace_disk, 0.7),
             (self._clock_jump, 0.7),
@@ -102,6 +104,9 @@ class QuorumFaults(Faults):
         machine.kill()
         machine.replace_disk()
         self._later(1.5, machine.start)
+
+    def _is_spare(self, machine: Machine) -> bool:
+        return self._world.can_lose(machine)  # type: ignore[arg-type] # its machines are of this kind
 
     def _sync_error(self) -> None:
         """Not beside an empty disk: neither has a full vote then, and the two could be a majority."""

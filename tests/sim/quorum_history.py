@@ -132,7 +132,10 @@ class QuorumHistory(ElectingHistory):
     def _give_up(self, records: list[Record]) -> None:
         """A leader without them: what may be lost is committed no more from there on."""
         own = {record.start: record for record in records}
-        missing = sorted(start for start, record in self.committed.items() if own.get(start) != record)
+        first = min(own, default=0)  # what lies below, retention has deleted
+        missing = sorted(
+            start for start, record in self.committed.items() if start >= first and own.get(start) != record
+        )
         if not missing or not all(self.may_be_lost(_copy("", self.committed[start])) for start in missing):
             return  # what must not be lost is judged by the caller
         self.committed_end = missing[0]
@@ -142,10 +145,10 @@ class QuorumHistory(ElectingHistory):
             self.counts["committed, and lost by power cuts"] += 1
         for seen in self.seen.values():
             if seen.copy.physical_offset >= missing[0]:
-                self.shown.pop((self.attempts[seen.attempt].queue_id, seen.copy.queue_offset), None)
+                self.shown.pop((self.attempts[seen.attempt].queue, seen.copy.queue_offset), None)
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
-        lacking = self.lacking_majority(node, copy)
+        lacking = None if copy.end_offset <= self.expired_below else self.lacking_majority(node, copy)
         if lacking is not None:
             raise Violation(f"{node} acknowledged {copy}: {lacking}")
         other = self._acknowledged_in.setdefault(copy.epoch, node)
@@ -154,16 +157,16 @@ class QuorumHistory(ElectingHistory):
 
     def read(self, node: str, attempt: Attempt, queue_offset: int, epoch: int, start: int, end: int) -> None:
         committed = self.committed.get(start)
-        if committed is None or committed.epoch != epoch:
+        if (committed is None or committed.epoch != epoch) and end > self.expired_below:
             raise Violation(
                 f"{node} showed message {attempt.number} at {start}, epoch {epoch}, committed is {committed}"
             )
-        other = self.shown.setdefault((attempt.queue_id, queue_offset), attempt.number)
+        other = self.shown.setdefault((attempt.queue, queue_offset), attempt.number)
         if other != attempt.number:
             raise Violation(
-                f"queue {attempt.queue_id}, offset {queue_offset} was message {other}, and {node} shows {attempt.number}"
+                f"queue {attempt.queue}, offset {queue_offset} was message {other}, and {node} shows {attempt.number}"
             )
-        key = (attempt.queue_id, queue_offset, attempt.number)
+        key = (attempt.queue, queue_offset, attempt.number)
         if key not in self.seen:
             self.seen[key] = Seen(attempt.number, Copy(node, epoch, start, end, queue_offset), safe=True)
             self.counts["read"] += 1

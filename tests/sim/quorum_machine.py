@@ -33,7 +33,7 @@ class QuorumMachine(Machine):
         self.in_doubt = False
 
     def start(self) -> None:
-        self.disk.on_failed_sync = self._sync_failed
+        self.disk.on_failed_call = self._call_failed
         super().start()
         self.disk.failing = COMMIT_LOG
 
@@ -43,8 +43,8 @@ class QuorumMachine(Machine):
 
     @property
     def has_full_vote(self) -> bool:
-        """Whether the disk is one that the group knows, and all that it was to sync is there."""
-        return not self.blank and not self.in_doubt
+        """Whether the disk is one that the group knows, and all that it was to sync is there, as it was written."""
+        return not self.blank and not self.in_doubt and self.rot is None
 
     def wants_restart(self, process: BrokerProcess) -> bool:
         if super().wants_restart(process) or process.follower.halted:
@@ -52,9 +52,13 @@ class QuorumMachine(Machine):
         elections = process.replica.elections
         return self.joined and elections is not None and elections.why_not_electable() is not None
 
-    def _sync_failed(self, path: str) -> None:
-        self.loop.note(f"{self.name} fails to sync {path}")
-        if COMMIT_LOG in path:
+    def _call_failed(self, name: str, detail: str) -> None:
+        """Of its log: a sync, or whatever recovery or a truncation was to make durable."""
+        is_opening = self.process is None or self.process.reopening
+        if name != "sync" and not is_opening:
+            return
+        self.loop.note(f"{self.name} fails to {detail}")
+        if COMMIT_LOG.rstrip("/") in detail:
             self.in_doubt, self._failed_in_run = True, self.runs
 
 

@@ -129,6 +129,8 @@ class QuorumProcess(ElectingProcess):
         machine.blank &= not machine.joined or replica.disk_is_new
         if not replica.saved.log_may_be_incomplete and not self.store.doubts:
             machine.holds_all()
+        if machine.spoiled_at is not None and machine.spoiled_at <= self.store.end_offset < self._matched:
+            self._matched = self.store.end_offset  # it may drop its log from the damage on, and fetch that again
         if self.store.end_offset < self._matched:
             machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
         if self.begins_to_lead():

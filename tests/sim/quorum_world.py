@@ -18,7 +18,7 @@ from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
-from tests.sim.world import Outcome, judged, observe_network
+from tests.sim.world import RETENTION_SHARE, Outcome, judged, observe_network
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
@@ -81,6 +81,9 @@ class QuorumWorld:
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
+        self.retention = random.random() < RETENTION_SHARE
+        for machine in self.machines:
+            machine.reserved_hours = 0 if self.retention else machine.reserved_hours
         self.faults = QuorumFaults(self)
         self.loop.note(f"dledger {flush} {voters} voters")
 
@@ -156,6 +159,9 @@ class QuorumWorld:
         loop.run_until(loop.now_s + FAULTS_S)
         self.faults.stopped = True
         self.network.heal()
+        if any(machine.rot for machine in self.machines):
+            self._mend(self.machines)
+            self.faults.put_rot_right()
         broken = self._break_a_minority()
         self._mend([machine for machine in self.machines if machine not in broken])
         began_s = loop.now_s
@@ -283,7 +289,8 @@ class QuorumWorld:
         loop.run_until(loop.now_s + LEVEL_S, self._level)
         if not self._level():
             raise Violation(f"the healed replicas do not become level: {self._roles()}")
-        loop.run_until(loop.now_s + 1.5)  # the last confirmOffset reaches the followers
+        loop.run_until(loop.now_s + 1.5)
+        loop.run_until(loop.now_s + LEVEL_S, self._level)  # the leader may have written down tables meanwhile
 
     def _level(self) -> bool:
         processes = [machine.process for machine in self.machines]

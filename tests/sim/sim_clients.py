@@ -20,7 +20,7 @@ from tests.sim.sim_requests import (
     Send,
     SendAnswer,
 )
-from tests.sim.wire import QUEUES
+from tests.sim.wire import ALL_QUEUES
 
 TIMEOUT_S = 2.0
 
@@ -89,15 +89,15 @@ class Sender(_LeaderSeeker):
         random = self.loop.random
         if random.random() < 0.02:  # an old route, or none: it may send to anyone
             self.believed = random.choice(self.replicas)
-        queue_id, kind = random.randrange(QUEUES), random.random()
+        queue, kind = random.randrange(ALL_QUEUES), random.random()
         delay_level = 1 if kind > 0.95 else 0
         attempts = [
-            self.history.sending(queue_id, self._body(), delayed=delay_level > 0)
+            self.history.sending(queue, self._body(), delayed=delay_level > 0)
             for _ in range(random.randrange(2, 5) if kind < 0.1 else 1)
         ]
         send = Send(
             tuple(attempt.number for attempt in attempts),
-            queue_id,
+            queue,
             tuple(attempt.body for attempt in attempts),
             delay_level,
         )
@@ -138,7 +138,7 @@ class Reader(_Client):
         super().__init__(loop, network, name)
         self._replicas = replicas
         self._pause_s = pause_s
-        self._offsets = [0] * QUEUES
+        self._offsets = [0] * ALL_QUEUES
 
     def run(self) -> None:
         if not self.stopped:
@@ -146,17 +146,17 @@ class Reader(_Client):
 
     def _read(self) -> None:
         random = self.loop.random
-        queue_id = random.randrange(QUEUES)
+        queue = random.randrange(ALL_QUEUES)
         if random.random() < 0.1:
-            self._offsets[queue_id] = max(0, self._offsets[queue_id] - random.randrange(50))
+            self._offsets[queue] = max(0, self._offsets[queue] - random.randrange(50))
 
         def answered(answer: ReadAnswer | None) -> None:
             if answer is not None and answer.messages:
-                self._offsets[queue_id] = answer.next_offset
+                self._offsets[queue] = answer.next_offset
             self.run()
 
         target = random.choice(self._replicas)
-        self.network.call(self, target, Read(queue_id, self._offsets[queue_id]), answered, timeout_s=0.5)
+        self.network.call(self, target, Read(queue, self._offsets[queue]), answered, timeout_s=0.5)
 
 
 class Consumer(_LeaderSeeker):
@@ -168,55 +168,55 @@ class Consumer(_LeaderSeeker):
 
     def act(self) -> None:
         random = self.loop.random
-        queue_id = random.randrange(QUEUES)
+        queue = random.randrange(ALL_QUEUES)
         if random.random() < 0.05:
             self._offsets.clear()
-        if queue_id in self._offsets:
-            self._read(queue_id, random.choice(self.replicas) if random.random() < 0.3 else self.believed)
+        if queue in self._offsets:
+            self._read(queue, random.choice(self.replicas) if random.random() < 0.3 else self.believed)
         else:
-            self._resume(queue_id)
+            self._resume(queue)
 
-    def _resume(self, queue_id: int) -> None:
+    def _resume(self, queue: int) -> None:
         def answered(offset: int | None) -> None:
             if offset is None:
                 self.look_for_the_leader()
                 return
-            self._offsets[queue_id] = max(0, offset)
+            self._offsets[queue] = max(0, offset)
             self.run()
 
-        self.network.call(self, self.believed, QueryOffset(queue_id), answered, timeout_s=0.5)
+        self.network.call(self, self.believed, QueryOffset(queue), answered, timeout_s=0.5)
 
-    def _read(self, queue_id: int, target: str) -> None:
-        asked = self._offsets[queue_id]
+    def _read(self, queue: int, target: str) -> None:
+        asked = self._offsets[queue]
 
         def answered(answer: ReadAnswer | None) -> None:
             if answer is None:
                 self.look_for_the_leader()
                 return
             if answer.moves:
-                self.history.sent_back(queue_id, asked, answer.next_offset)
+                self.history.sent_back(queue, asked, answer.next_offset)
             self.history.consumed.update(answer.bodies)
             if answer.messages or answer.moves:
-                self._offsets[queue_id] = answer.next_offset
+                self._offsets[queue] = answer.next_offset
             if answer.messages and self.loop.random.random() < 0.5:
-                self._commit(queue_id, answer.next_offset)
+                self._commit(queue, answer.next_offset)
             else:
                 self.run()
 
-        self.network.call(self, target, Read(queue_id, asked), answered, timeout_s=0.5)
+        self.network.call(self, target, Read(queue, asked), answered, timeout_s=0.5)
 
-    def _commit(self, queue_id: int, offset: int) -> None:
+    def _commit(self, queue: int, offset: int) -> None:
         answered_offsets = self.history.answered_offsets
 
         def answered(is_held: bool | None) -> None:
             if is_held:
-                answered_offsets[queue_id] = max(offset, answered_offsets.get(queue_id, 0))
+                answered_offsets[queue] = max(offset, answered_offsets.get(queue, 0))
                 self.history.counts["commits"] += 1
                 self.run()
             else:
                 self.look_for_the_leader()
 
-        self.network.call(self, self.believed, CommitOffset(queue_id, offset), answered, timeout_s=TIMEOUT_S)
+        self.network.call(self, self.believed, CommitOffset(queue, offset), answered, timeout_s=TIMEOUT_S)
 
 
 class TopicAdmin(_LeaderSeeker):

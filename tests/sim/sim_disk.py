@@ -28,7 +28,7 @@ class SimDisk(MemoryDisk):
         self.sync_s: Callable[[], float] = lambda: 0.0  # how long the next sync takes
         self.read_s = 0.0
         self.on_death: Callable[[], None] = lambda: None
-        self.on_failed_sync: Callable[[str], None] = lambda path: None
+        self.on_failed_call: Callable[[str, str], None] = lambda name, detail: None
         self._fail_call_at: int | None = None
         self._last_line = _LastLine()
         self.log = self._last_line
@@ -52,6 +52,7 @@ class SimDisk(MemoryDisk):
         """Nothing more fails, and there is room again."""
         self.fail_syncs, self._fail_call_at, self.die_at, self.capacity_bytes = 0, None, None, None
         self.short_share = self.read_s = 0.0
+        self.used_ratio = 0.1
 
     @property
     def short_writes(self) -> bool:  # of each write from scratch
@@ -67,8 +68,8 @@ class SimDisk(MemoryDisk):
             self._fail_call_at, error = None, self.error
         elif self.fail_syncs and name == "sync" and self.failing in self._last_line.text:
             self.fail_syncs, error = self.fail_syncs - 1, errno.EIO
-        if error is not None and name == "sync":
-            self.on_failed_sync(self._last_line.text)
+        if error is not None:
+            self.on_failed_call(name, self._last_line.text)
         return error
 
     def stop(self) -> None:
@@ -108,7 +109,8 @@ class SimDisk(MemoryDisk):
         """The same content, as the next process finds it; it is as full and as slow as before."""
         new = cls(disk._boot)
         new.names, new.synced_names, new.directories = disk.names, disk.synced_names, disk.directories
-        new.capacity_bytes, new.read_s, new.short_share, new._chance = (
+        new.used_ratio, new.capacity_bytes, new.read_s, new.short_share, new._chance = (
+            before.used_ratio,
             before.capacity_bytes,
             before.read_s,
             before.short_share,

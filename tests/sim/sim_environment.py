@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = "/store"
 FILE_BYTES = 16384  # a snapshot of the tables is one record, and fits
 PORT = 10911
+FIRST_MS = 1_700_000_000_000  # by a clock that is right, when a run begins
 HAND_OVER_S = 0.00005
 
 
@@ -89,8 +91,8 @@ def environment_of(
     )
 
 
-def config_of(settings: ReplicaSettings, name_servers: list[str]) -> BrokerConfig:
-    """broker.conf for a replica with these settings."""
+def config_of(settings: ReplicaSettings, name_servers: list[str], reserved_hours: int) -> BrokerConfig:
+    """broker.conf for a replica with these settings. Expired files go when the disk is too full, and at no hour of the day."""
     ip, _, port = settings.address.rpartition(":")
     keys = {
         "brokerClusterName": CLUSTER,
@@ -113,6 +115,9 @@ def config_of(settings: ReplicaSettings, name_servers: list[str]) -> BrokerConfi
         "minInSyncReplicas": str(settings.min_in_sync_replicas),
         "enableAutoInSyncReplicas": str(settings.auto_in_sync_replicas).lower(),
         "defaultTopicQueueNums": str(QUEUES),
+        "fileReservedTime": str(reserved_hours),
+        "deleteWhen": f"{(time.localtime(FIRST_MS / 1000).tm_hour + 12) % 24:02d}",
+        "cleanResourceInterval": "1000",
         "meteringIntervalMs": "0",
         "messageIndexEnable": "false",
         "messageDelayLevel": "1s 3s",  # each is looked at ten times a second

@@ -12,7 +12,7 @@ class Send(NamedTuple):
     """Several are a batch; with a delay level they are delivered later."""
 
     attempts: tuple[int, ...]
-    queue_id: int
+    queue: int  # its number (wire.py)
     bodies: tuple[bytes, ...]
     delay_level: int = 0
 
@@ -23,7 +23,7 @@ class SendAnswer(NamedTuple):
 
 
 class Read(NamedTuple):
-    queue_id: int
+    queue: int  # its number (wire.py)
     offset: int
 
 
@@ -37,13 +37,13 @@ class ReadAnswer(NamedTuple):
 class QueryOffset(NamedTuple):
     """Answered by the offset, -1 where the group has none."""
 
-    queue_id: int
+    queue: int  # its number (wire.py)
 
 
 class CommitOffset(NamedTuple):
     """Answered by whether as many replicas hold it as a message needs."""
 
-    queue_id: int
+    queue: int  # its number (wire.py)
     offset: int
 
 

@@ -296,23 +296,24 @@ STEP_BUGS = (
     PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),
     PlantedBug("an offset is answered one too far", "single", "sync", _offset_one_too_far),
     PlantedBug("name servers do not tell the master", "async", "sync", _master_is_not_told),
-)
-
-# Not found yet, by few seeds or none: a campaign must tell whether more do, or a judge is missing. One that is found belongs above.
-OPEN_BUGS = (
     PlantedBug("a claim does not wait for who is silent", "async", "sync", _claims_without_who_is_silent, 3),
     PlantedBug("an ended leader still answers", "sync", "sync", _ended_leader_still_answers),
-    PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
-    PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
-    PlantedBug("a topic is answered at once", "single", "sync", _topic_answered_at_once),
     PlantedBug("a commit is answered when it is appended", "single", "sync", _commit_answered_when_appended),
     PlantedBug("tables are not read from the log at a start", "single", "sync", _tables_not_rebuilt_at_a_start),
-    PlantedBug("a disk joins before it has caught up", "dledger", "sync", _disk_joins_before_it_has_caught_up),
     PlantedBug("votes of those that may lack records count in full", "dledger", "async", _votes_of_the_forgetful_count),
     PlantedBug("a majority founds the group", "dledger", "sync", _majority_founds),
     PlantedBug("no replica doubts its own disk", "dledger", "async", _own_disk_is_not_doubted),
     PlantedBug("one promise too few is enough", "sync", "sync", _one_promise_too_few),
+)
+
+# Not found yet: the first five not by 21 to 25 seeds, the others were not looked for since whole brokers run. One that is found
+# belongs above.
+OPEN_BUGS = (
+    PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
+    PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
+    PlantedBug("a topic is answered at once", "single", "sync", _topic_answered_at_once),
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts),
+    PlantedBug("a disk joins before it has caught up", "dledger", "sync", _disk_joins_before_it_has_caught_up),
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
     PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
     PlantedBug("what was said before the fence is taken for a promise", "async", "sync", _said_before_the_fence),

@@ -10,7 +10,7 @@ from mqwire.message import StoredMessage
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy, History, Violation
 from tests.sim.store_harness import read_all
-from tests.sim.wire import READ_GROUP, TOPIC
+from tests.sim.wire import QUEUES, READ_GROUP, TOPICS, topic_of
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -22,13 +22,18 @@ def judge(world: World) -> None:
     for machine in world.machines:
         assert machine.process is not None, "level groups run"
         contents.append(_content(machine.process.store))
+    kept_from = max(machine.process.store.min_physical_offset for machine in world.machines if machine.process)
+    contents = [
+        {where: message for where, message in content.items() if message.physical_offset >= kept_from}
+        for content in contents
+    ]
     first = contents[0]
     for machine, content in zip(world.machines[1:], contents[1:], strict=True):
         if content != first:
             raise Violation(
                 f"{world.machines[0].name} and {machine.name} hold different logs: {_difference(first, content)}"
             )
-    messages = {where: message for where, message in first.items() if where[0] == TOPIC}
+    messages = {where: message for where, message in first.items() if where[0] in TOPICS}
     waiting = {where: message for where, message in first.items() if where[0] == RMQ_SYS_SCHEDULE_TOPIC}
     _judge_messages(world.history, messages, waiting)
     _judge_readers(world.history, messages)
@@ -75,7 +80,8 @@ def _judge_messages(history: History, messages: Content, waiting: Content) -> No
             raise Violation(f"message {attempt.number} ({attempt.code}) is there {len(found)} times: {found}")
         if found and attempt.code == "SERVICE_NOT_AVAILABLE" and attempt.asks == 1:
             raise Violation(f"message {attempt.number} was refused, and is there at {found}")
-        if attempt.delayed and found and not delivered and not history.has_losses:
+        may_be_gone = history.has_losses or history.expired_below
+        if attempt.delayed and found and not delivered and not may_be_gone:
             raise Violation(f"message {attempt.number} waited for its delivery at {found}, and was never delivered")
         if attempt.code == "SEND_OK":
             _judge_acknowledged(history, attempt, found)
@@ -87,7 +93,7 @@ def _judge_acknowledged(history: History, attempt: Attempt, found: list[tuple[in
         return
     if found and attempt.asks == 1:
         raise Violation(f"message {attempt.number} was acknowledged at {copy}, and is at {found[0]}")
-    if not history.may_be_lost(copy):
+    if not history.may_be_gone(copy):
         raise Violation(f"message {attempt.number} is lost: acknowledged by {_of(copy)}")
     history.counts["lost, as reported"] += 1
 
@@ -95,10 +101,11 @@ def _judge_acknowledged(history: History, attempt: Attempt, found: list[tuple[in
 def _judge_readers(history: History, messages: Content) -> None:
     for seen in history.seen.values():
         attempt, copy = history.attempts[seen.attempt], seen.copy
-        there = messages.get((TOPIC, attempt.queue_id, copy.queue_offset))
+        queue = attempt.queue
+        there = messages.get((topic_of(queue), queue % QUEUES, copy.queue_offset))
         if there is not None and there.body == attempt.body:
             continue
-        if history.may_be_lost(copy):
+        if history.may_be_gone(copy):
             history.counts["read and lost, as reported"] += 1
         else:
             raise Violation(f"a reader saw message {seen.attempt} at {_of(copy)}, and now it is not there")
@@ -111,20 +118,20 @@ def _judge_tables(world: World, messages: Content) -> None:
         process = machine.process
         assert process is not None, "level groups run"
         broker = process.broker
-        for queue_id, offset in history.answered_offsets.items():
-            now = broker.consumer_offsets.query(TOPIC, READ_GROUP, queue_id)
+        for queue, offset in history.answered_offsets.items():
+            now = broker.consumer_offsets.query(topic_of(queue), READ_GROUP, queue % QUEUES)
             if now < offset:
-                raise Violation(f"the offset of queue {queue_id} fell from {offset} to {now} on {machine.name}")
+                raise Violation(f"the offset of queue {queue} fell from {offset} to {now} on {machine.name}")
         for topic, exists in history.answered_topics.items():
             if exists is not None and (broker.topic_configs.select(topic) is not None) is not exists:
                 raise Violation(f"topic {topic} was {'made' if exists else 'deleted'}, and is not so on {machine.name}")
         if process.replica.leads:
-            for (_, queue_id, offset), message in messages.items():
+            for (topic, queue_id, offset), message in messages.items():
                 attempt = history.by_body[message.body]
-                resumes_at = broker.consumer_offsets.query(TOPIC, READ_GROUP, queue_id)
+                resumes_at = broker.consumer_offsets.query(topic, READ_GROUP, queue_id)
                 if attempt.code == "SEND_OK" and offset < resumes_at and message.body not in history.consumed:
                     raise Violation(
-                        f"the consumer resumes at {resumes_at} of queue {queue_id}, and has never seen message"
+                        f"the consumer resumes at {resumes_at} of queue {queue_id} of {topic}, and has never seen message"
                         f" {attempt.number} at {offset}"
                     )
     history.counts["runs whose tables were judged"] += 1

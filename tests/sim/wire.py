@@ -47,8 +47,9 @@ from tests.sim.sim_requests import (
 
 CLUSTER = "simulated"
 GROUP = "group-a"
-TOPIC = "orders"
-QUEUES = 2
+TOPICS = ("orders", "payments")
+QUEUES = 2  # of each topic
+ALL_QUEUES = QUEUES * len(TOPICS)  # clients and the history number them: first those of the first topic
 READ_GROUP = "readers"
 _READ_MESSAGES = 16
 _MEMBER_CHANGES = {"add": "addVoter", "remove": "removeVoter", "prefer": "prefer"}
@@ -61,6 +62,16 @@ SEND_CODES = {
 }
 
 
+def topic_of(queue: int) -> str:
+    """The topic of a queue by its number."""
+    return TOPICS[queue // QUEUES]
+
+
+def queue_of(topic: str, queue_id: int) -> int:
+    """A queue's number."""
+    return TOPICS.index(topic) * QUEUES + queue_id
+
+
 def command_of(request: Any, replica_id: int) -> RemotingCommand:
     """A request to the replica with that id, or to a name server."""
     match request:
@@ -71,10 +82,10 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                 RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
                 SendMessageRequestHeader(
                     producer_group="senders",
-                    topic=TOPIC,
+                    topic=topic_of(request.queue),
                     default_topic="TBW102",
                     default_topic_queue_nums=QUEUES,
-                    queue_id=request.queue_id,
+                    queue_id=request.queue % QUEUES,
                     sys_flag=0,
                     born_timestamp=1_700_000_000_000,
                     flag=0,
@@ -92,8 +103,8 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                 RequestCode.PULL_MESSAGE,
                 PullMessageRequestHeader(
                     consumer_group=READ_GROUP,
-                    topic=TOPIC,
-                    queue_id=request.queue_id,
+                    topic=topic_of(request.queue),
+                    queue_id=request.queue % QUEUES,
                     queue_offset=request.offset,
                     max_msg_nums=_READ_MESSAGES,
                     sys_flag=PullSysFlag.SUBSCRIPTION,
@@ -107,13 +118,18 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
         case QueryOffset():
             return RemotingCommand.request(
                 RequestCode.QUERY_CONSUMER_OFFSET,
-                QueryConsumerOffsetRequestHeader(consumer_group=READ_GROUP, topic=TOPIC, queue_id=request.queue_id),
+                QueryConsumerOffsetRequestHeader(
+                    consumer_group=READ_GROUP, topic=topic_of(request.queue), queue_id=request.queue % QUEUES
+                ),
             )
         case CommitOffset():
             return RemotingCommand.request(
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 UpdateConsumerOffsetRequestHeader(
-                    consumer_group=READ_GROUP, topic=TOPIC, queue_id=request.queue_id, commit_offset=request.offset
+                    consumer_group=READ_GROUP,
+                    topic=topic_of(request.queue),
+                    queue_id=request.queue % QUEUES,
+                    commit_offset=request.offset,
                 ),
             )
         case ChangeTopic(exists=True):

@@ -33,6 +33,7 @@ START_S = 2.0
 FAULTS_S = 14.0
 HEAL_S = 40.0
 FINAL_SENDS = 3
+RETENTION_SHARE = 0.3  # of all seeds: there files expire
 STOPPED_S = 3.0
 MAX_TIME_NOT_LEVEL_S = 3.0
 
@@ -173,6 +174,9 @@ class World:
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.02, 0.05, 0.15)
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
+        self.retention = random.random() < RETENTION_SHARE
+        for machine in self.machines:
+            machine.reserved_hours = 0 if self.retention else machine.reserved_hours
         self.faults = Faults(self)
         self.loop.note(f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least")
 
@@ -215,6 +219,7 @@ class World:
         for client in [*self.senders, *self.readers]:
             client.stopped = True
         loop.run_until(loop.now_s + 2.5)
+        self.faults.put_rot_right()
         for _ in range(3):  # a promotion that was under way may stop one more process
             loop.run_until(loop.now_s + HEAL_S, self._level)
             if not self._level():

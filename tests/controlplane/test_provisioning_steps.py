@@ -7,6 +7,7 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
+import yaml
 from django.utils import timezone
 
 from controlplane.clusters.models import (
@@ -27,7 +28,12 @@ from controlplane.provisioning import probe, steps
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.ports import leader_ports, ports_release
-from controlplane.provisioning.processes import cluster_process_names, replica_daemons, replica_process_name
+from controlplane.provisioning.processes import (
+    cluster_daemons,
+    cluster_process_names,
+    replica_daemons,
+    replica_process_name,
+)
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import STEPS, StepContext
 from controlplane.topics.models import Topic
@@ -305,3 +311,10 @@ def _of(model: type, cluster: Cluster) -> dict[str, object]:
     if model is PortLease:
         return {"cluster_id": cluster.pk}
     return {"group__cluster": cluster} if model is Replica else {"cluster": cluster}
+
+
+def test_name_servers_know_every_key_of_the_cluster_as_brokers_do(world: World, driver: DriverTwin) -> None:
+    keys = set(world.cluster.credentials.values_list("access_key", flat=True))
+    for daemon in cluster_daemons(world.cluster, driver):
+        (text,) = [text for path, text in daemon.files.items() if path.endswith("/plain_acl.yml")]
+        assert {account["accessKey"] for account in yaml.safe_load(text)["accounts"]} == keys

@@ -138,8 +138,10 @@ class QuorumHistory(ElectingHistory):
         )
         if not missing or not all(self.may_be_lost(_copy("", self.committed[start])) for start in missing):
             return  # what must not be lost is judged by the caller
-        self.committed_end = missing[0]
-        self._committed_ends = {epoch: min(end, missing[0]) for epoch, end in self._committed_ends.items()}
+        # Not to where the first of these began: what comes instead of it may begin earlier, where a file's end was left blank.
+        kept_end = max((record.end for start, record in self.committed.items() if start < missing[0]), default=0)
+        self.committed_end = kept_end
+        self._committed_ends = {epoch: min(end, kept_end) for epoch, end in self._committed_ends.items()}
         for start in missing:
             del self.committed[start]
             self.counts["committed, and lost by power cuts"] += 1

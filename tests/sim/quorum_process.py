@@ -84,6 +84,9 @@ class ElectingProcess(BrokerProcess):
         self._looks_without_pulls += 1
         replica = self.replica
         limit_s = replica.settings.quorum_times.check_quorum + _SLACK_S
+        if self._led != replica.epoch:  # it began in this step: since when it leads is noted after it
+            self._looks_without_pulls = 0
+            return
         if not replica.leads or replica.elections is None or self.now_s - self._led_from_s <= limit_s:
             self._looks_without_pulls = 0
             return

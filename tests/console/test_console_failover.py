@@ -13,8 +13,8 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationStep, StepState
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion.services import automatic_failover, failover_start
 from controlplane.failover.sampling import cluster_sample
-from controlplane.failover.services import automatic_failover, failover_start
 from controlplane.provisioning.runner import operation_step_run
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World

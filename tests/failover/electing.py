@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationStep, StepState
-from controlplane.failover.quorum_services import QuorumChange, quorum_change_start
+from controlplane.failover.membership.services import QuorumChange, quorum_change_start
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name
 from controlplane.provisioning.runner import operation_step_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationStep, StepState
 from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.services import failover_start
+from controlplane.failover.promotion.services import failover_start
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM

@@ -12,7 +12,7 @@ import msgspec
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.replica_remoting import Answer
-from controlplane.failover import mode_steps, quorum_apis
+from controlplane.failover.mode import apis, steps
 from controlplane.provisioning.processes import Daemon
 from tests.controlplane.driver_twin import DriverTwin
 from tests.failover.electing import all_running
@@ -51,9 +51,9 @@ class ScriptedModes:
             patch.object(replica_remoting, "replica_mode", self._change),
             patch.object(replica_remoting, "replica_members", self._members),
             patch.object(replica_remoting, "replica_promote", self._promote),
-            patch.object(mode_steps, "cluster_admin", admin),
-            patch.object(mode_steps, "daemons_start", lambda context, daemons: self._start(driver, daemons)),
-            patch.object(quorum_apis, "get_driver", return_value=driver),
+            patch.object(steps, "cluster_admin", admin),
+            patch.object(steps, "daemons_start", lambda context, daemons: self._start(driver, daemons)),
+            patch.object(apis, "get_driver", return_value=driver),
         ):
             all_running(self.group.cluster, driver)
             yield self

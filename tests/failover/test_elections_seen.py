@@ -12,9 +12,9 @@ from django.utils import timezone
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.failover.elections import elections_measure
 from controlplane.failover.models import Failover, GroupLeadership
+from controlplane.failover.promotion.services import automatic_failover
 from controlplane.failover.sampling import cluster_sample
 from controlplane.failover.selectors import timeline_of
-from controlplane.failover.services import automatic_failover
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from controlplane.provisioning.processes import replica_process_name
 from tests.controlplane.driver_twin import DriverTwin

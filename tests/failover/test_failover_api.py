@@ -11,8 +11,8 @@ import pytest
 from django.utils import timezone
 
 from controlplane.clusters.models import BrokerGroup, Cluster, NameServer, Operation, Replica
-from controlplane.failover import apis
 from controlplane.failover.models import Failover, ReplicaSample
+from controlplane.failover.promotion import apis
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.processes import replica_daemons
 from tests.controlplane.driver_twin import DriverTwin

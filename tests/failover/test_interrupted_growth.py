@@ -13,8 +13,8 @@ from controlplane.clusters.operations import operation_retry, operation_start, s
 from controlplane.clusters.services import cluster_grow
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.failover.models import FailoverKind, ReplicaSample
+from controlplane.failover.promotion.services import automatic_failover
 from controlplane.failover.sampling import cluster_sample
-from controlplane.failover.services import automatic_failover
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, World
 from tests.failover.electing import all_running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.failover.mode_order import LogSeen, ModeMove, ModeSeen, mode_move, staying_behind
+from controlplane.failover.mode.order import LogSeen, ModeMove, ModeSeen, mode_move, staying_behind
 
 
 def seen(replica_id: int, mode: str, *, leads: bool = False, epoch: int = 3, pending: str | None = None) -> ModeSeen:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.failover.mode_plan import mode_path, plan_mode, replicas_surely_holding
-from controlplane.failover.verdict import GroupView
+from controlplane.failover.mode.plan import plan_mode
+from controlplane.failover.mode_changes import mode_path, replicas_surely_holding
+from controlplane.failover.promotion.verdict import GroupView
 from tests.failover.test_quorum_verdict import away, follower, group, leader
 from tests.failover.views import NOW
 

@@ -12,14 +12,14 @@ import pytest
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, OperationType, Replica
-from controlplane.failover import apis
+from controlplane.failover.membership.verdict import verdict_of
+from controlplane.failover.mode_changes import elections_in_doubt, mode_changes_hanging
 from controlplane.failover.models import FailoverKind, ReplicaSample
-from controlplane.failover.promotion_safety import promotion_refusal
-from controlplane.failover.quorum_verdict import verdict_of
+from controlplane.failover.promotion import apis
+from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.promotion.services import automatic_failover
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked, judge
 from controlplane.failover.sampling import cluster_sample
-from controlplane.failover.selectors import elections_in_doubt, mode_changes_hanging
-from controlplane.failover.services import automatic_failover
-from controlplane.failover.verdict import GroupView, ReplicaView, candidates_ranked, judge
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
 from highwater.promotion import election_may_be_won

@@ -25,9 +25,9 @@ from controlplane.clusters.replica_remoting import ProbeAnswer
 from controlplane.common.errors import ApplicationError, Conflict
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion.services import automatic_failover
+from controlplane.failover.promotion.steps import STEPS
 from controlplane.failover.sampling import cluster_sample, fences_release
-from controlplane.failover.services import automatic_failover
-from controlplane.failover.steps import STEPS
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
 from controlplane.provisioning.runner import Outcome, operation_step_run
@@ -114,7 +114,7 @@ def test_a_switchover_holds_sends_until_the_candidate_is_level_and_demotes(
 def test_a_switchover_whose_candidate_stays_behind_changes_nothing(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.failover.steps._DRAIN_S", 0.05)
+    monkeypatch.setattr("controlplane.failover.promotion.steps._DRAIN_S", 0.05)
     failover = start(cluster, driver, FailoverKind.SWITCHOVER)
     group[0].end_offset += 500
     operation = run(failover, driver)
@@ -331,7 +331,7 @@ def test_the_first_write_is_a_message_that_the_new_master_stored(
 def test_writes_are_not_back_before_a_message_is_stored(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.failover.steps._VERIFY_S", 0.05)
+    monkeypatch.setattr("controlplane.failover.promotion.steps._VERIFY_S", 0.05)
     lose(group)
     failover = start(cluster, driver)
     with patch.object(replica_remoting, "probe_send", lambda *_: ProbeAnswer("the disk is full")):

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
-from controlplane.failover import quorum_apis
+from controlplane.failover.membership import apis as membership_apis
 from controlplane.failover.models import Failover
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.processes import founding_peers, replica_daemons
@@ -37,7 +37,7 @@ def group(world: World, driver: DriverTwin) -> Iterator[ScriptedQuorum]:
     cluster = make_replicated(world.acme, "trio", "dledger", replicas=3)
     with (
         ScriptedQuorum.of(cluster).answering() as group,
-        patch.object(quorum_apis, "get_driver", return_value=driver),
+        patch.object(membership_apis, "get_driver", return_value=driver),
     ):
         all_running(cluster, driver)
         cluster_sample(cluster, driver)

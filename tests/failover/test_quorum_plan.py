@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.failover.quorum_plan import ChangeKind, plan_prefer, plan_replace, plan_resize, plan_transfer
-from controlplane.failover.verdict import GroupView
+from controlplane.failover.membership.plan import ChangeKind, plan_prefer, plan_replace, plan_resize, plan_transfer
+from controlplane.failover.promotion.verdict import GroupView
 from tests.failover.test_quorum_verdict import away, follower, group, leader, quorum
 from tests.failover.views import NOW
 

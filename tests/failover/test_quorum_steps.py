@@ -12,10 +12,10 @@ import pytest
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.operations import operation_retry
 from controlplane.common.errors import Conflict, InvalidInput
-from controlplane.failover import quorum_steps
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
+from controlplane.failover.membership import steps as membership_steps
+from controlplane.failover.membership.services import Prefer, Recover, Replace, Resize, Transfer
 from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.quorum_services import Prefer, Recover, Replace, Resize, Transfer
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning import probe
 from controlplane.provisioning.models import PortLease
@@ -37,7 +37,7 @@ def cluster(world: World) -> Cluster:
 
 @pytest.fixture
 def group(cluster: Cluster, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedQuorum]:
-    monkeypatch.setattr(quorum_steps, "_TRANSFER_S", 0.05)
+    monkeypatch.setattr(membership_steps, "_TRANSFER_S", 0.05)
     with ScriptedQuorum.of(cluster).answering() as group, patch.object(probe, "port_answers", lambda host, port: True):
         all_running(cluster, driver)
         cluster_sample(cluster, driver)
@@ -93,7 +93,7 @@ def test_a_worker_killed_behind_the_transfer_has_its_step_taken_over(
 ) -> None:
     operation = begin(cluster, driver, Transfer(1))
     run_step(operation, driver, "quorum_look")
-    with patch.object(quorum_steps, "_tell_elected", side_effect=Killed), pytest.raises(Killed):
+    with patch.object(membership_steps, "_tell_elected", side_effect=Killed), pytest.raises(Killed):
         run_step(operation, driver, "quorum_transfer")
     operation.steps.filter(name="quorum_transfer").update(state="pending", claim=None)
     assert run_all(operation, driver).state == OperationState.COMPLETED
@@ -248,7 +248,7 @@ def test_a_group_goes_on_without_a_lost_majority_and_grows_again(
     lose_majority(group)
     group[1].epoch = 4
     operation = begin(cluster, driver, Recover(1), confirm="broker-a")
-    with patch.object(quorum_steps, "leadership_raise", side_effect=Killed), pytest.raises(Killed):
+    with patch.object(membership_steps, "leadership_raise", side_effect=Killed), pytest.raises(Killed):
         run_all(operation, driver)
     operation.steps.filter(name="quorum_recover").update(state="pending", claim=None)
     stopped = [call for call in driver.calls if call.startswith("remove ")]

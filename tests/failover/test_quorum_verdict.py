@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from controlplane.failover.quorum_verdict import electorate_of, judge_elected
-from controlplane.failover.verdict import GroupState, GroupView, ReplicaView
+from controlplane.failover.membership.verdict import electorate_of, judge_elected
+from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView
 from mqwire.bodies import QuorumStatus
 from tests.failover.views import NOW, slave_view
 

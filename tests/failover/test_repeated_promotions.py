@@ -12,10 +12,10 @@ from django.utils import timezone
 from controlplane.clusters.models import Cluster, OperationState, Replica
 from controlplane.failover.errors import ConfirmationNeeded
 from controlplane.failover.models import FailoverKind, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion.services import automatic_failover
+from controlplane.failover.promotion.steps import STEPS
+from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import cluster_sample
-from controlplane.failover.services import automatic_failover
-from controlplane.failover.steps import STEPS
-from controlplane.failover.verdict import GroupView
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
 from controlplane.provisioning.steps import StepContext

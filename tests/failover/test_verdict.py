@@ -6,7 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from controlplane.failover.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, cleanness_of, judge
+from controlplane.failover.promotion.verdict import (
+    GroupState,
+    GroupView,
+    ReplicaView,
+    candidates_ranked,
+    cleanness_of,
+    judge,
+)
 from tests.failover.views import NOW, slave_view
 
 

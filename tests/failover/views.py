@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from controlplane.failover.verdict import ReplicaView
+from controlplane.failover.promotion.verdict import ReplicaView
 
 NOW = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
 

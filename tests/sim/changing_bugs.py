@@ -11,7 +11,7 @@ from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.mode_change import ModeChange
 from brokerd.replica.replica import Replica
 from brokerd.replica.voters import Members
-from controlplane.failover.mode_order import copies_for_certain
+from controlplane.failover.mode_ladder import copies_for_certain
 from tests.sim import mode_operator
 from tests.sim.planted_bugs import PlantedBug
 

@@ -1,7 +1,7 @@
 """The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
-set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, fencing.py, promotion_safety.py,
-verdict.py) and highwater/promotion.py's, as in controlplane/failover/steps.py; here are the requests, the rows, and workers
-that die.
+set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, and fencing.py,
+safety.py and verdict.py of promotion/) and highwater/promotion.py's, as in
+controlplane/failover/promotion/steps.py; here are the requests, the rows, and workers that die.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from controlplane.failover.fencing import (
+from controlplane.failover.promotion.fencing import (
     decision_after_fence,
     has_promised_newer,
     next_ballot,
@@ -21,7 +21,8 @@ from controlplane.failover.fencing import (
     replicas_to_fence,
     unpromised,
 )
-from controlplane.failover.promotion_safety import promotion_refusal
+from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked
 from controlplane.failover.samples import (
     LeaderNews,
     answer_noted,
@@ -30,7 +31,6 @@ from controlplane.failover.samples import (
     leading_noted,
     silence_noted,
 )
-from controlplane.failover.verdict import GroupView, ReplicaView, candidates_ranked
 from controlplane.provisioning.drivers.base import ProcessStatus
 from highwater.promotion import Ballot, Decision, Standing, is_drained
 from mqwire.bodies import ReplicaStatus

@@ -1,9 +1,9 @@
 """The control plane of a group whose mode changes: which changes it asks for, in which order, and when it promotes.
 
-What is asked next, what is accepted, and on how many replicas a promotion may count is mode_order.py's, as in
-platform/controlplane/failover/mode_steps.py and mode_plan.py. A worker that dies is followed by another, a second one may run
+What is asked next, what is accepted, and on how many replicas a promotion may count is mode/order.py's, as in
+platform/controlplane/failover/mode/steps.py and plan.py. A worker that dies is followed by another, a second one may run
 beside it, and an operation that takes too long has failed: then the operator asks again for the same mode. While an operation
-is in progress no one promotes, nor where promotion_safety.py says that an election may be won.
+is in progress no one promotes, nor where promotion/safety.py says that an election may be won.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.mode import Mode
-from controlplane.failover.mode_order import ModeSeen, copies_for_certain, mode_move, mode_stations, modes_on_the_way
+from controlplane.failover.mode.order import ModeSeen, mode_move, mode_stations
+from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
 from mqwire.bodies import ReplicaStatus
 from tests.sim.control_plane import ControlPlane, Flow
 from tests.sim.event_loop import EventLoop

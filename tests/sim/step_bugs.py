@@ -21,8 +21,8 @@ from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
 from controlplane.failover import samples
-from controlplane.failover.fencing import Unpromised
-from controlplane.failover.verdict import GroupView, standing_of
+from controlplane.failover.promotion.fencing import Unpromised
+from controlplane.failover.promotion.verdict import GroupView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
 from namesrvd.route_info import RouteInfoManager

@@ -12,7 +12,7 @@ from controlplane.billing.money import exact_text, to_cents
 from controlplane.billing.plan_services import KINDS
 from controlplane.billing.selectors import BREAKDOWN_LIMIT_MAX, By, DayUsage, MonthUsage, Sums
 from controlplane.common.strictness import Shape
-from controlplane.failover.serializers import Offset
+from controlplane.failover.promotion.serializers import Offset
 
 _RATE: dict[str, Any] = {"max_digits": 20, "decimal_places": 10, "min_value": 0, "normalize_output": True}
 

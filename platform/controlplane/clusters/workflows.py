@@ -57,7 +57,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
     OperationType.CLUSTER_MODE: (
-        # Which of them one change has is in failover/mode_services.py.
+        # Which of them one change has is in failover/mode/services.py.
         StepDefinition("mode_look", "Look at every replica", 30),
         StepDefinition("allocate_ports", "Reserve ports"),
         StepDefinition("render_configuration", "Write the configuration of the new replicas"),

@@ -9,8 +9,8 @@ from controlplane.clusters.models import Cluster, ClusterState, Health
 from controlplane.clusters.selectors import cluster_health
 from controlplane.console.pills import Tone
 from controlplane.console.templatetags.console import duration
-from controlplane.failover.selectors import group_rows
-from controlplane.failover.verdict import GroupState
+from controlplane.failover.promotion.verdict import GroupState
+from controlplane.failover.role_map import group_rows
 
 
 @dataclass(frozen=True, slots=True)

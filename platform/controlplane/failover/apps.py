@@ -7,7 +7,9 @@ class FailoverConfig(AppConfig):
 
     def ready(self) -> None:
         """Give the operation machine the steps of this app."""
-        from controlplane.failover import mode_steps, quorum_steps, steps
+        from controlplane.failover.membership.steps import STEPS as OF_MEMBERSHIP
+        from controlplane.failover.mode.steps import STEPS as OF_MODE
+        from controlplane.failover.promotion.steps import STEPS as OF_PROMOTION
         from controlplane.provisioning.steps import STEPS
 
-        STEPS.update({**steps.STEPS, **quorum_steps.STEPS, **mode_steps.STEPS})
+        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE})

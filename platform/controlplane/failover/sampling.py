@@ -15,6 +15,7 @@ from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
 from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.samples import (
     LeaderNews,
     answer_noted,
@@ -25,7 +26,6 @@ from controlplane.failover.samples import (
 )
 from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import GroupView
 from controlplane.provisioning.drivers.base import Driver, ProcessStatus
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name

@@ -7,7 +7,8 @@ from django.db.models import Count
 
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
 from controlplane.common.turns import interleaved, turn
-from controlplane.failover import elections, sampling, services
+from controlplane.failover import elections, sampling
+from controlplane.failover.promotion.services import automatic_failover
 from controlplane.provisioning.drivers import get_driver
 
 
@@ -41,4 +42,4 @@ def _look(found: Cluster) -> None:
         elections.elections_measure(found, driver)
     # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.
     for view in views:
-        services.automatic_failover(found, view, driver)
+        automatic_failover(found, view, driver)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from controlplane.clusters.models import Cluster, Health
 from controlplane.clusters.selectors import cluster_health, cluster_list
-from controlplane.failover.selectors import group_rows
+from controlplane.failover.role_map import group_rows
 from controlplane.insight.figures import figures_latest
 from controlplane.insight.selectors import lag_latest
 from controlplane.tenants.models import Tenant

@@ -3,7 +3,7 @@
 from rest_framework import serializers
 
 from controlplane.common.strictness import Shape
-from controlplane.failover.serializers import Offset
+from controlplane.failover.promotion.serializers import Offset
 from controlplane.insight.models import DrainState, Job, JobRunState
 from controlplane.topics.selectors import LiveState
 

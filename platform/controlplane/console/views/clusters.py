@@ -29,7 +29,7 @@ from controlplane.console.health import HealthWords, health_words
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.failover import roles_context
 from controlplane.console.views.figures import curves_context, live_of
-from controlplane.failover.selectors import GroupRow
+from controlplane.failover.role_map import GroupRow
 from controlplane.insight.figures import figures_latest
 from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant

@@ -15,8 +15,9 @@ from controlplane.console.curl import curl
 from controlplane.console.forms import TypedLossForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.selectors import failover_get, failover_list, group_get, group_rows, timeline_of
-from controlplane.failover.services import failover_start, group_preflight
+from controlplane.failover.promotion.services import failover_start, group_preflight
+from controlplane.failover.role_map import group_rows
+from controlplane.failover.selectors import failover_get, failover_list, group_get, timeline_of
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can

@@ -12,7 +12,7 @@ from controlplane.console.forms import ConfirmForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.quorum_forms import ModeForm
 from controlplane.console.views.clusters import cluster_context
-from controlplane.failover.mode_services import mode_change_start, mode_preview
+from controlplane.failover.mode.services import mode_change_start, mode_preview
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
 

@@ -19,9 +19,8 @@ from controlplane.console.curl import curl
 from controlplane.console.forms import Choice, TypedLossForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.quorum_forms import ResizeForm, WhichReplicaForm
-from controlplane.failover.models import Failover
-from controlplane.failover.quorum_plan import ChangeKind
-from controlplane.failover.quorum_services import (
+from controlplane.failover.membership.plan import ChangeKind
+from controlplane.failover.membership.services import (
     Prefer,
     QuorumChange,
     Recover,
@@ -31,7 +30,9 @@ from controlplane.failover.quorum_services import (
     quorum_change_start,
     quorum_preview,
 )
-from controlplane.failover.selectors import GroupRow, ReplicaRow, group_get, group_row
+from controlplane.failover.models import Failover
+from controlplane.failover.role_map import GroupRow, ReplicaRow, group_row
+from controlplane.failover.selectors import group_get
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can

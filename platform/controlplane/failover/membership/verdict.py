@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from controlplane.failover.promotion_safety import promotion_refusal
-from controlplane.failover.verdict import STALE_AFTER, GroupState, GroupView, ReplicaView, Verdict, bytes_words, judge
+from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.promotion.verdict import (
+    STALE_AFTER,
+    GroupState,
+    GroupView,
+    ReplicaView,
+    Verdict,
+    bytes_words,
+    judge,
+)
 
 # An election takes a second or three: only one that takes longer is worth its reasons.
 _LONG_ELECTION = timedelta(seconds=10)

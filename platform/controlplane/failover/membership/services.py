@@ -1,5 +1,5 @@
 """Writes: changes of groups that elect their leader. A request is planned on a fresh look at every replica, then becomes an
-operation; the workers do the rest (quorum_steps.py).
+operation; the workers do the rest (steps.py).
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,7 @@ from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
-from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.quorum_plan import (
+from controlplane.failover.membership.plan import (
     ChangeKind,
     QuorumPlan,
     plan_prefer,
@@ -28,9 +27,10 @@ from controlplane.failover.quorum_plan import (
     plan_resize,
     plan_transfer,
 )
+from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import GroupView
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
 

@@ -12,14 +12,14 @@ from django.utils import timezone
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.failover.elections import epoch_record_time
+from controlplane.failover.membership.plan import recovery_of, successor
+from controlplane.failover.membership.removal import forgotten_by, replica_remove, replica_stop
+from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.models import Failover, GroupLeadership
-from controlplane.failover.quorum_plan import recovery_of, successor
-from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
-from controlplane.failover.removal import forgotten_by, replica_remove, replica_stop
+from controlplane.failover.promotion.steps import failover_verify
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
-from controlplane.failover.steps import failover_verify
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import GroupView, ReplicaView
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration

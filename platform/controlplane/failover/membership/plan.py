@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from controlplane.clusters.services import VOTERS
-from controlplane.failover.quorum_verdict import Electorate, electorate_of, keeps_up
-from controlplane.failover.verdict import GroupView, ReplicaView, standing_of
+from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater.promotion import Recovery, judge_recovery
 
 NOTHING = "Nothing."

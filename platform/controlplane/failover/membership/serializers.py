@@ -4,10 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from controlplane.clusters.models import ClusterMode
 from controlplane.clusters.services import VOTERS
 from controlplane.common.strictness import DryRunShape, Shape
-from controlplane.failover.quorum_plan import ChangeKind
+from controlplane.failover.membership.plan import ChangeKind
 
 
 class ReplicaId(serializers.IntegerField):
@@ -15,12 +14,6 @@ class ReplicaId(serializers.IntegerField):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(min_value=0, max_value=9999, **options)
-
-
-class ReplicasByGroup(serializers.DictField):
-    """Replica ids by group."""
-
-    child = serializers.ListField(child=serializers.IntegerField())
 
 
 class TransferSerializer(DryRunShape):
@@ -89,35 +82,4 @@ class QuorumPlanSerializer(Shape):
     voters_after = serializers.ListField(child=serializers.IntegerField())
     steps = PlannedStepSerializer(many=True)
     loss = serializers.CharField(help_text="what is lost, to be confirmed with the group's name; empty: nothing")
-    looked_at = serializers.DateTimeField()
-
-
-class ModeSerializer(DryRunShape):
-    """The mode in which a running cluster is to be."""
-
-    mode = serializers.ChoiceField(choices=ClusterMode.choices)
-    replicas = serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        min_value=1,
-        max_value=max(VOTERS),
-        help_text="replicas of each group, the master included; left out: as many as now, as far as the mode allows",
-    )
-
-
-class ModePlanSerializer(Shape):
-    """What would happen; nothing was changed."""
-
-    mode_before = serializers.CharField()
-    mode_after = serializers.CharField()
-    possible = serializers.BooleanField()
-    problems = serializers.ListField(child=serializers.CharField())
-    path = serializers.ListField(
-        child=serializers.CharField(), help_text="the modes to go through, the last one wanted"
-    )
-    replicas_before = serializers.IntegerField(help_text="of each group")
-    replicas_after = serializers.IntegerField()
-    adding = ReplicasByGroup(help_text="replica ids by group that would be started")
-    removing = ReplicasByGroup(help_text="replica ids by group that would be stopped, and their copies deleted")
-    steps = PlannedStepSerializer(many=True)
     looked_at = serializers.DateTimeField()

@@ -8,8 +8,8 @@ from rest_framework import serializers
 from controlplane.clusters.models import OperationState
 from controlplane.common.strictness import DryRunShape, Shape
 from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.promotion.verdict import GroupState
 from controlplane.failover.selectors import timeline_of
-from controlplane.failover.verdict import GroupState
 
 
 class Offset(serializers.CharField):

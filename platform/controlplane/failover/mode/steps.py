@@ -12,10 +12,10 @@ from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, R
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
-from controlplane.failover.mode_order import LogSeen, ModeSeen, mode_move, mode_stations, staying_behind
-from controlplane.failover.mode_plan import ALONE, broker_mode, mode_path
-from controlplane.failover.quorum_verdict import keeps_up
-from controlplane.failover.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
+from controlplane.failover.membership.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
+from controlplane.failover.membership.verdict import keeps_up
+from controlplane.failover.mode.order import LogSeen, ModeSeen, mode_move, mode_stations, staying_behind
+from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_ports

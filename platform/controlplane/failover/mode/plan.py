@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controlplane.clusters.models import ClusterMode, FlushType, in_sync_replicas_of
+from controlplane.clusters.models import ClusterMode, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
-from controlplane.failover.mode_order import copies_for_certain, modes_on_the_way
-from controlplane.failover.quorum_plan import PlannedStep
-from controlplane.failover.quorum_verdict import keeps_up
-from controlplane.failover.verdict import GroupView, ReplicaView
-
-ALONE = (ClusterMode.SINGLE, ClusterMode.MULTI)
+from controlplane.failover.membership.plan import PlannedStep
+from controlplane.failover.membership.verdict import keeps_up
+from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 
 _DOES: dict[tuple[str, str], str] = {
     (
@@ -79,27 +77,6 @@ class ModePlan:
     def costs_safety(self) -> bool:
         """Whether fewer replicas hold each message afterwards."""
         return bool(self.removing)
-
-
-def broker_mode(mode: str) -> str:
-    """Return what a broker calls the mode: it knows of its own group only."""
-    return ClusterMode.SINGLE if mode in ALONE else mode
-
-
-def mode_path(present: str, wanted: str) -> tuple[str, ...]:
-    """Return the modes to go through, the wanted one last; empty when there is nothing to do."""
-    path = modes_on_the_way(broker_mode(present), broker_mode(wanted))
-    return (*path[:-1], wanted) if path else ()
-
-
-def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> int:
-    """Return on how many replicas of a group whose leader is assigned an acknowledged record is for certain.
-
-    `hanging` are changes of the mode, (from, to), that are under way or failed in the middle: the leader may act by any mode
-    on those ways already, so the weakest of them counts.
-    """
-    modes = (mode, *(one for change in hanging for one in mode_path(*change)))
-    return copies_for_certain(modes, in_sync_replicas_of)
 
 
 def replicas_allowed(mode: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Writes: another mode for a running cluster. Planned on a fresh look at every replica; the workers do it (mode_steps.py)."""
+"""Writes: another mode for a running cluster. Planned on a fresh look at every replica; the workers do it (steps.py)."""
 
 from django.conf import settings
 from django.db import transaction
@@ -12,7 +12,8 @@ from controlplane.clusters.remoting import require_running
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.failover.errors import NotPossible
-from controlplane.failover.mode_plan import ALONE, ModePlan, plan_mode, removed_before
+from controlplane.failover.mode.plan import ModePlan, plan_mode, removed_before
+from controlplane.failover.mode_changes import ALONE
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from highwater.promotion import election_may_be_won
 
 if TYPE_CHECKING:  # the verdict asks this module
-    from controlplane.failover.verdict import GroupView, ReplicaView
+    from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 
 
 def elects_no_more(group: GroupView, replica: ReplicaView) -> bool:

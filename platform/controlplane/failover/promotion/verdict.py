@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from controlplane.failover.promotion_safety import promotion_refusal
+from controlplane.failover.promotion.safety import promotion_refusal
 from highwater import promotion
 from highwater.promotion import Cleanness as Cleanness
 from highwater.promotion import FormerLeader, Standing
@@ -91,7 +91,7 @@ class ReplicaView:
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
 
-    One that `elects` its leader, by its cluster's row, is judged by quorum_verdict.py. `elections_in_doubt`: a change of the
+    One that `elects` its leader, by its cluster's row, is judged by membership/verdict.py. `elections_in_doubt`: a change of the
     mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.
     """
 

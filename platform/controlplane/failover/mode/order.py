@@ -1,33 +1,16 @@
 """The order of a change of the mode, and of a removal: what to do next, by what the replicas of one group say. Pure, without
-Django: the steps (mode_steps.py, removal.py) and the simulation (tests/sim/mode_operator.py) both go by it.
+Django: the steps (steps.py, membership/removal.py) and the simulation (tests/sim/mode_operator.py) both go by it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mqwire.bodies import ReplicaStatus
-
-# What brokers call the modes, in the order in which a group goes through them.
-MODE_LADDER = ("single", "async", "sync", "dledger")
-
-
-def modes_on_the_way(present: str, wanted: str) -> tuple[str, ...]:
-    """Return the modes to go through, the wanted one last; empty when there is nothing to do."""
-    begin, end = MODE_LADDER.index(present), MODE_LADDER.index(wanted)
-    return MODE_LADDER[begin + 1 : end + 1] if end >= begin else tuple(reversed(MODE_LADDER[end:begin]))
 
 
 def mode_stations(path: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each mode on the way with those that are accepted in its place: its own and all that come after it."""
     return [(mode, tuple(path[position:])) for position, mode in enumerate(path)]
-
-
-def copies_for_certain(modes: Iterable[str], in_sync_replicas_of: Callable[[str], int]) -> int:
-    """Return on how many replicas an acknowledged record is for certain, whichever of these modes the leader acts by.
-
-    A group that elects answers for itself: its majority is 2 or more.
-    """
-    return min((in_sync_replicas_of(mode) for mode in modes if mode != MODE_LADDER[-1]), default=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

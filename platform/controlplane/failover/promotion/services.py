@@ -17,10 +17,8 @@ from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.logging import get_logger
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.promotion_safety import promotion_refusal
-from controlplane.failover.sampling import group_sample
-from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import (
+from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.promotion.verdict import (
     Cleanness,
     GroupState,
     GroupView,
@@ -31,6 +29,8 @@ from controlplane.failover.verdict import (
     is_dead,
     judge,
 )
+from controlplane.failover.sampling import group_sample
+from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
 

@@ -1,5 +1,5 @@
-"""REST: changes of groups that elect their leader (mode `dledger`), and of the mode itself. Each has a dry run that says
-what every step does and stops.
+"""REST: changes of groups that elect their leader (mode `dledger`). Each has a dry run that says what every step does and
+stops.
 """
 
 from typing import Any, ClassVar
@@ -14,10 +14,7 @@ from controlplane.clusters.serializers import OperationSerializer
 from controlplane.common.api import accepted
 from controlplane.common.idempotency import idempotent
 from controlplane.common.strictness import DRY_RUN, DryRunShape, is_dry_run
-from controlplane.failover.mode_services import mode_change_start, mode_preview
-from controlplane.failover.quorum_serializers import (
-    ModePlanSerializer,
-    ModeSerializer,
+from controlplane.failover.membership.serializers import (
     PreferSerializer,
     QuorumPlanSerializer,
     RecoverSerializer,
@@ -25,7 +22,7 @@ from controlplane.failover.quorum_serializers import (
     ResizeSerializer,
     TransferSerializer,
 )
-from controlplane.failover.quorum_services import (
+from controlplane.failover.membership.services import (
     Prefer,
     QuorumChange,
     Recover,
@@ -154,30 +151,3 @@ class GroupResizeApi(_QuorumChangeApi):
         """Grow the group from 3 to 5 replicas, or shrink it from 5 to 3, one voter at a time."""
         values, dry_run = self.asked(request, ResizeSerializer(data=request.data))
         return self.change(group, Resize(**values), dry_run=dry_run)
-
-
-class ClusterModeApi(ClusterApi):
-    """The mode of a running cluster."""
-
-    permissions: ClassVar = {"POST": "cluster.grow"}
-
-    @extend_schema(
-        operation_id="cluster_mode",
-        parameters=[DRY_RUN],
-        request=ModeSerializer,
-        responses={200: ModePlanSerializer, 202: OperationSerializer},
-        tags=["failover"],
-    )
-    @idempotent
-    def post(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Change the mode, and the number of replicas of each group, in place: without moving data or restarting a broker.
-
-        single (multi, with several groups), async, sync and dledger are gone through in this order, or back.
-        """
-        form = ModeSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        wanted, driver = dict(form.validated_data), get_driver()
-        if is_dry_run(request, wanted):
-            return Response(ModePlanSerializer(mode_preview(cluster=self.cluster, driver=driver, **wanted)).data)
-        operation = mode_change_start(actor=self.actor, cluster=self.cluster, driver=driver, **wanted)
-        return accepted(dict(OperationSerializer(operation_get(self.actor, operation.pk)).data))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controlplane.failover.verdict import GroupView, ReplicaView, at_risk, promotion_group
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, at_risk, promotion_group
 from highwater.promotion import Ballot, Decision, Standing, ballot_above, decide, promises_in
 
 

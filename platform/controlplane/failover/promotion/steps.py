@@ -18,7 +18,8 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
-from controlplane.failover.fencing import (
+from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
+from controlplane.failover.promotion.fencing import (
     decision_after_fence,
     has_promised_newer,
     next_ballot,
@@ -27,11 +28,10 @@ from controlplane.failover.fencing import (
     replicas_to_fence,
     unpromised,
 )
-from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
-from controlplane.failover.promotion_safety import promotion_refusal
+from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.verdict import GroupView, ReplicaView
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses

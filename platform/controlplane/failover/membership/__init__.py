@@ -1,0 +1,1 @@
+"""Groups that elect their leader: transfers, votes, growth, removal and recovery."""

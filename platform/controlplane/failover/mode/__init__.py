@@ -1,0 +1,1 @@
+"""Changes of a cluster's mode: what one would do, and its steps."""

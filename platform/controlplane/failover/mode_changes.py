@@ -1,0 +1,63 @@
+"""Changes of the mode that have begun: their ways, and on how many replicas a record is for certain meanwhile."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterMode,
+    Operation,
+    OperationState,
+    OperationType,
+    in_sync_replicas_of,
+)
+from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
+
+ALONE = (ClusterMode.SINGLE, ClusterMode.MULTI)
+
+
+def broker_mode(mode: str) -> str:
+    """Return what a broker calls the mode: it knows of its own group only."""
+    return ClusterMode.SINGLE if mode in ALONE else mode
+
+
+def mode_path(present: str, wanted: str) -> tuple[str, ...]:
+    """Return the modes to go through, the wanted one last; empty when there is nothing to do."""
+    path = modes_on_the_way(broker_mode(present), broker_mode(wanted))
+    return (*path[:-1], wanted) if path else ()
+
+
+def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> int:
+    """Return on how many replicas of a group whose leader is assigned an acknowledged record is for certain.
+
+    `hanging` are changes of the mode, (from, to), that are under way or failed in the middle: the leader may act by any mode
+    on those ways already, so the weakest of them counts.
+    """
+    modes = (mode, *(one for change in hanging for one in mode_path(*change)))
+    return copies_for_certain(modes, in_sync_replicas_of)
+
+
+def mode_changes_hanging(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return (from, to) of each change of the mode that has begun since the last that was completed: one that is under way,
+    and those that failed.
+    """
+    return [(change.metadata["from"], change.metadata["to"]) for change in _changes_hanging(cluster)]
+
+
+def elections_in_doubt(cluster: Cluster) -> bool:
+    """Whether a change into or out of dledger has asked a leader for it, and is not completed."""
+    return any(
+        ClusterMode.DLEDGER in (change.metadata["from"], change.metadata["to"]) and _has_asked(change)
+        for change in _changes_hanging(cluster)
+    )
+
+
+def _changes_hanging(cluster: Cluster) -> list[Operation]:
+    changes = Operation.objects.filter(cluster=cluster, type=OperationType.CLUSTER_MODE).order_by("-started_at")
+    return list(takewhile(lambda change: change.state != OperationState.COMPLETED, changes.iterator(chunk_size=20)))
+
+
+def _has_asked(change: Operation) -> bool:
+    """Whether a worker has ever begun the step that asks for dledger, or the first one after it. A retry counts on."""
+    asks = ["mode_change"] if change.metadata["to"] == ClusterMode.DLEDGER else ["mode_pass", "mode_change"]
+    return change.steps.filter(name__in=asks, attempts__gt=0).exists()

@@ -1,0 +1,1 @@
+"""Assigned leadership: what a promotion or switchover would lose, and its steps."""

@@ -55,6 +55,7 @@ class MetadataFile:
     """
 
     def __init__(self, disk: Disk, config_folder: str, name: str) -> None:
+        self.name = name
         self.path = os.path.join(config_folder, name)
         self._disk = disk
         self._taken = 0

@@ -1,24 +1,23 @@
 """SubscriptionGroupManager: which consumer groups this broker knows, and how each may consume.
 
-A change is a record of the log (metadata_record.py), which all replicas apply; config/subscriptionGroup.json is written
-too, for RocketMQ's tools. Source: SubscriptionGroupManager.
+Source: SubscriptionGroupManager.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import msgspec
 
 from brokerd.config import BrokerConfig
+from brokerd.logged_table import LoggedTable
 from brokerd.metadata import MetadataFile
 from brokerd.metadata_record import MetadataRecord
 from brokerd.store import Disk, StoreError
 from brokerd.topic_validator import invalid_group
 from mqwire import names
-from mqwire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mqwire.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 logger = logging.getLogger("brokerd.subscription_group")
 
@@ -46,12 +45,8 @@ class SubscriptionGroupFile(SubscriptionGroupWrapper, frozen=True, kw_only=True)
     in_log: bool = False
 
 
-class SubscriptionGroupManager:
-    """The table of groups.
-
-    `clock_ms` is the wall clock, for the DataVersion. `write` puts a change into the log; it raises StoreError, and the
-    table stays as it was.
-    """
+class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
+    """The table of groups, in subscriptionGroup.json."""
 
     def __init__(
         self,
@@ -60,17 +55,11 @@ class SubscriptionGroupManager:
         disk: Disk,
         write: Callable[[MetadataRecord], None] | None = None,
     ) -> None:
-        self._write = write
-        self.is_imported = False  # whether subscriptionGroup.json was written by others since the log was
-        self._file_is_old = False
-        self._before_applying: dict[str, SubscriptionGroupConfig] | None = None
+        super().__init__(MetadataFile(disk, config.config_folder, "subscriptionGroup.json"), clock_ms, write)
         self._config = config
-        self._clock_ms = clock_ms
-        self._file = MetadataFile(disk, config.config_folder, "subscriptionGroup.json")
-        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
+        self._table |= {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._made_by: dict[str, int] = {}  # since the start, by access key
-        self.data_version = DataVersion()
 
     def load(self) -> None:
         """Reads subscriptionGroup.json; raises UnreadableConfigFile."""
@@ -80,14 +69,6 @@ class SubscriptionGroupManager:
             self._table.update(wrapper.subscription_group_table)
             self._forbidden.update(wrapper.forbidden_table)
             self.data_version = wrapper.data_version
-
-    @property
-    def table(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """All groups by name; a view."""
-        return MappingProxyType(self._table)
-
-    def select(self, group: str) -> SubscriptionGroupConfig | None:
-        return self._table.get(group)
 
     def find_or_create(self, group: str, credential: str = "") -> SubscriptionGroupConfig | None:
         """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None, also where the broker or
@@ -172,14 +153,18 @@ class SubscriptionGroupManager:
         before = dict(self._table)
         if self._table.pop(group, None) is None:
             return False
-        self._forbidden.pop(group, None)
-        self._changed(before, MetadataRecord(deleted_groups=[group]))
+        forbidden = self._forbidden.pop(group, None)
+        try:
+            self._changed(before, MetadataRecord(deleted_groups=[group]))
+        except StoreError:
+            if forbidden is not None:
+                self._forbidden[group] = forbidden
+            raise
         return True
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over what a record of the log says; `finish_applying` when all are applied."""
-        if self._before_applying is None:
-            self._before_applying = dict(self._table)
+        self._begin_applying()
         if record.is_base:
             self._table = dict(record.groups)
             self._forbidden = {group: dict(topics) for group, topics in record.forbidden.items()}
@@ -189,47 +174,14 @@ class SubscriptionGroupManager:
                 self._table.pop(group, None)
                 self._forbidden.pop(group, None)
 
-    def finish_applying(self) -> None:
-        """What was applied is one change."""
-        before, self._before_applying = self._before_applying, None
-        if before is not None and before != self._table:
-            self.data_version = self.data_version.next_version(self._clock_ms())
-            self._file_is_old = True
-        self.write_file()
-
-    def write_file(self) -> None:
-        """Write subscriptionGroup.json if what was applied has changed it; tried again with the next change."""
-        if self._file_is_old:
-            self._file_is_old = False
-            try:
-                self._store()
-            except OSError as error:
-                self._file_is_old = True
-                logger.error("subscriptionGroup.json cannot be written: %s", error)
-
-    def _changed(self, before: dict[str, SubscriptionGroupConfig], record: MetadataRecord) -> None:
-        version = self.data_version
-        self.data_version = version.next_version(self._clock_ms())
-        try:
-            if self._write is not None:
-                self._write(record)
-        except StoreError:
-            # What could not be written must not be answered as done, nor be seen by anyone.
-            self._table = before
-            self.data_version = version
-            raise
-        self._file_is_old = True
-        self.write_file()
-
-    def _store(self) -> None:
+    def _file_content(self) -> bytes:
         table = self.to_wrapper()
-        file = SubscriptionGroupFile(
+        return SubscriptionGroupFile(
             subscription_group_table=table.subscription_group_table,
             forbidden_table=table.forbidden_table,
             data_version=table.data_version,
             in_log=True,
-        )
-        self._file.store(self._file.snapshot(file.to_json()))
+        ).to_json()
 
 
 def merge_group_attributes(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """TopicConfigManager: which topics this broker has, with how many queues and which permission.
 
-A change is a record of the log (metadata_record.py), which all replicas apply; config/topics.json is written too, for
-RocketMQ's tools. Every change raises the DataVersion, so that name servers see it; who changes a table asks the broker to
+Every change raises the DataVersion, so that name servers see it; who changes a table asks the broker to
 register again (`broker.register_soon()`).
 Sources: TopicConfigManager, TopicAttributes, AttributeUtil.
 """
@@ -15,13 +14,13 @@ from types import MappingProxyType
 import msgspec
 
 from brokerd.config import BrokerConfig
+from brokerd.logged_table import LoggedTable
 from brokerd.metadata import MetadataFile
 from brokerd.metadata_record import MetadataRecord
-from brokerd.store import Disk, StoreError
+from brokerd.store import Disk
 from brokerd.topic_validator import invalid_topic, is_system_topic
 from mqwire import names
 from mqwire.bodies import (
-    DataVersion,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigSerializeWrapper,
@@ -53,12 +52,8 @@ class TopicsFile(TopicConfigSerializeWrapper, frozen=True, kw_only=True):
     in_log: bool = False
 
 
-class TopicConfigManager:
-    """The table of topics.
-
-    `clock_ms` is the wall clock, for the DataVersion. `write` puts a change into the log; it raises StoreError, and the
-    table stays as it was.
-    """
+class TopicConfigManager(LoggedTable[TopicConfig]):
+    """The table of topics, in topics.json."""
 
     def __init__(
         self,
@@ -67,16 +62,9 @@ class TopicConfigManager:
         disk: Disk,
         write: Callable[[MetadataRecord], None] | None = None,
     ) -> None:
-        self._write = write
+        super().__init__(MetadataFile(disk, config.config_folder, "topics.json"), clock_ms, write)
         self._config = config
-        self._clock_ms = clock_ms
-        self._file = MetadataFile(disk, config.config_folder, "topics.json")
-        self.is_imported = False  # whether topics.json was written by others since the log was
-        self._file_is_old = False
-        self._before_applying: dict[str, TopicConfig] | None = None
-        self._table: dict[str, TopicConfig] = {}
         self._own_system_topics: frozenset[str] = frozenset()
-        self.data_version = DataVersion()
 
     def load(self) -> None:
         """Reads topics.json and adds the system topics; raises UnreadableConfigFile."""
@@ -86,14 +74,6 @@ class TopicConfigManager:
             self._table.update(wrapper.topic_config_table)
             self.data_version = wrapper.data_version
         self.ensure_system_topics()
-
-    @property
-    def table(self) -> Mapping[str, TopicConfig]:
-        """All topics by name; a view."""
-        return MappingProxyType(self._table)
-
-    def select(self, topic: str) -> TopicConfig | None:
-        return self._table.get(topic)
 
     def is_order_topic(self, topic: str) -> bool:
         config = self._table.get(topic)
@@ -228,8 +208,7 @@ class TopicConfigManager:
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over what a record of the log says; `finish_applying` when all are applied."""
-        if self._before_applying is None:
-            self._before_applying = dict(self._table)
+        self._begin_applying()
         if record.is_base:
             self._table = dict(record.topics)
             self._add_system_topics()
@@ -238,45 +217,12 @@ class TopicConfigManager:
             for topic in record.deleted_topics:
                 self._table.pop(topic, None)
 
-    def finish_applying(self) -> None:
-        """What was applied is one change."""
-        before, self._before_applying = self._before_applying, None
-        if before is not None and before != self._table:
-            self.data_version = self.data_version.next_version(self._clock_ms())
-            self._file_is_old = True
-        self.write_file()
-
-    def write_file(self) -> None:
-        """Write topics.json if what was applied has changed it; tried again with the next change when that fails."""
-        if self._file_is_old:
-            self._file_is_old = False
-            try:
-                self._store()
-            except OSError as error:
-                self._file_is_old = True
-                logger.error("topics.json cannot be written: %s", error)
-
     def touch(self) -> None:
         """Raises the DataVersion alone: name servers are to take the table again (brokerPermission has changed)."""
         self._changed(dict(self._table))
 
-    def _changed(self, before: dict[str, TopicConfig], record: MetadataRecord | None = None) -> None:
-        version = self.data_version
-        self.data_version = version.next_version(self._clock_ms())
-        try:
-            if record is not None and self._write is not None:
-                self._write(record)
-        except StoreError:
-            # What could not be written must not be answered as done, nor be seen by anyone.
-            self._table = before
-            self.data_version = version
-            raise
-        self._file_is_old = True
-        self.write_file()
-
-    def _store(self) -> None:
-        wrapper = TopicsFile(topic_config_table=self._table, data_version=self.data_version, in_log=True)
-        self._file.store(self._file.snapshot(wrapper.to_json()))
+    def _file_content(self) -> bytes:
+        return TopicsFile(topic_config_table=self._table, data_version=self.data_version, in_log=True).to_json()
 
 
 def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, str]:

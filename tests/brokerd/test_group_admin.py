@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from brokerd.config_file import UnreadableConfigFile
+from brokerd.store import StoreError
 from mqwire.bodies import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupWrapper
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -155,6 +157,19 @@ def test_a_file_of_apaches_is_read(broker: BrokerUnderTest) -> None:
     )
     broker.start()
     assert config_of(broker, "old").retry_max_times == 5
+
+
+def test_a_group_whose_deletion_the_log_does_not_take_is_as_it_was(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, "g")
+    groups = broker.broker.subscription_groups
+    monkeypatch.setitem(groups._forbidden, "g", {"orders": 4})
+    before = groups.to_wrapper()
+    monkeypatch.setattr(groups, "_write", Mock(side_effect=StoreError("the disk is full")))
+    with pytest.raises(StoreError):
+        groups.delete("g")
+    assert groups.to_wrapper() == before
 
 
 def test_a_broken_file_refuses_to_start(broker: BrokerUnderTest) -> None:

@@ -1,4 +1,7 @@
-"""PostgreSQL and Redis for one test run: the embedded ones, on free ports, without durability."""
+"""PostgreSQL and Redis for one test run: the embedded ones, on free ports, without durability.
+
+Their ports are chosen long before they are bound, so they lie where the kernel gives none to others.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.local.environment import Environment
-from deploy.local.ports import free_port
 from deploy.local.postgres import Postgres, find_postgres
 from deploy.local.redis_server import Redis, find_redis
+from tests.processes import free_ports
 
 KEEPER = Path(__file__).with_name("keeper.py")
 STOP_SECONDS_MAX = 30
@@ -47,7 +50,7 @@ class PostgresForTests:
         self._server = Postgres(
             find_postgres(Environment.current()),
             self._folder / "data",
-            free_port(),
+            free_ports(),
             admin_password="tests",
             password="tests",
             throw_away=True,
@@ -74,7 +77,7 @@ class RedisForTests:
     def __init__(self) -> None:
         self._folder = Path(tempfile.gettempdir()) / f"highwater-test-redis-{os.getpid()}"
         self._server = Redis(
-            find_redis(Environment.current()), self._folder, free_port(), password="tests", throw_away=True
+            find_redis(Environment.current()), self._folder, free_ports(), password="tests", throw_away=True
         )
         self.url = self._server.url
 

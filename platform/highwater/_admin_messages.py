@@ -162,8 +162,8 @@ class MessageAdmin(AdminBase):
                 continue
             for record in read_records(response):
                 message = received(record, broker_name=broker_name)
-                # The index holds hashes: others may share one.
-                if message.topic == topic and (message.message_id == key or (not unique and key in message.keys)):
+                # The index holds hashes: others may share one. The record's own topic: a retry is read under its first one.
+                if record.topic == topic and (message.message_id == key or (not unique and key in message.keys)):
                     found[message.offset_message_id] = message
         newest_first = sorted(found.values(), key=lambda message: message.store_timestamp_ms, reverse=True)
         return QueryResult(tuple(newest_first[:limit]), remarks, lag_bytes, tuple(unindexed))

@@ -8,11 +8,13 @@ import typer
 
 from highwater._admin_messages import MAX_TIMESTAMP_MS
 from highwater._admin_models import QueryResult
+from highwater._admin_topics import is_system_topic
 from highwater._cli_format import body_text, parse_time, time_text
 from highwater._cli_session import Session, verb
 from highwater._models import Message, MessageQueue, ReceivedMessage
 from highwater._sync_admin import Admin
 from highwater.errors import ConfigurationError, NotFoundError
+from highwater.message_trace import trace_message
 
 app = typer.Typer()
 
@@ -88,6 +90,37 @@ def query_msg_by_key(
     if not result.messages:
         raise _not_found(f"no message of topic {topic} has the key {key} in that time", result)
     _rows(session, list(result.messages))
+
+
+@verb(app, "whereIsMyMessage")
+def where_is_my_message(
+    session: Session,
+    text: Annotated[str, typer.Option("-i", "--msg-id", help="A key, the client's id or the broker's id.")],
+    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Look in this topic only.")] = None,
+) -> None:
+    """Find a message by any id or key: where it is stored, and where it stands for each consumer group."""
+    with session.admin() as admin:
+        topics = [name for name in admin.topic_list() if not is_system_topic(name)]
+        found = trace_message(admin, text, topic=topic, topics=topics)
+    if found.message is None:
+        lines = [f"{reason.sentence} {reason.attempt}" for reason in found.reasons]
+        raise NotFoundError(0, "\n  ".join(["no message was found", *lines]), "")
+    facts = {**_facts(found.message), "original_deleted": found.original_is_gone}
+    if found.delayed_until_ms is not None:
+        facts["delivered_from"] = time_text(found.delayed_until_ms)
+    if found.is_half:
+        facts["transaction"] = "prepared: neither committed nor rolled back"
+    rows = [
+        [one.group, one.standing.value, one.before, one.tries, time_text(one.next_ms), one.sentence]
+        for one in found.groups
+    ]
+    columns = ["group", "standing", "before", "tries", "next", "sentence"]
+    if session.as_json:
+        facts["groups"] = [dict(zip(columns, row, strict=True)) for row in rows]
+        session.values(facts)
+        return
+    session.values(facts)
+    session.table(columns, rows)
 
 
 @verb(app, "queryMsgByOffset")

@@ -56,6 +56,14 @@ def key_time_ms(key: str, now_ms: int | None = None) -> int:
     return month_start + span_ms
 
 
+def parse_client(key: str) -> str:
+    """The address of the client that made a key. Raises ValueError for a text that isn't a key."""
+    raw = bytes.fromhex(key)
+    if len(raw) not in (16, 28):
+        raise ValueError(f"{key!r} is not a UNIQ_KEY: it has neither 32 nor 56 hexadecimal digits")
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 16 else socket.AF_INET6, raw[:-12])
+
+
 def _pack(ip: str) -> bytes:
     return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
 

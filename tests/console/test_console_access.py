@@ -91,6 +91,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/failovers/",
             f"clusters/orders/failovers/{failover.pk}/",
             f"clusters/orders/failovers/{failover.pk}/timeline/",
+            "clusters/orders/message-trace/",
             "clusters/orders/settings/",
             "clusters/orders/settings/policy/",
             "clusters/orders/settings/mode/",

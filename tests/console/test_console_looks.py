@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.console.views import message_trace
+from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.gateway import BrowsedMessage, ShownBody
 from controlplane.topics.models import TopicState
+from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_cluster, make_operation, make_topic
 
@@ -101,3 +107,62 @@ def test_progress_looks_right(
     page.goto(f"{live_server.url}/t/acme/operations/{operation.pk}/")
     expect(page.locator("#progress")).to_have_attribute("data-state", state)
     look_at(page, f"progress {state}")
+
+
+def test_where_a_message_is_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(world.cluster, "payments")
+    monkeypatch.setattr(message_trace, "message_whereabouts", lambda **asked: traced(str(asked["text"])))
+    log_in(world.bob)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/message-trace/?q=o-1")
+    expect(page.locator("#found")).to_be_visible()
+    look_at(page, "message trace")
+    page.get_by_label("Key or message id").fill("nowhere")
+    page.get_by_role("button", name="Find message").click()
+    expect(page.locator("#not-found li")).to_have_count(2)
+    look_at(page, "message trace not found")
+
+
+def traced(text: str) -> Whereabouts:
+    """A message with a replica and a group in each state; any text but o-1 finds nothing."""
+    now = datetime.now(UTC)
+    message = BrowsedMessage(
+        message_id="7F0000010000000100000000000000FF",
+        offset_message_id="7F00000100002A9F0000000000001000",
+        broker_name="broker-a",
+        queue_id=2,
+        queue_offset=140,
+        born_at=now,
+        stored_at=now,
+        born_host="10.0.0.7",
+        tags="paid",
+        keys=("o-1",),
+        properties={},
+        reconsume_times=0,
+        body=ShownBody("utf-8", "hello", 5, 5),
+    )
+    groups = [
+        GroupStanding(f"{standing}-group", standing, "A sentence that says where the message stands.", next_ms=1)
+        for standing in Standing
+    ]
+    holdings = [
+        ReplicaHolding(number, "slave", holding, "A sentence about this replica.", now)
+        for number, holding in enumerate(Holding)
+    ]
+    is_found = text == "o-1"
+    return Whereabouts(
+        text=text,
+        reading=IdReading(),
+        matches=[message, message] if is_found else [],
+        message=message if is_found else None,
+        topic="payments" if is_found else "",
+        original_is_gone=False,
+        delayed_until=None,
+        is_half=False,
+        is_confirmed=True if is_found else None,
+        replicas=holdings if is_found else [],
+        groups=groups if is_found else [],
+        groups_left_out=0,
+        reasons=[] if is_found else why_not_found(SearchFacts(IdReading(), unindexed=["broker-a"]), 0),
+    )

@@ -101,6 +101,7 @@ ROWS = [
     Row(f"{ONE}mode/", "POST", 422, 403, body={"mode": "dledger"}),  # it has one master
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
+    Row(f"{ONE}message-trace/", "GET", 400, 400),  # it asks for what
     Row(f"{ONE}lag/", "GET", 503, 503),
     Row(f"{ONE}lag/<consumer_group:group>/", "GET", 200, 200),  # it says that no one answers
     Row(f"{ONE}lag/<consumer_group:group>/history/", "GET", 400, 400),  # it asks of which topic

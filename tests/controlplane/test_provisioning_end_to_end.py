@@ -159,6 +159,15 @@ def test_a_message_is_found_by_its_key_and_by_both_of_its_ids(cluster: LiveClust
         found = search(f"key={key}")
         assert [message["body"]["text"] for message in found["results"]] == ["wanted"], key
         assert found["reasons"] == []
+        traced = cluster.get(f"message-trace/?q={key}")
+        assert (traced["message"]["body"]["text"], traced["topic"], traced["is_confirmed"]) == (
+            "wanted",
+            "invoices",
+            True,
+        )
+        assert {replica["holding"] for replica in traced["replicas"]} == {"holds"}
+    nowhere = cluster.get("message-trace/?q=7F0000010000000100000000000000FF&topic=invoice")
+    assert [one["cause"] for one in nowhere["reasons"]] == ["unknown_topic", "other_cluster", "no_such_key"]
     early = search("key=find-me&until=2020-01-01T00:00:00Z")
     assert early["results"] == []
     assert any("between the beginning and 2020-01-01 00:00:00 UTC" in reason for reason in early["reasons"])

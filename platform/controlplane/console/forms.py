@@ -450,6 +450,24 @@ class SearchForm(forms.Form):
         return Sought(str(data["key"]), data["since"], data["until"])
 
 
+class TraceForm(forms.Form):
+    """A message anywhere in a cluster."""
+
+    q = forms.CharField(
+        label="Key or message id",
+        max_length=KEY_MAX_LENGTH,
+        widget=forms.TextInput(attrs=_CODE_INPUT),
+        help_text="A key, the id that the producer got (UNIQ_KEY), or the broker’s (offsetMsgId).",
+        error_messages={"required": "Give a key or a message id."},
+    )
+    topic = forms.ChoiceField(label="Topic", required=False)
+
+    def __init__(self, *args: object, topics: Sequence[str], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        choices = [("", "All topics"), *((name, name) for name in topics)]
+        self.fields["topic"] = forms.ChoiceField(label="Topic", required=False, choices=choices)
+
+
 class TokenForm(forms.Form):
     """A new API token."""
 

@@ -53,6 +53,15 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "never_drains": ("warn", "Never catches up"),
     "skewed": ("warn", "Uneven"),
     "live": ("good", "Live"),
+    # where a message is
+    "holds": ("good", "Holds it"),
+    "lacks": ("warn", "Not yet"),
+    "consumed": ("good", "Consumed"),
+    "waiting": ("busy", "Not consumed yet"),
+    "retrying": ("warn", "Is retried"),
+    "dead_letter": ("bad", "Dead letter"),
+    "filtered": ("plain", "Passed over"),
+    "not_started": ("plain", "Not started"),
     # topics and credentials
     "creating": ("busy", "Being created"),
     "active": ("good", "Active"),

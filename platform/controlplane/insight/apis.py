@@ -40,6 +40,8 @@ from controlplane.insight.serializers import (
 )
 from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_replay, job_run_retry
 from controlplane.insight.thresholds import thresholds_get, thresholds_set
+from controlplane.insight.trace_serializers import TraceQuerySerializer, WhereaboutsSerializer
+from controlplane.insight.whereabouts import message_whereabouts
 from controlplane.tenants.api_base import TenantApi
 
 _PAGE = [
@@ -260,3 +262,32 @@ class JobRunAcknowledgeApi(OperatorApi):
     def post(self, request: Request, run_id: uuid.UUID) -> Response:
         """Take the failure out of the operators' banner."""
         return Response(JobRunSerializer(job_run_acknowledge(actor=self.actor, run=job_run_get(run_id))).data)
+
+
+class MessageTraceApi(ClusterApi):
+    """Where is my message?"""
+
+    permissions: ClassVar = {"GET": "message.browse"}
+
+    @extend_schema(
+        operation_id="message_trace",
+        parameters=[TraceQuerySerializer],
+        responses={200: WhereaboutsSerializer},
+        tags=["messages"],
+    )
+    def get(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Find a message by any id or key: where it is stored, which replicas hold it, and where each group stands.
+
+        `message` is null when none was found: `reasons` then say why, and what to try. Reading moves no consumer's offset.
+        """
+        query = TraceQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        values = query.validated_data
+        found = message_whereabouts(
+            actor=self.actor,
+            cluster=self.cluster,
+            text=values["q"],
+            topic=values["topic"],
+            body_limit_bytes=values["body_limit_bytes"],
+        )
+        return Response(WhereaboutsSerializer(found).data)

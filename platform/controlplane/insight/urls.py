@@ -12,6 +12,7 @@ _RUN = "operator/job-runs/<uuid:run_id>/"
 urlpatterns = [
     path("tenants/<slug:tenant>/metrics/", apis.MetricsApi.as_view(), name="metrics"),
     path(f"{_CLUSTER}figures/", apis.FiguresApi.as_view(), name="figures"),
+    path(f"{_CLUSTER}message-trace/", apis.MessageTraceApi.as_view(), name="message-trace"),
     path(_LAG, apis.GroupLagListApi.as_view(), name="lag-list"),
     path(f"{_LAG}<consumer_group:group>/", apis.GroupLagDetailApi.as_view(), name="lag-detail"),
     path(f"{_LAG}<consumer_group:group>/history/", apis.LagHistoryApi.as_view(), name="lag-history"),

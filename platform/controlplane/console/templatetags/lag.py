@@ -1,13 +1,15 @@
 """How lag looks on a page."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from django import template
 from django.utils.safestring import SafeString
 
 from controlplane.console.templatetags.console import unknown
+from controlplane.insight.whereabouts import standing_next_at
 from controlplane.insight.words import length_words
+from highwater.whereabouts import GroupStanding
 
 register = template.Library()
 
@@ -18,3 +20,9 @@ def milliseconds(value: int | Literal[""] | None) -> str | SafeString:
     if value is None or value == "":
         return unknown()
     return f"{value} ms" if 0 < value < 1000 else length_words(timedelta(milliseconds=value))
+
+
+@register.filter
+def next_delivery(standing: GroupStanding) -> datetime | None:
+    """Return when a group gets a message again; None when it doesn't, or no one knows."""
+    return standing_next_at(standing)

@@ -1,0 +1,181 @@
+"""Where is my message? One search over a cluster: where it is stored, which replicas hold it, where each group stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.remoting import cluster_admin
+from controlplane.clusters.replica_remoting import replica_statuses
+from controlplane.common.errors import InvalidInput
+from controlplane.failover.models import ReplicaSample
+from controlplane.insight.live import group_is_system
+from controlplane.tenants.rules import actor_require
+from controlplane.topics.gateway import BrowsedMessage, browsed_message
+from controlplane.topics.search import Sought
+from controlplane.topics.selectors import topic_list
+from highwater.message_trace import MessageTrace, home_topic, trace_message
+from highwater.whereabouts import GroupStanding, IdReading, Reason
+from mqwire.bodies import ReplicaStatus
+
+
+class Holding(StrEnum):
+    """Whether a replica holds a message."""
+
+    HOLDS = "holds"
+    LACKS = "lacks"
+    DELETED = "deleted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaHolding:
+    """One replica's word, as of `as_of`. `role` is empty when it is not known."""
+
+    replica_id: int
+    role: str
+    holding: Holding
+    sentence: str
+    as_of: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What is known of a message, or the reasons why nothing is.
+
+    `is_confirmed` says that it is below the group's high watermark: a failover that loses nothing keeps it; None when unknown.
+    """
+
+    text: str
+    reading: IdReading
+    matches: list[BrowsedMessage]
+    message: BrowsedMessage | None
+    topic: str
+    original_is_gone: bool
+    delayed_until: datetime | None
+    is_half: bool
+    is_confirmed: bool | None
+    replicas: list[ReplicaHolding]
+    groups: list[GroupStanding]
+    groups_left_out: int
+    reasons: list[Reason]
+
+
+def message_whereabouts(
+    *, actor: Actor, cluster: Cluster, text: str, topic: str = "", body_limit_bytes: int = 4096
+) -> Whereabouts:
+    """Look for a key, a client's id (UNIQ_KEY) or a broker's id (offsetMsgId), in one topic or in all of the cluster's.
+
+    Reading moves no consumer's offset; takes some seconds at most. Raises NotAllowed, InvalidInput for a text that no message can
+    have, Conflict when the cluster isn't running, BrokerUnreachable when no name server answers.
+    """
+    actor_require(actor, "message.browse", cluster.tenant)
+    text = text.strip()
+    try:
+        Sought(text).check()
+    except InvalidInput as error:
+        raise InvalidInput.for_field("q", error.errors[0].message, error.errors[0].code) from None
+    replicas = list(
+        Replica.objects.filter(group__cluster=cluster, port__isnull=False).select_related("group", "sample")
+    )
+    with cluster_admin(cluster) as admin:
+        topics = list(topic_list(cluster).values_list("name", flat=True))
+        statuses = _statuses(cluster, replicas)
+        trace = trace_message(
+            admin,
+            text,
+            topic=topic or None,
+            topics=topics,
+            addresses={replica.address: replica.group.name for replica in replicas},
+            log_span=_log_spans(replicas, statuses),
+        )
+    holdings, is_confirmed = _held(trace, replicas, statuses)
+    message = trace.message
+    return Whereabouts(
+        text=text,
+        reading=trace.reading,
+        matches=[browsed_message(one, body_limit_bytes) for one in trace.matches],
+        message=None if message is None else browsed_message(message, body_limit_bytes),
+        topic="" if message is None else home_topic(message),
+        original_is_gone=trace.original_is_gone,
+        delayed_until=_moment(trace.delayed_until_ms),
+        is_half=trace.is_half,
+        is_confirmed=is_confirmed,
+        replicas=holdings,
+        groups=[one for one in trace.groups if not group_is_system(one.group)],
+        groups_left_out=trace.groups_left_out,
+        reasons=list(trace.reasons),
+    )
+
+
+def replica_holding(begin: int, end: int, status: ReplicaStatus, leader: ReplicaStatus | None) -> tuple[Holding, str]:
+    """Decide whether a replica holds the record between two offsets of its group's log, by its own word.
+
+    A log that ends in another epoch than the leader's may have parted from it: past its high watermark, offsets say nothing.
+    """
+    if end <= status.min_offset:
+        return Holding.DELETED, "Retention has deleted it here."
+    if status.held_offset < end:
+        missing = end - status.held_offset
+        return Holding.LACKS, f"It does not hold it yet: {missing} bytes of the log are missing up to there."
+    if end <= status.confirm_offset:
+        return Holding.HOLDS, "It holds it, below the high watermark."
+    if leader is None or status.log_epoch != leader.log_epoch:
+        return Holding.UNKNOWN, "Its log reaches that far, but may have parted from the leader's."
+    return Holding.HOLDS, "It holds it; too few replicas do to count it as safe."
+
+
+def _held(
+    trace: MessageTrace, replicas: Sequence[Replica], statuses: dict[str, ReplicaStatus]
+) -> tuple[list[ReplicaHolding], bool | None]:
+    message = trace.message
+    if message is None:
+        return [], None
+    begin, end = message.physical_offset, message.physical_offset + message.size_bytes
+    members = [replica for replica in replicas if replica.group.name == message.queue.broker_name]
+    answered = [statuses[replica.address] for replica in members if replica.address in statuses]
+    leader = max((one for one in answered if one.role == "master"), key=lambda one: one.epoch, default=None)
+    now = datetime.now(UTC)
+    found = []
+    for replica in members:
+        status = statuses.get(replica.address)
+        if status is not None:
+            holding, sentence = replica_holding(begin, end, status, leader)
+            found.append(ReplicaHolding(replica.broker_id, status.role, holding, sentence, now))
+            continue
+        sample = ReplicaSample.objects.filter(replica=replica).first()
+        if sample is None or sample.confirm_offset is None or sample.last_seen_at is None:
+            found.append(ReplicaHolding(replica.broker_id, "", Holding.UNKNOWN, "It does not answer.", None))
+        elif end <= min(sample.confirm_offset, sample.held_offset or 0):
+            sentence = "It does not answer now. It held it when it last did."
+            found.append(ReplicaHolding(replica.broker_id, "", Holding.HOLDS, sentence, sample.last_seen_at))
+        else:
+            sentence = "It does not answer now. When it last did it was not known to hold it."
+            found.append(ReplicaHolding(replica.broker_id, "", Holding.UNKNOWN, sentence, sample.last_seen_at))
+    return found, None if leader is None else end <= leader.confirm_offset
+
+
+def _statuses(cluster: Cluster, replicas: Sequence[Replica]) -> dict[str, ReplicaStatus]:
+    answers = replica_statuses(cluster, [replica.address for replica in replicas])
+    return {address: answer.status for address, answer in answers.items() if answer.status is not None}
+
+
+def _log_spans(replicas: Sequence[Replica], statuses: dict[str, ReplicaStatus]) -> dict[str, tuple[int, int]]:
+    """Where the log of each group's leader begins and ends."""
+    leaders = [
+        (replica.group.name, statuses[replica.address])
+        for replica in replicas
+        if replica.address in statuses and statuses[replica.address].role == "master"
+    ]
+    return {name: (status.min_offset, status.end_offset) for name, status in leaders}
+
+
+def _moment(timestamp_ms: int | None) -> datetime | None:
+    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+
+
+def standing_next_at(standing: GroupStanding) -> datetime | None:
+    """Return when a group gets the message again; None when it doesn't, or no one knows."""
+    return _moment(standing.next_ms)

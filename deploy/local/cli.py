@@ -192,6 +192,17 @@ class Dev:
             return run_lanes(self.environment.python, REPOSITORY, self.layout.logs / "tests", self.terminal)
         return self._run(["-m", "pytest", *options.arguments])
 
+    def screenshots(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        tools.ensure_test_tools(self.terminal)
+        folder = self.layout.state / "screenshots"
+        # Only what this run has drawn shall lie there.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        status = self._run(["-m", "pytest", "tests/console"], {"HIGHWATER_SCREENSHOTS": str(folder)})
+        self.terminal.say(f"  {len(list(folder.iterdir()))} pictures are in {folder}")
+        return status
+
     def bench(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.DEVELOPMENT, self.terminal)
         tools.ensure_test_tools(self.terminal)
@@ -281,6 +292,9 @@ def _parser() -> argparse.ArgumentParser:
     token.add_argument("tenant", metavar="TENANT")
     command("manage", "run a management command with the platform's settings; arguments go to manage.py", Dev.manage)
     command("test", "install what tests need, and run them; arguments go to pytest", Dev.test)
+    command(
+        "screenshots", "test the console, and keep a picture of each page: light, dark, on a phone", Dev.screenshots
+    )
     command("check", "ruff, mypy --strict, import-linter", Dev.check)
     command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
     command("sim", "simulate broker groups under faults, seed by seed; arguments go to tests/sim", Dev.sim)

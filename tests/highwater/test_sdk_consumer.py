@@ -120,6 +120,21 @@ async def test_offsets_are_stored_while_consuming_and_with_every_pull() -> None:
         assert last.commit_offset in (1, 2)
 
 
+async def test_stopping_tells_which_offsets_it_could_not_store(caplog: pytest.LogCaptureFixture) -> None:
+    async def never(request: RemotingCommand) -> RemotingCommand:
+        await anyio.sleep_forever()
+        return request.reply()
+
+    got = Got()
+    async with scripted_cluster() as (name_server, broker):
+        broker.server.scripts[RequestCode.UPDATE_CONSUMER_OFFSET] = never
+        with caplog.at_level("WARNING", logger="highwater"):
+            async with consuming(name_server, got, timeout_ms=300):
+                broker.store(b"x")
+                await got.wait(1)
+    assert [line for line in caplog.messages if line.startswith("offset 1 of ") and "was not stored" in line]
+
+
 async def test_what_a_filter_passed_over_counts_as_consumed() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker), consuming(name_server, got, "wanted"):

@@ -26,7 +26,10 @@ os.environ["DATABASE_URL"] = _postgres.url if _postgres else os.environ["HIGHWAT
 os.environ["REDIS_URL"] = _redis.url if _redis else os.environ["HIGHWATER_TEST_REDIS_URL"]
 
 # Rooms that know nothing of Django: when only they are asked for, it isn't loaded, which saves seconds.
-ROOMS_WITHOUT_DJANGO = {"mqwire", "namesrvd", "brokerd", "highwater", "tidy", "bench"}
+ROOMS_WITHOUT_DJANGO = {
+    *("mqwire", "namesrvd", "brokerd", "highwater", "tidy", "bench"),
+    *("interop", "replication", "dledger", "nemesis"),
+}
 
 # How long a page may take on a busy machine until it shows what a test waits for; playwright's own 5 s are too few.
 BROWSER_PATIENCE_MS = 30_000

@@ -21,17 +21,16 @@ LANES = 3
 OTHERS = "others"  # all rooms that no group names
 # Rooms that share what is slow to start, the longest groups first.
 GROUPS: Mapping[str, Sequence[str]] = {
-    "spark": ("spark_etl",),
     "failover": ("failover",),
-    "insight": ("insight_end_to_end",),
+    "controlplane": ("controlplane", "interop"),
+    "spark": ("spark_etl",),
     "console": ("console",),
-    "clients": ("interop", "security"),
-    "controlplane": ("controlplane",),
+    "insight": ("insight_end_to_end",),
     "replicas": ("replication", "dledger"),
-    OTHERS: (),
-    "deploy": ("deploy",),
     "sim": ("sim",),
-    "sdk": ("highwater", "bench"),
+    OTHERS: (),
+    "sdk": ("highwater", "bench", "security"),
+    "deploy": ("deploy",),
     "nemesis": ("nemesis",),
 }
 NO_TESTS_COLLECTED = 5

@@ -10,9 +10,9 @@ from brokerd.processors.replica_status import StatusSource, replica_status
 from brokerd.quorum_commands import message_in, reply_to
 from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_record import Policy
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.mode import Mode
 from brokerd.replica.quorum_messages import BeginEpoch, Noted
-from brokerd.replica.role_refused import RoleRefused
 from brokerd.replies import Refusal, Reply
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand

@@ -16,6 +16,7 @@ from brokerd.replica.adoption import next_members
 from brokerd.replica.epoch_file import EpochState
 from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.epoch_record import VOTERS
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.mode_change import ModeChange
 from brokerd.replica.pull_protocol import ReplicaPull
@@ -23,7 +24,6 @@ from brokerd.replica.quorum import Quorum
 from brokerd.replica.quorum_messages import Answer, Message, Request, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import Ready, State, Vote
 from brokerd.replica.replica_settings import ReplicaSettings
-from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
 

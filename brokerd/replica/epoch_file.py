@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Collection
+from random import Random
 from typing import Final, Protocol
 
 import msgspec
 
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.voters import Members
-from brokerd.store import Disk, StoreFormatError
+from brokerd.store import Disk, StoreFormatError, TailDoubt
 from brokerd.store.commit_log import NO_ROOM
 from brokerd.store.durable_file import replace_file
 from mqwire.checksum import crc32
@@ -46,7 +48,7 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     voted_for: int | None = None
     # Whether it has held all that the group had confirmed, once: an empty disk in a replica's place has no vote.
     joined: bool = False
-    # Its log may lack records at its end that it had, and that counted; until it has caught up (own_disk.py).
+    # Its log may lack records at its end that it had, and that counted; until it has caught up (changes_by_own_disk).
     log_may_be_incomplete: bool = msgspec.field(default=False, name="in_doubt")
     may_lack_durable: bool = False  # what was durable, too: waiting for others never ends in trusting this log
     held_in_memory: bool = False  # whether such records counted in the last run
@@ -145,3 +147,28 @@ class EpochFile:
 
 
 _WAY_OUT = "start the other replicas and let one of them lead; then empty this replica's directory, and it fetches everything again"
+
+
+def changes_by_own_disk(
+    state: EpochState, doubts: Collection[TailDoubt], durable_counts: bool, random: Random
+) -> dict[str, object]:
+    """What a replica notes of its own disk when it starts, as changes to `state`; none when all is noted already.
+
+    The incarnation is drawn once (adoption.py). `log_may_be_incomplete` stays until the replica holds again what a leader
+    has confirmed: until then its vote does not make a majority (Tally), and it is no answer to whether a promotion
+    is clean.
+    - A power cut took what was in memory only: that matters where such records counted.
+    - A sync failed: what it was to sync is unproven. What had been synced before is there.
+    - Recovery truncated whole records after a damaged one. No one can tell whether that was torn by the power cut or was
+      durable, and damaged since; then even with SYNC_FLUSH a record is missing that counted.
+    """
+    memory_lost = TailDoubt.LOST_PAGE_CACHE in doubts and (state.held_in_memory or not durable_counts)
+    may_lack_durable = TailDoubt.RECORDS_TRUNCATED in doubts and durable_counts
+    incomplete = memory_lost or TailDoubt.SYNC_FAILED in doubts or TailDoubt.RECORDS_TRUNCATED in doubts
+    wanted: dict[str, object] = {
+        "incarnation": state.incarnation or f"{random.getrandbits(64):016x}",
+        "log_may_be_incomplete": state.log_may_be_incomplete or incomplete,
+        "may_lack_durable": state.may_lack_durable or may_lack_durable,
+        "held_in_memory": not durable_counts,
+    }
+    return {name: value for name, value in wanted.items() if value != getattr(state, name)}

@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 from brokerd.replica.epoch_file import EpochState
 from brokerd.replica.epoch_record import MODE, EpochRecord, Policy, modes_in, pending_modes
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
-from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
 

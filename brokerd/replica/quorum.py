@@ -27,10 +27,10 @@ Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 tr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import assert_never
 
-from brokerd.replica.pullers import Puller, best_with_room, in_touch, successors
 from brokerd.replica.quorum_messages import (
     BeginEpoch,
     Campaign,
@@ -41,7 +41,22 @@ from brokerd.replica.quorum_messages import (
     VoteRequest,
 )
 from brokerd.replica.quorum_state import NEVER, Log, QuorumTimes, Ready, State, Vote
-from brokerd.replica.tally import Tally
+from brokerd.replica.voters import Members, Tally
+
+
+@dataclass(slots=True)
+class Puller:
+    """What a leader knows of one follower from its pulls; or of a voter that has not pulled in this epoch yet."""
+
+    seen_s: float
+    end_offset: int
+    pulled: bool = True  # in this epoch; else it only voted
+    joined: bool = True  # else it does not count: what it knew of votes and records is lost
+    full: bool = False  # its disk is
+
+    def there(self, now_s: float, within_s: float) -> bool:
+        """Whether it counts, and was heard of so lately."""
+        return self.joined and now_s - self.seen_s <= within_s
 
 
 class Quorum:
@@ -518,3 +533,37 @@ class Quorum:
 
     def _draw(self, limits: tuple[float, float]) -> float:
         return self._random.uniform(*limits)
+
+
+def in_touch(
+    pullers: Mapping[int, Puller],
+    members: Members,
+    own_id: int,
+    now_s: float,
+    within_s: float,
+    *,
+    with_room: bool = False,
+) -> int:
+    """How many voters are there, the leader included; `with_room`: of those whose disks are not full, and the leader."""
+    others = (pullers.get(voter) for voter in members.voters if voter != own_id)
+    there = sum(
+        puller is not None and puller.there(now_s, within_s) and not (with_room and puller.full) for puller in others
+    )
+    return there + (own_id in members.voters)
+
+
+def successors(pullers: Mapping[int, Puller], members: Members, own_id: int) -> tuple[int, ...]:
+    """Who should lead next: by how much they hold, and those with full disks after the others."""
+    others = [voter for voter in members.voters if voter in pullers and voter != own_id]
+    return tuple(sorted(others, key=lambda voter: (pullers[voter].full, -pullers[voter].end_offset, voter)))
+
+
+def best_with_room(
+    pullers: Mapping[int, Puller], members: Members, own_id: int, now_s: float, within_s: float
+) -> int | None:
+    """The voter with room on its disk that holds most; None when no one has any."""
+    for voter in successors(pullers, members, own_id):
+        puller = pullers[voter]
+        if puller.pulled and not puller.full and puller.there(now_s, within_s):
+            return voter
+    return None

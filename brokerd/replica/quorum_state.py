@@ -108,7 +108,7 @@ class Log(Protocol):
 
     @property
     def log_may_be_incomplete(self) -> bool:
-        """Whether its log may lack records at its end that it had, and that counted (own_disk.py)."""
+        """Whether its log may lack records at its end that it had, and that counted (epoch_file.py)."""
 
     @property
     def may_lack_durable(self) -> bool:

@@ -16,7 +16,7 @@ from random import Random
 import msgspec
 
 from brokerd.replica.elections import Elections
-from brokerd.replica.epoch_file import EpochState, EpochStorage, Role
+from brokerd.replica.epoch_file import EpochState, EpochStorage, Role, changes_by_own_disk
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import (
     EPOCH,
@@ -28,10 +28,10 @@ from brokerd.replica.epoch_record import (
     read_epoch_map,
     read_members,
 )
+from brokerd.replica.errors import RoleRefused as RoleRefused
 from brokerd.replica.in_sync import InSyncSet, SendVerdict
 from brokerd.replica.mode import Mode
 from brokerd.replica.mode_change import ModeChange, PendingMode
-from brokerd.replica.own_disk import changes_by_own_disk
 from brokerd.replica.pull_protocol import (
     CLOCK_MARGIN,
     Cut,
@@ -46,7 +46,6 @@ from brokerd.replica.pull_protocol import (
 )
 from brokerd.replica.quorum_state import Vote
 from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
-from brokerd.replica.role_refused import RoleRefused as RoleRefused
 from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore, TailDoubt
 

@@ -309,7 +309,7 @@ def _best_of_all(
 ) -> Decision | None:
     """Return that the replica which holds most leads, where a disk may have lost what counted and every replica promised.
 
-    Nothing that anyone waits for could bring more back, as in an election of all voters (brokerd/replica/tally.py).
+    Nothing that anyone waits for could bring more back, as in an election of all voters (brokerd/replica/voters.py).
     """
     everyone = set(group.replica_ids) == promises.keys()
     best = next((one for one in ranked if one.promotable), None)

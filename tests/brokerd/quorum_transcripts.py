@@ -23,10 +23,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.pull_protocol import Diverged, Fenced, PullDecision, SendBytes
 from brokerd.replica.quorum_messages import BeginEpoch
 from brokerd.replica.quorum_state import State
-from brokerd.replica.role_refused import RoleRefused
 from tests.brokerd.quorum_group import FIRST_MS, Node, QuorumGroup
 
 FOLDER = Path(__file__).parent / "testdata"

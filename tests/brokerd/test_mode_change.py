@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from brokerd.replica.epoch_record import Policy
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replica.mode import Mode
-from brokerd.replica.role_refused import RoleRefused
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.headers_replica import ReplicaModeRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest

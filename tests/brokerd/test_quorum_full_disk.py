@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from brokerd.replica.epoch_file import EpochFile, EpochState
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replica.quorum_messages import Campaign
-from brokerd.replica.role_refused import RoleRefused
 from brokerd.store import DiskFullError
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, Node, QuorumGroup
 from tests.sim.memory_disk import MemoryDisk

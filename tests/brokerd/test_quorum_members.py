@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replica.quorum_messages import Campaign, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import State
-from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import MemberHistory, Members, majority_offset
 from brokerd.store import AppendFailedError
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup

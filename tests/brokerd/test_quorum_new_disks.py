@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replica.quorum_messages import VoteAnswer, VoteRequest
-from brokerd.replica.role_refused import RoleRefused
 from brokerd.replica.voters import Members
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
 

@@ -23,7 +23,7 @@ class QuorumMachine(Machine):
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False
         self.blank = False  # its disk was replaced, and the group has not adopted the new one since
-        # A sync of its log failed, and it has not caught up since: its vote alone makes no majority (tally.py).
+        # A sync of its log failed, and it has not caught up since: its vote alone makes no majority (voters.py).
         self.in_doubt = False
         self._failed_in_run = 0
 

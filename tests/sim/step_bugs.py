@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.replica import replica as replicas
+from brokerd.replica.epoch_file import changes_by_own_disk
 from brokerd.replica.in_sync import InSyncSet
-from brokerd.replica.own_disk import changes_by_own_disk
 from brokerd.replica.replica import Replica
-from brokerd.replica.tally import Tally
+from brokerd.replica.voters import Tally
 from brokerd.services.acknowledgement import PendingAcknowledgements
 from brokerd.services.metadata_log import MetadataLog
 from brokerd.services.replica_claim import LeaderClaim

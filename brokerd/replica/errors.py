@@ -1,4 +1,4 @@
-"""What a replica answers to a request for another role."""
+"""Errors of the replica room: what is answered to a request that this replica refuses."""
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ from brokerd.rebalance_lock import RebalanceLockManager
 from brokerd.replica.diverged import DivergedMessages, count_records
 from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.in_sync import SendVerdict
-from brokerd.replica.mode import Mode
 from brokerd.replica.read_split import ReadSplit
 from brokerd.replica.replica import Replica, ReplicaSettings
 from brokerd.replica.voters import Members
@@ -68,6 +67,7 @@ from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
 from mqwire.codes import ResponseCode
 from mqwire.message import pack_host
+from mqwire.mode import Mode
 from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from brokerd.quorum_commands import message_in, reply_to
 from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.errors import RoleRefused
-from brokerd.replica.mode import Mode
 from brokerd.replica.quorum_messages import BeginEpoch, Noted
 from brokerd.replies import Refusal, Reply
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaMembersRequestHeader, ReplicaModeRequestHeader, ReplicaTransferRequestHeader
+from mqwire.mode import Mode
 
 if TYPE_CHECKING:
     from brokerd.processors.context import Elector

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from brokerd.replica.epoch_map import EpochMap
-from brokerd.replica.mode import Mode
 from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, RecordDamagedError
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record
+from mqwire.mode import Mode
 from mqwire.names import RMQ_SYS_EPOCH
 
 EPOCH = "epoch"

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from brokerd.replica.mode import Mode
 from brokerd.replica.voters import Members, majority_offset
+from mqwire.mode import Mode
 
 
 def copies_needed(in_sync_replicas: int, min_in_sync_replicas: int, *, auto: bool, in_sync: int = 0) -> int:

@@ -19,10 +19,10 @@ from brokerd.replica.epoch_file import EpochState
 from brokerd.replica.epoch_record import MODE, EpochRecord, Policy, modes_in, pending_modes
 from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import InSyncSet
-from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
+from mqwire.mode import Mode
 
 _LEAST_VOTERS: Final = 3
 _STEPS: Final = {

@@ -30,7 +30,6 @@ from brokerd.replica.epoch_record import (
 )
 from brokerd.replica.errors import RoleRefused as RoleRefused
 from brokerd.replica.in_sync import InSyncSet, SendVerdict
-from brokerd.replica.mode import Mode
 from brokerd.replica.mode_change import ModeChange, PendingMode
 from brokerd.replica.pull_protocol import (
     CLOCK_MARGIN,
@@ -48,6 +47,7 @@ from brokerd.replica.quorum_state import Vote
 from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
 from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore, TailDoubt
+from mqwire.mode import Mode
 
 _COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
 NO_ONE = -1  # a vote that is no one's, and spent

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.in_sync import InSyncSet, copies_needed
-from brokerd.replica.mode import Mode
 from brokerd.replica.quorum_state import QuorumTimes
 from brokerd.replica.voters import Members
+from mqwire.mode import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

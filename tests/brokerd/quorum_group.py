@@ -14,7 +14,6 @@ from random import Random
 from brokerd.replica.elections import Elections, Outcome
 from brokerd.replica.epoch_file import EpochFile, EpochState
 from brokerd.replica.epoch_record import EPOCH, EpochRecord, epoch_message
-from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import Diverged, Fenced, Halt, PullDecision, SendBytes
 from brokerd.replica.quorum_messages import BeginEpoch, Campaign, EndEpoch, Message, Noted, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import QuorumTimes, State
@@ -22,6 +21,7 @@ from brokerd.replica.replica import Replica, ReplicaSettings
 from brokerd.replica.voters import Members
 from brokerd.store import DiskFullError, MessageStore
 from mqwire.message import pack_host
+from mqwire.mode import Mode
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, ManualClock, message, new_store, open_store
 

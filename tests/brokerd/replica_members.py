@@ -7,11 +7,11 @@ import errno
 from dataclasses import replace
 
 from brokerd.replica.epoch_file import EpochFile
-from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import Diverged, Halt, PullDecision, SendBytes
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.store import AppendFailedError, MessageStore
 from mqwire.message import pack_host
+from mqwire.mode import Mode
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, ROOT, message, open_store
 

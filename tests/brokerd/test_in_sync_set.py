@@ -3,7 +3,7 @@
 import pytest
 
 from brokerd.replica.in_sync import InSyncSet, SendVerdict
-from brokerd.replica.mode import Mode
+from mqwire.mode import Mode
 
 MAX_GAP_BYTES = 10_000
 

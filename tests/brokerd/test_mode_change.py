@@ -9,9 +9,9 @@ import pytest
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
-from brokerd.replica.mode import Mode
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.headers_replica import ReplicaModeRequestHeader
+from mqwire.mode import Mode
 from tests.brokerd.broker_under_test import BrokerUnderTest
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import Fenced
 from brokerd.replica.replica import RoleRefused
 from brokerd.store import AppendFailedError
+from mqwire.mode import Mode
 from tests.brokerd.replica_members import Member, group
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, message
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
+from mqwire.mode import Mode
 from tests.sim.changing_faults import ChangingFaults
 from tests.sim.changing_history import ChangingHistory
 from tests.sim.changing_process import ChangingProcess
@@ -47,7 +47,7 @@ class ChangingWorld(QuorumWorld):
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
         count = replicas or random.choice((2, 3, 3, 3, 5))
-        self.mode = random.choice(("single", *(CHANGEABLE if count > 2 else CHANGEABLE[:2])))
+        self.mode = random.choice((Mode.SINGLE, *(CHANGEABLE if count > 2 else CHANGEABLE[:2])))
         sync_replicas = random.choice((2, count))
         history = ChangingHistory()
         history.lacking = self._lacking
@@ -93,7 +93,7 @@ class ChangingWorld(QuorumWorld):
             self.loop,
             self.network,
             replicas=names,
-            row_mode="async" if self.mode == "single" else self.mode,
+            row_mode=Mode.ASYNC if self.mode == Mode.SINGLE else Mode(self.mode),
             sync_replicas=sync_replicas,
             dying=random.choice((0.0, 0.05, 0.2)),
         )

@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerd.replica.epoch_record import Policy
-from brokerd.replica.mode import Mode
 from controlplane.failover.mode.order import ModeSeen, mode_move, mode_stations
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
 from mqwire.bodies import ReplicaStatus
+from mqwire.mode import Mode
 from tests.sim.control_plane import ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
 from tests.sim.sim_requests import ChangeMode, Status
 
-CHANGEABLE = ("async", "sync", Mode.DLEDGER)
+CHANGEABLE = (Mode.ASYNC, Mode.SYNC, Mode.DLEDGER)
 _WORKER_AGAIN_S = 3.0
 
 
@@ -28,8 +28,8 @@ _WORKER_AGAIN_S = 3.0
 class Operation:
     """One change of the mode; no one works on it any more after `until_s`."""
 
-    before: str
-    after: str
+    before: Mode
+    after: Mode
     until_s: float
 
 
@@ -42,14 +42,14 @@ class ModeOperator(ControlPlane):
         network: Network,
         *,
         replicas: list[str],
-        row_mode: str,
+        row_mode: Mode,
         sync_replicas: int,
         dying: float,
     ) -> None:
         super().__init__(loop, network, replicas=replicas, in_sync_replicas=1, dying=dying)
         self._sync_replicas = sync_replicas  # inSyncReplicas of mode sync, unless that is too few behind elections
         self.operation: Operation | None = None
-        self.unfinished: str | None = None  # the mode that a failed operation was to bring
+        self.unfinished: Mode | None = None  # the mode that a failed operation was to bring
         self.completed = 0
         self._hanging: list[Operation] = []  # begun since the last that was completed
         self.row_mode = row_mode
@@ -59,7 +59,7 @@ class ModeOperator(ControlPlane):
     def in_sync_replicas(self) -> int:
         on_the_way = (mode for change in self._hanging for mode in modes_on_the_way(change.before, change.after))
         return copies_for_certain(
-            (self.row_mode, *on_the_way), lambda mode: self._sync_replicas if mode == "sync" else 1
+            (self.row_mode, *on_the_way), lambda mode: self._sync_replicas if mode == Mode.SYNC else 1
         )
 
     @property
@@ -89,7 +89,7 @@ class ModeOperator(ControlPlane):
 
     # --- changes of the mode
 
-    def change_mode(self, wanted: str | None = None) -> None:
+    def change_mode(self, wanted: Mode | None = None) -> None:
         """Begin an operation: what failed before is asked for again; else `wanted`, or any other mode."""
         if self.operation is not None or self.leader is None:
             return  # only a leader can change anything
@@ -134,9 +134,9 @@ class ModeOperator(ControlPlane):
             self.row_mode = operation.after
             self._hanging.clear()
 
-    def _policy(self, mode: str, leader: ReplicaStatus) -> Policy:
-        if mode != "sync":
-            return Policy(mode=Mode(mode))
+    def _policy(self, mode: Mode, leader: ReplicaStatus) -> Policy:
+        if mode != Mode.SYNC:
+            return Policy(mode=mode)
         voters = 0 if leader.quorum is None else len(leader.quorum.voters)
         # After elections a majority of the voters at least; then the row may say less than is true, never more.
-        return Policy(mode=Mode(mode), in_sync_replicas=max(self._sync_replicas, voters // 2 + 1))
+        return Policy(mode=mode, in_sync_replicas=max(self._sync_replicas, voters // 2 + 1))

@@ -18,12 +18,12 @@ from brokerd.replica import replica as replicas
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import EpochRecord, epoch_message
 from brokerd.replica.in_sync import InSyncSet
-from brokerd.replica.mode import Mode
 from brokerd.replica.pull_protocol import ReplicaPull
 from brokerd.replica.replica import Replica
 from brokerd.services.replica_follower import FollowerService
 from brokerd.store import Disk, MessageToStore
 from brokerd.store.commit_log import CommitLog
+from mqwire.mode import Mode
 
 Patch = Callable[[], AbstractContextManager[Any]]
 

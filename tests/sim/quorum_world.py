@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from brokerd.replica.mode import Mode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
+from mqwire.mode import Mode
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
 from tests.sim.machine import address_of

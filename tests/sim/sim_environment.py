@@ -13,7 +13,7 @@ import trio
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig, load_config
 from brokerd.environment import Environment
-from brokerd.replica.mode import Mode
+from mqwire.mode import Mode
 from tests.sim.network import ProcessNetwork
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess

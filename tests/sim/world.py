@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from brokerd.replica.mode import Mode
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.store import StoreError
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
+from mqwire.mode import Mode
 from tests.sim.control_plane import BEGAN, ControlPlane
 from tests.sim.event_loop import EventLoop
 from tests.sim.faults import Faults

@@ -6,16 +6,17 @@ from django.db import models
 
 from controlplane.common.models import BaseModel
 from controlplane.tenants.models import Tenant
+from mqwire.mode import Mode
 
 
 class ClusterMode(models.TextChoices):
-    """The five modes of architecture.md section 1. In DLEDGER a group elects its leader itself."""
+    """The modes of a cluster (architecture.md, section 1): those of its groups, and MULTI for several groups of one replica."""
 
-    SINGLE = "single"
+    SINGLE = Mode.SINGLE.value
     MULTI = "multi"
-    ASYNC = "async"
-    SYNC = "sync"
-    DLEDGER = "dledger"
+    ASYNC = Mode.ASYNC.value
+    SYNC = Mode.SYNC.value
+    DLEDGER = Mode.DLEDGER.value
 
 
 # Groups of these modes have slaves; the leader is assigned, or, in DLEDGER, elected by them.

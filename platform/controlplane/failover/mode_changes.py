@@ -12,13 +12,14 @@ from controlplane.clusters.models import (
     in_sync_replicas_of,
 )
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
+from mqwire.mode import Mode
 
 ALONE = (ClusterMode.SINGLE, ClusterMode.MULTI)
 
 
-def broker_mode(mode: str) -> str:
-    """Return what a broker calls the mode: it knows of its own group only."""
-    return ClusterMode.SINGLE if mode in ALONE else mode
+def broker_mode(mode: str) -> Mode:
+    """Return the mode of each group of a cluster: a broker knows of its own group only."""
+    return Mode.SINGLE if mode in ALONE else Mode(mode)
 
 
 def mode_path(present: str, wanted: str) -> tuple[str, ...]:
@@ -33,7 +34,7 @@ def replicas_surely_holding(mode: str, hanging: Sequence[tuple[str, str]]) -> in
     `hanging` are changes of the mode, (from, to), that are under way or failed in the middle: the leader may act by any mode
     on those ways already, so the weakest of them counts.
     """
-    modes = (mode, *(one for change in hanging for one in mode_path(*change)))
+    modes = (broker_mode(one) for one in (mode, *(one for change in hanging for one in mode_path(*change))))
     return copies_for_certain(modes, in_sync_replicas_of)
 
 

@@ -4,11 +4,16 @@ Django: the steps (steps.py, membership/removal.py) and the simulation (tests/si
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mqwire.bodies import ReplicaStatus
 
+ModeName = TypeVar(
+    "ModeName", bound=str
+)  # a broker's, or a cluster's, where several groups of one replica have one, too
 
-def mode_stations(path: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
+
+def mode_stations(path: Sequence[ModeName]) -> list[tuple[ModeName, tuple[ModeName, ...]]]:
     """Return each mode on the way with those that are accepted in its place: its own and all that come after it."""
     return [(mode, tuple(path[position:])) for position, mode in enumerate(path)]
 

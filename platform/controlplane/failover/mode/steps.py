@@ -24,6 +24,7 @@ from controlplane.provisioning.steps import Step, StepContext, daemons_start, re
 from highwater import Admin
 from highwater.errors import BrokerError
 from mqwire.bodies import ReplicaStatus
+from mqwire.mode import Mode
 
 _log = get_logger("controlplane.failover")
 
@@ -138,7 +139,7 @@ def _require_level(context: StepContext, gone: Replica, *, leader_id: int, stayi
 def mode_change(context: StepContext) -> None:
     """Have every group be in the wanted mode."""
     wanted, accepted = mode_stations(_path(context))[-1]
-    if broker_mode(wanted) == ClusterMode.SINGLE:
+    if broker_mode(wanted) == Mode.SINGLE:
         _have_lead_alone(context)
     _have_mode(context, wanted, accepted)
 

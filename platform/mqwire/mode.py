@@ -1,4 +1,6 @@
-"""The modes of a broker group: who decides the leader, and when a send is acknowledged (architecture.md, section 1)."""
+"""The modes of a broker group, one name each for brokers, control plane and SDK: who decides the leader, and when a send
+is acknowledged (architecture.md, section 1).
+"""
 
 from __future__ import annotations
 

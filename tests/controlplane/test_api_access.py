@@ -67,6 +67,7 @@ ROWS = [
     Row(f"{TENANT}tokens/<uuid:token_id>/", "GET", 200, 403),
     Row(f"{TENANT}tokens/<uuid:token_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}audit-events/", "GET", 200, 403),
+    Row(f"{TENANT}audit-chain/", "GET", 200, 403),
     Row(f"{TENANT}limits/", "GET", 200, 200),
     Row(f"{TENANT}clusters/<slug:cluster>/figures/", "GET", 200, 200),
     Row(f"{TENANT}operations/", "GET", 200, 200),

@@ -1,9 +1,14 @@
-"""Writes the audit trail. Call it inside the transaction of the change, so that neither exists without the other."""
+"""Writes the audit trail. Call it inside the transaction of the change, so that neither exists without the other,
+and as its last step: the tenant's other changes wait from here to the transaction's end.
+"""
 
 import uuid
 from typing import Any
 
-from controlplane.common.models import AuditEvent
+from django.db import transaction
+
+from controlplane.common.audit_chain import FIRST_HASH, chain_of, hash_of
+from controlplane.common.models import AuditChain, AuditEvent
 from controlplane.common.request_context import current_request_context
 
 
@@ -19,12 +24,27 @@ def audit_event_record(
     any.
     """
     context = current_request_context()
-    return AuditEvent.objects.create(
-        tenant_id=tenant_id,
-        actor=str(actor)[:254],
-        action=action,
-        resource=resource,
-        details=details or {},
-        request_id=context.request_id,
-        address=context.address,
-    )
+    with transaction.atomic(savepoint=False):
+        chain = _chain_lock(chain_of(tenant_id))
+        event = AuditEvent(
+            tenant_id=tenant_id,
+            actor=str(actor)[:254],
+            action=action,
+            resource=resource,
+            details=details or {},
+            request_id=context.request_id,
+            address=context.address,
+            sequence=chain.length + 1,
+        )
+        event.hash = hash_of(event, chain.head)
+        event.save(force_insert=True)
+        AuditChain.objects.filter(pk=chain.pk).update(length=event.sequence, head=event.hash)
+    return event
+
+
+def _chain_lock(key: uuid.UUID) -> AuditChain:
+    chains = AuditChain.objects.select_for_update().filter(pk=key)
+    if (chain := chains.first()) is not None:
+        return chain
+    AuditChain.objects.bulk_create([AuditChain(pk=key, head=FIRST_HASH)], ignore_conflicts=True)
+    return chains.get()

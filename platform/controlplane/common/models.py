@@ -4,6 +4,7 @@ import uuid
 from typing import ClassVar
 
 from django.db import models
+from django.utils import timezone
 
 
 class BaseModel(models.Model):
@@ -18,7 +19,10 @@ class BaseModel(models.Model):
 
 
 class AuditEvent(BaseModel):
-    """Who did what to which resource. Rows are only ever added."""
+    """Who did what to which resource. Rows are only ever added, each as the next of its tenant's chain (`common.audit_chain`)."""
+
+    # The hash covers it, so it is set before the row is written.
+    created_at = models.DateTimeField(default=timezone.now, editable=False, db_index=True)
 
     # Not a foreign key: common is below tenants, and the trail outlives the tenant.
     tenant_id = models.UUIDField(null=True, db_index=True)
@@ -28,12 +32,28 @@ class AuditEvent(BaseModel):
     details = models.JSONField(default=dict)
     request_id = models.CharField(max_length=64, blank=True)
     address = models.GenericIPAddressField(null=True)
+    sequence = models.BigIntegerField(help_text="its number in the chain, from 1")
+    hash = models.CharField(max_length=64, help_text="SHA-256 of the event and of its predecessor's hash")
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["tenant_id", "-created_at"], name="audit_tenant_time")]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant_id", "-created_at"], name="audit_tenant_time"),
+            models.Index(fields=["tenant_id", "sequence"], name="audit_tenant_sequence"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.resource}"
+
+
+class AuditChain(models.Model):
+    """The last event of a chain. Whoever adds one holds this row until the transaction ends, so that a chain does not fork."""
+
+    tenant_id = models.UUIDField(primary_key=True, help_text="all zeros: of events that belong to no tenant")
+    length = models.BigIntegerField(default=0)
+    head = models.CharField(max_length=64)
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.length}"
 
 
 class IdempotencyRecord(BaseModel):

@@ -25,6 +25,7 @@ from controlplane.console.views import (
     operator_billing,
     operator_machine,
     quorum,
+    sessions,
     tenant_settings,
     tokens,
     topics,
@@ -129,6 +130,9 @@ _operator: list[URLPattern | URLResolver] = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", front.home, name="home"),
     path("theme/", front.theme, name="theme"),
+    path("sessions/", sessions.session_list, name="session-list"),
+    path("sessions/end-others/", sessions.session_end_others, name="session-end-others"),
+    path("sessions/<int:session>/end/", sessions.session_end, name="session-end"),
     path("tenants/", front.tenant_list, name="tenant-list"),
     path("tenants/new/", front.tenant_new, name="tenant-new"),
     path("invitations/", invitations.invitation, name="invitation"),

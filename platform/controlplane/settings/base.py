@@ -104,6 +104,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "allauth",
     "allauth.account",
+    "allauth.usersessions",
     "django_celery_beat",
     "django_htmx",
     "drf_spectacular",
@@ -136,6 +137,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "controlplane.accounts.session_middleware.SessionUseMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 

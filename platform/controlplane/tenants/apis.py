@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import User
 from controlplane.common.api import Api
+from controlplane.common.audit_chain import CHECKED_IN_REQUEST_MAX, chain_check
 from controlplane.common.errors import NotAllowed
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
@@ -26,6 +27,7 @@ from controlplane.tenants.selectors import membership_get, membership_list, tena
 from controlplane.tenants.serializers import (
     ApiTokenCreateSerializer,
     ApiTokenSerializer,
+    AuditChainSerializer,
     AuditEventSerializer,
     AuditQuerySerializer,
     InvitationAnswerSerializer,
@@ -258,3 +260,15 @@ class AuditEventListApi(TenantApi):
         query = AuditQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
         return paginated(self, request, audit_events(self.tenant, **query.validated_data), AuditEventSerializer)
+
+
+class AuditChainApi(TenantApi):
+    """The chain of hashes that holds the audit trail together."""
+
+    permissions: ClassVar = {"GET": "audit.view"}
+
+    @extend_schema(operation_id="audit_chain_check", responses=AuditChainSerializer)
+    def get(self, request: Request, tenant: str) -> Response:
+        """Check that the newest events were not changed, deleted, inserted or reordered since they were written."""
+        check = chain_check(self.tenant.pk, newest=CHECKED_IN_REQUEST_MAX)
+        return Response(AuditChainSerializer(check).data)

@@ -14,7 +14,7 @@ from controlplane.tenants.models import Tenant
 
 # A file is made in memory: more is taken in parts, by time.
 CSV_EVENTS_MAX = 50_000
-_COLUMNS = ("time", "actor", "action", "resource", "details", "address", "request_id")
+_COLUMNS = ("time", "actor", "action", "resource", "details", "address", "request_id", "sequence", "hash")
 
 
 def audit_events(
@@ -54,6 +54,8 @@ def audit_csv(events: QuerySet[AuditEvent]) -> bytes:
             json.dumps(event.details, ensure_ascii=False, sort_keys=True),
             event.address or "",
             event.request_id,
+            str(event.sequence),
+            event.hash,
         )
         writer.writerow([spreadsheet_text(value) for value in row])
     return out.getvalue().encode()

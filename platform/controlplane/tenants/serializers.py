@@ -156,3 +156,19 @@ class AuditEventSerializer(Shape):
     request_id = serializers.CharField()
     address = serializers.IPAddressField(allow_null=True)
     created_at = serializers.DateTimeField()
+    sequence = serializers.IntegerField(min_value=1, help_text="its number in the tenant's chain, from 1")
+    hash = serializers.CharField(help_text="SHA-256, in hexadecimal, of the event and of its predecessor's hash")
+
+
+class AuditChainSerializer(Shape):
+    """Whether the newest events of the trail, at most 10,000, are as they were written."""
+
+    is_intact = serializers.BooleanField()
+    length = serializers.IntegerField(min_value=0, help_text="events in the chain")
+    checked = serializers.IntegerField(
+        min_value=0, help_text="events that were found to be right, the newest of the chain"
+    )
+    head = serializers.CharField(help_text="the hash of the newest event; note it elsewhere to hold the platform to it")
+    broken_sequence = serializers.IntegerField(allow_null=True, help_text="number of the first event that is not right")
+    broken_event = serializers.UUIDField(allow_null=True, help_text="its id, unless it is missing")
+    reason = serializers.CharField(help_text="what is wrong with it; empty when nothing is")

@@ -16,4 +16,5 @@ urlpatterns = [
     path("<slug:tenant>/tokens/", apis.ApiTokenListApi.as_view(), name="token-list"),
     path("<slug:tenant>/tokens/<uuid:token_id>/", apis.ApiTokenDetailApi.as_view(), name="token-detail"),
     path("<slug:tenant>/audit-events/", apis.AuditEventListApi.as_view(), name="audit-event-list"),
+    path("<slug:tenant>/audit-chain/", apis.AuditChainApi.as_view(), name="audit-chain"),
 ]

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
 from django.views.decorators.http import require_safe
 
+from controlplane.common.audit_chain import CHECKED_IN_REQUEST_MAX, chain_check
 from controlplane.common.models import AuditEvent
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.audit_forms import AuditSearchForm
@@ -42,6 +43,7 @@ def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     rows = Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "form": form,
+        "chain": chain_check(tenant.pk, newest=CHECKED_IN_REQUEST_MAX) if "check" in request.GET else None,
         "is_search": bool(query),
         "rows": rows,
         "events": [EventRow(event) for event in rows.object_list],

@@ -1,0 +1,67 @@
+"""Where a person is logged in: the browsers, and an end for one or for all others."""
+
+from dataclasses import dataclass
+
+from allauth.usersessions.internal.flows.sessions import end_other_sessions, end_sessions
+from allauth.usersessions.models import UserSession
+from django.db import transaction
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts.browsers import browser_name
+from controlplane.common.audit import audit_event_record
+from controlplane.console.access import ConsoleRequest, console_page
+from controlplane.console.pages import never_store, tell_done
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A line of the list."""
+
+    session: UserSession
+    is_current: bool
+
+    @property
+    def browser(self) -> str:
+        """What it says of itself, in short."""
+        return browser_name(self.session.user_agent)
+
+
+@require_http_methods(["GET", "HEAD"])
+@console_page
+def session_list(request: ConsoleRequest) -> HttpResponse:
+    """Show the sessions of whoever asks, the last used first. What has ended meanwhile is taken out of the list."""
+    sessions = sorted(UserSession.objects.purge_and_list(request.user), key=lambda one: one.last_seen_at, reverse=True)
+    rows = [SessionRow(one, one.session_key == request.session.session_key) for one in sessions]
+    context = {"rows": rows, "has_others": any(not row.is_current for row in rows)}
+    return never_store(render(request, "console/sessions.html", context))
+
+
+@require_POST
+@console_page
+def session_end(request: ConsoleRequest, session: int) -> HttpResponse:
+    """End one session of one's own. The present one ends as by logging out."""
+    found = UserSession.objects.filter(user_id=request.user.pk, pk=session).first()
+    if found is None:
+        raise Http404("You have no such session. It may have ended already.")
+    with transaction.atomic():
+        _record(request, "session.end", {"browser": browser_name(found.user_agent), "address": found.ip})
+        end_sessions(request, [found])
+    tell_done(request, "That session has ended.")
+    return redirect("console:session-list")
+
+
+@require_POST
+@console_page
+def session_end_others(request: ConsoleRequest) -> HttpResponse:
+    """End all sessions but the present one."""
+    with transaction.atomic():
+        _record(request, "session.end_others", {})
+        end_other_sessions(request, request.user)
+    tell_done(request, "All your other sessions have ended.")
+    return redirect("console:session-list")
+
+
+def _record(request: ConsoleRequest, action: str, details: dict[str, str]) -> None:
+    audit_event_record(actor=request.user, action=action, resource=request.user.email, details=details)

@@ -203,20 +203,31 @@ def _copies(look: _Look, text: str, topic: str | None, topics: Sequence[str]) ->
 
 def home_topic(message: ReceivedMessage) -> str:
     """The topic that a message was sent to, be this a copy in a retry topic, among dead letters, or delayed."""
-    for name in (PROPERTY_RETRY_TOPIC, PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_REAL_TOPIC):
-        if name in message.properties:
-            return message.properties[name]
+    if is_copy(message):
+        for name in (PROPERTY_RETRY_TOPIC, PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_REAL_TOPIC):
+            if name in message.properties:
+                return message.properties[name]
     return message.topic
+
+
+def is_copy(message: ReceivedMessage) -> bool:
+    """Whether a broker put this message where it lies. Elsewhere a program may have set the same properties."""
+    lies_in = message.queue.topic
+    return lies_in in (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC) or lies_in.startswith(
+        (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+    )
 
 
 def _told(
     look: _Look, text: str, reading: IdReading, matches: tuple[ReceivedMessage, ...], now_ms: int
 ) -> MessageTrace:
     message = matches[0]
-    origin = message.properties.get(PROPERTY_ORIGIN_MESSAGE_ID)
+    origin = message.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) if is_copy(message) else None
     is_gone = False
-    if origin is not None:  # a copy, in a retry topic or among dead letters
+    if origin is not None:  # in a retry topic or among dead letters
         original = look.at_offset(read_id(origin, now_ms))
+        if original is not None and original.queue.topic != home_topic(message):
+            original = None
         is_gone = original is None
         message = original or message
     trace = MessageTrace(text, reading, matches, message, original_is_gone=is_gone)

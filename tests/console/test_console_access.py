@@ -10,6 +10,7 @@ from django.utils.html import escape
 
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.invitation_services import invitation_create
@@ -18,7 +19,7 @@ from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
-from tests.controlplane.world import offset_reset
+from tests.controlplane.world import dead_letter_replay, offset_reset
 
 
 def addresses(world: World) -> list[str]:
@@ -92,6 +93,11 @@ def addresses(world: World) -> list[str]:
             f"clusters/orders/failovers/{failover.pk}/",
             f"clusters/orders/failovers/{failover.pk}/timeline/",
             "clusters/orders/message-trace/",
+            "clusters/orders/lag/billing/dead-letters/",
+            "clusters/orders/lag/billing/dead-letters/export/csv/",
+            f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/",
+            f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/cancel/",
+            f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/continue/",
             "clusters/orders/settings/",
             "clusters/orders/settings/policy/",
             "clusters/orders/settings/mode/",
@@ -111,6 +117,10 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/messages/broker-a/0/0/",
         )
     ]
+
+
+def replay_of(world: World) -> DeadLetterReplay:
+    return DeadLetterReplay.objects.first() or dead_letter_replay(world.cluster)
 
 
 def test_the_list_of_addresses_is_complete(world: World) -> None:

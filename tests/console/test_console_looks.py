@@ -9,7 +9,9 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import ClusterState, OperationState
-from controlplane.console.views import message_trace
+from controlplane.console.views import dead_letters, message_trace
+from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
+from controlplane.consumers.models import ReplayState
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
@@ -18,6 +20,7 @@ from controlplane.topics.models import TopicState
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_cluster, make_operation, make_topic
+from tests.controlplane.world import dead_letter_replay
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,43 @@ def test_where_a_message_is_looks_right(
     page.get_by_role("button", name="Find message").click()
     expect(page.locator("#not-found li")).to_have_count(2)
     look_at(page, "message trace not found")
+
+
+def test_dead_letters_look_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    letters = [
+        DeadLetter(
+            broker_name="broker-a",
+            queue_id=0,
+            queue_offset=offset,
+            topic="payments",
+            died_at=now,
+            born_at=now,
+            tries=17,
+            tags="",
+            keys=(f"o-{offset}",),
+            message_id="7F0000010000000100000000000000FF",
+            offset_message_id="7F00000100002A9F0000000000001000",
+            body=ShownBody("utf-8", '{"order": 1234, "amount": "12.00"}', 40, 40),
+        )
+        for offset in (8, 7)
+    ]
+    monkeypatch.setattr(dead_letters, "dead_letters", lambda **_: DeadLetters(letters, 9, complete=True))
+    outcome = {"broker_name": "broker-a", "queue_id": 0, "offset": 3, "outcome": "unknown", "reason": "No answer came."}
+    replay = dead_letter_replay(
+        world.cluster, ReplayState.STOPPED, unknown=1, outcomes=[outcome], message="The rule is to stop after 1."
+    )
+    log_in(world.bob)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/lag/billing/dead-letters/")
+    expect(page.locator("#letters tbody tr")).to_have_count(2)
+    look_at(page, "dead letters")
+    page.get_by_role("button", name="Start the replay").click()
+    expect(page.get_by_text("Select at least one dead letter, or replay all.")).to_be_visible()
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/lag/billing/replays/{replay.pk}/")
+    expect(page.locator("#replay")).to_have_attribute("data-state", "stopped")
+    look_at(page, "dead letter replay")
 
 
 def traced(text: str) -> Whereabouts:

@@ -14,13 +14,14 @@ from controlplane.billing.models import Plan, Usage
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.clusters.selectors import credential_list
+from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.insight.models import JobRunState
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
-from tests.controlplane.world import SYSTEM, Json, World, offset_reset
+from tests.controlplane.world import SYSTEM, Json, World, dead_letter_replay, offset_reset
 
 CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
 
@@ -119,6 +120,13 @@ ROWS = [
     Row(f"{GROUP}offset-resets/", "POST", 503, 403, body={"topic": "payments", "target": "latest"}),
     Row(f"{GROUP}offset-resets/<uuid:reset_id>/", "GET", 200, 200),
     Row(f"{GROUP}offset-resets/<uuid:reset_id>/undo/", "POST", 503, 403, body={}),
+    Row(f"{GROUP}dead-letters/", "GET", 503, 503),
+    Row(f"{GROUP}dead-letters/export/", "GET", 503, 503),
+    Row(f"{GROUP}dead-letter-replays/", "GET", 200, 200),
+    Row(f"{GROUP}dead-letter-replays/", "POST", 503, 503, body={}),
+    Row(f"{GROUP}dead-letter-replays/<uuid:replay_id>/", "GET", 200, 200),
+    Row(f"{GROUP}dead-letter-replays/<uuid:replay_id>/cancel/", "POST", 200, 200, body={}),
+    Row(f"{GROUP}dead-letter-replays/<uuid:replay_id>/continue/", "POST", 503, 503, body={}),
     Row(f"{ONE}credentials/", "GET", 200, 200),
     Row(f"{ONE}credentials/", "POST", 503, 403, body={"name": "billing"}),
     Row(CREDENTIAL, "GET", 200, 200),
@@ -185,6 +193,7 @@ def _address(world: World, pattern: str) -> str:
         candidate_id=1,
     )
     reset = offset_reset(world.cluster)
+    replay = DeadLetterReplay.objects.first() or dead_letter_replay(world.cluster)
     plan = Plan.objects.filter(slug="standard").first() or make_plan()
     price = plan.prices.get()
     if not Usage.objects.exists():
@@ -211,6 +220,7 @@ def _address(world: World, pattern: str) -> str:
         "<slug:group>": "broker-a",
         "<uuid:failover_id>": str(failover.pk),
         "<uuid:reset_id>": str(reset.pk),
+        "<uuid:replay_id>": str(replay.pk),
     }
     for name, value in values.items():
         pattern = pattern.replace(name, value)

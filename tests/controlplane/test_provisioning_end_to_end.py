@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from highwater import (
     PermissionDeniedError,
     Producer,
     PushConsumer,
+    ReceivedMessage,
+    RetryLater,
 )
 from tests.support.platform_stack import PlatformStack
 
@@ -205,6 +208,46 @@ def test_a_group_is_reset_after_a_preview_and_taken_back(cluster: LiveCluster) -
     assert _lag(cluster, "readers") == 0
     again = cluster.api.post(f"{resets}{made.json()['id']}/undo/", json={})
     assert (again.status_code, again.json()["code"]) == (409, "already_undone")
+
+
+def test_a_dead_letter_is_replayed_to_its_group_and_traced(cluster: LiveCluster) -> None:
+    addresses, is_fixed = cluster.get()["namesrv_addr"], threading.Event()
+    received: list[str] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        if not is_fixed.is_set():
+            raise RetryLater("not fixed yet", delay_time_level=-1)
+        received.append(f"{message.topic} {message.body.decode()}")
+
+    consumer = PushConsumer(addresses, "menders", credentials=cluster.credentials)
+    consumer.subscribe("invoices", "broken", handler=handle)
+    group = f"{cluster.path}consumer-groups/menders/"
+    with consumer, Producer(namesrv=addresses, group="end-to-end", credentials=cluster.credentials) as producer:
+        sent = producer.send(Message("invoices", b"mend me", tags="broken", keys=["broken-1"]))
+        _wait(
+            lambda: cluster.api.get(f"{group}dead-letters/").json(),
+            lambda found: found.get("total") == "1",
+            "there is a dead letter",
+        )
+        (letter,) = cluster.api.get(f"{group}dead-letters/").json()["results"]
+        assert (letter["topic"], letter["tries"], letter["body"]["text"]) == ("invoices", 1, "mend me")
+        assert "mend me" in cluster.api.get(f"{group}dead-letters/export/?kind=csv").text
+        (standing,) = (
+            one
+            for one in cluster.get(f"message-trace/?q={sent.offset_message_id}")["groups"]
+            if one["group"] == "menders"
+        )
+        assert standing["standing"] == "dead_letter"
+        is_fixed.set()
+        made = cluster.api.post(f"{group}dead-letter-replays/", json={"places": [letter["place"]]})
+        assert made.status_code == 202, made.text
+        _until(lambda: received == ["invoices mend me"], "the group has it again, under its topic")
+        done = _wait(
+            lambda: cluster.api.get(f"{group}dead-letter-replays/{made.json()['id']}/").json(),
+            lambda replay: replay["state"] != "running",
+            "the replay has ended",
+        )
+        assert (done["state"], done["sent"], done["outcomes"]) == ("completed", "1", [])
 
 
 def test_a_reset_of_what_is_not_there_says_what_is_missing(cluster: LiveCluster) -> None:

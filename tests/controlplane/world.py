@@ -25,7 +25,7 @@ from controlplane.clusters.models import (
     Replica,
 )
 from controlplane.clusters.operations import operation_start
-from controlplane.consumers.models import OffsetReset, ResetTarget
+from controlplane.consumers.models import DeadLetterReplay, OffsetReset, ReplayState, ReplayTarget, ResetTarget
 from controlplane.tenants.models import Membership, Role, Tenant
 
 SYSTEM = SystemActor("test")
@@ -114,3 +114,20 @@ def offset_reset(cluster: Cluster, group: str = "billing", topic: str = "payment
         queues=queues,
         made_by="alice@example.com",
     )
+
+
+def dead_letter_replay(cluster: Cluster, state: ReplayState = ReplayState.RUNNING, **changes: Any) -> DeadLetterReplay:
+    """A replay of ten dead letters of the group billing, of which two were sent."""
+    values: dict[str, Any] = {
+        "consumer_group": "billing",
+        "target": ReplayTarget.RETRY_TOPIC,
+        "rate_per_second": 10,
+        "stop_after_failures": 2,
+        "stop_after_new_dead": 5,
+        "dead_at_start": 10,
+        "ranges": [{"broker_name": "broker-a", "queue_id": 0, "next": 2, "end": 10}],
+        "total": 10,
+        "sent": 2,
+        "made_by": "alice@example.com",
+    }
+    return DeadLetterReplay.objects.create(cluster=cluster, state=state, **{**values, **changes})

@@ -45,14 +45,15 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
 
 
 @contextmanager
-def cluster_producer(cluster: Cluster) -> Iterator[Producer]:
-    """Yield a Producer of a running cluster; raises as `cluster_admin`."""
+def cluster_producer(cluster: Cluster, *, retries: int = 2) -> Iterator[Producer]:
+    """Yield a Producer of a running cluster; raises as `cluster_admin`. Without `retries` it sends nothing twice."""
     require_running(cluster)
     with (
         remoting_errors(),
         Producer(
             namesrv=cluster.name_server_addresses,
             group=GATEWAY_GROUP,
+            retry_times_when_send_failed=retries,
             credentials=control_credentials(cluster),
             timeout_ms=settings.HIGHWATER_REMOTING_TIMEOUT_MS,
             use_tls=cluster_tls(cluster) or False,

@@ -6,8 +6,10 @@ from typing import Any
 from django import forms
 
 from controlplane.console.billing_forms import UtcMoment
+from controlplane.console.curl import form_values
 from controlplane.console.forms import Choice
-from controlplane.consumers.models import ResetTarget
+from controlplane.consumers.models import ReplayTarget, ResetTarget
+from controlplane.consumers.replays import RATE_MAX, ReplayWish, places_of
 from controlplane.consumers.services import SHIFT_MAX, Target
 
 
@@ -46,3 +48,56 @@ class OffsetResetForm(forms.Form):
         """Return the target of a valid form."""
         values = self.cleaned_data
         return Target(ResetTarget(values["target"]), values["at"], values["shift"], values["source_group"])
+
+
+class ReplayForm(forms.Form):
+    """How dead letters are sent again. Which ones stands in the boxes of their table."""
+
+    which = forms.ChoiceField(
+        label="Replay",
+        widget=forms.RadioSelect,
+        initial="selected",
+        choices=[
+            ("selected", Choice("The selected ones", "Tick them in the table.")),
+            ("all", Choice("All that are stored now", "Also those that the table doesn’t show.")),
+        ],
+    )
+    target = forms.ChoiceField(
+        label="Send them to",
+        widget=forms.RadioSelect,
+        initial=ReplayTarget.RETRY_TOPIC,
+        choices=[
+            (ReplayTarget.RETRY_TOPIC, Choice("This group’s retry topic", "Only this group gets them again.")),
+            (
+                ReplayTarget.ORIGINAL_TOPIC,
+                Choice("Their original topics", "Every group that consumes those gets them again."),
+            ),
+        ],
+    )
+    rate_per_second = forms.IntegerField(
+        label="Messages per second", initial=10, min_value=1, max_value=RATE_MAX, help_text=f"At most {RATE_MAX}."
+    )
+    stop_after_failures = forms.IntegerField(
+        label="Stop after failed sends", initial=10, min_value=0, max_value=10**6, help_text="0: never."
+    )
+    stop_after_new_dead = forms.IntegerField(
+        label="Stop after new dead letters", initial=100, min_value=0, max_value=10**6, help_text="0: never."
+    )
+
+    def wish(self, chosen: Sequence[str]) -> ReplayWish:
+        """Return what a valid form asks for."""
+        values = self.cleaned_data
+        return ReplayWish(
+            target=ReplayTarget(values["target"]),
+            rate_per_second=values["rate_per_second"],
+            stop_after_failures=values["stop_after_failures"],
+            stop_after_new_dead=values["stop_after_new_dead"],
+            places=None if values["which"] == "all" else places_of(chosen),
+        )
+
+    def body_sent(self, chosen: Sequence[str]) -> dict[str, Any]:
+        """Return what the API would be sent for what was typed so far."""
+        body = form_values(self)
+        if body.pop("which", "selected") != "all":
+            body["places"] = list(chosen) or ["broker-a:0:0"]
+        return body

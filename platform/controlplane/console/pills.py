@@ -53,6 +53,10 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "never_drains": ("warn", "Never catches up"),
     "skewed": ("warn", "Uneven"),
     "live": ("good", "Live"),
+    # replays
+    "stopped": ("warn", "Stopped"),
+    "cancelled": ("plain", "Cancelled"),
+    "skipped": ("plain", "Skipped"),
     # where a message is
     "holds": ("good", "Holds it"),
     "lacks": ("warn", "Not yet"),

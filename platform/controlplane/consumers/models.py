@@ -54,3 +54,79 @@ class OffsetReset(BaseModel):
     def done_count(self) -> int:
         """Queues that a broker has confirmed."""
         return sum(one["outcome"] == "done" for one in self.queues)
+
+
+class ReplayTarget(models.TextChoices):
+    """RETRY_TOPIC: only the group gets the messages again. ORIGINAL_TOPIC: every group that consumes it does."""
+
+    RETRY_TOPIC = "retry_topic"
+    ORIGINAL_TOPIC = "original_topic"
+
+
+class ReplayState(models.TextChoices):
+    """STOPPED: a stop rule ended it."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+
+
+class DeadLetterReplay(BaseModel):
+    """Dead letters of a group that are sent again, at a rate. Not an Operation: a cluster has one at a time, and a promotion
+    must not wait for this.
+
+    `ranges`: list of {broker_name, queue_id, next, end} of the dead-letter topic. A message is noted in `in_flight`, and `next`
+    passes it, before it is sent: whoever goes on after a worker's death never sends it twice, but tells it as `unknown`.
+    `outcomes`: the first of those that were skipped, failed or unknown, as {broker_name, queue_id, offset, outcome, reason}.
+    Whoever works holds `claim` until `lease_until`.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="dead_letter_replays")
+    consumer_group = models.CharField(max_length=255)
+    target = models.CharField(max_length=16, choices=ReplayTarget.choices)
+    state = models.CharField(max_length=16, choices=ReplayState.choices, default=ReplayState.RUNNING)
+    rate_per_second = models.PositiveIntegerField()
+    stop_after_failures = models.PositiveIntegerField()
+    stop_after_new_dead = models.PositiveIntegerField()
+    dead_at_start = models.BigIntegerField(help_text="the sum of the dead-letter queues' ends when it began")
+    ranges: Any = models.JSONField()
+    in_flight: Any = models.JSONField(null=True)
+    total = models.BigIntegerField()
+    sent = models.BigIntegerField(default=0)
+    skipped = models.BigIntegerField(default=0)
+    failed = models.BigIntegerField(default=0)
+    unknown = models.BigIntegerField(default=0)
+    failures_before = models.BigIntegerField(default=0, help_text="failed and unknown before it was last continued")
+    gone = models.BigIntegerField(default=0, help_text="deleted by retention before their turn")
+    outcomes: Any = models.JSONField(default=list)
+    message = models.CharField(max_length=1024, blank=True, help_text="what it waits for, or how it ended")
+    made_by = models.CharField(max_length=254)
+    claim = models.UUIDField(null=True)
+    lease_until = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["cluster", "consumer_group"],
+                condition=models.Q(state="running"),
+                name="dead_letter_replay_one_at_a_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"dead letters of {self.consumer_group} to {self.target}"
+
+    @property
+    def path(self) -> str:
+        """The replay's API path."""
+        return (
+            f"{self.cluster.path}consumer-groups/{quote(self.consumer_group, safe='')}/dead-letter-replays/{self.pk}/"
+        )
+
+    @property
+    def done(self) -> int:
+        """Messages that have had their turn."""
+        return self.sent + self.skipped + self.failed + self.unknown + self.gone

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import NotFound
-from controlplane.consumers.models import OffsetReset
+from controlplane.consumers.models import DeadLetterReplay, OffsetReset
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,19 @@ def reset_get(cluster: Cluster, group: str, reset_id: uuid.UUID) -> OffsetReset:
     found = reset_list(cluster, group).filter(pk=reset_id).first()
     if found is None:
         raise NotFound("There is no such reset.")
+    return found
+
+
+def replay_list(cluster: Cluster, group: str) -> QuerySet[DeadLetterReplay]:
+    """Return the replays of the group's dead letters, newest first."""
+    return DeadLetterReplay.objects.filter(cluster=cluster, consumer_group=group).select_related("cluster__tenant")
+
+
+def replay_get(cluster: Cluster, group: str, replay_id: uuid.UUID) -> DeadLetterReplay:
+    """Return one replay; raises NotFound."""
+    found = replay_list(cluster, group).filter(pk=replay_id).first()
+    if found is None:
+        raise NotFound("There is no such replay.")
     return found
 
 

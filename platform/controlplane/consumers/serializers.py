@@ -6,9 +6,13 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.common.strictness import DryRunShape, Shape
-from controlplane.consumers.models import OffsetReset, ResetTarget
+from controlplane.consumers.dead_letters import BROWSE_MAX
+from controlplane.consumers.models import OffsetReset, ReplayState, ReplayTarget, ResetTarget
+from controlplane.consumers.replays import RATE_MAX, SELECTED_MAX
 from controlplane.consumers.reset_plan import ResetPlan
 from controlplane.consumers.services import SHIFT_MAX
+from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES
+from controlplane.topics.serializers import ShownBodySerializer
 
 WAYS = [(value, label) for value, label in ResetTarget.choices if value != ResetTarget.UNDO]
 
@@ -137,3 +141,89 @@ def plan_shown(plan: ResetPlan) -> dict[str, Any]:
             for queue, reason in plan.left_out
         ],
     }
+
+
+class DeadLetterQuerySerializer(Shape):
+    """How much to browse."""
+
+    limit = serializers.IntegerField(min_value=1, max_value=BROWSE_MAX, default=50)
+    body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
+
+
+class DeadLetterSerializer(Shape):
+    """A message that a group never managed to consume."""
+
+    place = serializers.CharField(help_text="broker:queue:offset among the dead letters, as a replay takes it")
+    topic = serializers.CharField(allow_blank=True, help_text="to which it was first sent; empty: it doesn't tell")
+    died_at = serializers.DateTimeField()
+    born_at = serializers.DateTimeField()
+    tries = serializers.IntegerField(help_text="deliveries that failed")
+    tags = serializers.CharField(allow_blank=True)
+    keys = serializers.ListField(child=serializers.CharField())
+    message_id = serializers.CharField()
+    offset_message_id = serializers.CharField()
+    body = ShownBodySerializer()
+
+
+class DeadLettersSerializer(Shape):
+    """The newest dead letters. `complete` is false when reading stopped at its bounds (10 s, 32 MiB)."""
+
+    results = DeadLetterSerializer(many=True, source="messages")
+    total = serializers.CharField()
+    complete = serializers.BooleanField()
+
+
+class ExportQuerySerializer(Shape):
+    """How to write the lines."""
+
+    kind = serializers.ChoiceField(choices=["jsonl", "csv"], default="jsonl")
+
+
+class ReplayCreateSerializer(Shape):
+    """Which dead letters to send again, where to and how fast. A limit of 0 never stops it."""
+
+    target = serializers.ChoiceField(choices=ReplayTarget.choices, default=ReplayTarget.RETRY_TOPIC)
+    rate_per_second = serializers.IntegerField(min_value=1, max_value=RATE_MAX, default=10)
+    stop_after_failures = serializers.IntegerField(min_value=0, max_value=10**6, default=10)
+    stop_after_new_dead = serializers.IntegerField(min_value=0, max_value=10**6, default=100)
+    places = serializers.ListField(
+        child=serializers.CharField(max_length=300),
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=SELECTED_MAX,
+        help_text="broker:queue:offset of each; left out: all that are stored now",
+    )
+
+
+class ReplayOutcomeSerializer(Shape):
+    """A dead letter that was not surely sent."""
+
+    broker_name = serializers.CharField()
+    queue_id = serializers.IntegerField()
+    offset = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=["skipped", "failed", "unknown"])
+    reason = serializers.CharField()
+
+
+class ReplaySerializer(Shape):
+    """A replay with its report. `unknown` ones were sent once without an answer, and are not sent again."""
+
+    id = serializers.UUIDField()
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    group = serializers.CharField(source="consumer_group")
+    target = serializers.ChoiceField(choices=ReplayTarget.choices)
+    state = serializers.ChoiceField(choices=ReplayState.choices)
+    message = serializers.CharField(allow_blank=True)
+    made_by = serializers.CharField()
+    rate_per_second = serializers.IntegerField()
+    stop_after_failures = serializers.IntegerField()
+    stop_after_new_dead = serializers.IntegerField()
+    total = serializers.CharField()
+    sent = serializers.CharField()
+    skipped = serializers.CharField()
+    failed = serializers.CharField()
+    unknown = serializers.CharField()
+    gone = serializers.CharField(help_text="deleted by retention before their turn")
+    outcomes = ReplayOutcomeSerializer(many=True)

@@ -279,6 +279,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "InvitationState": ["pending", "expired"],
         "LiveState": ["live", "not_running", "unreachable", "skipped"],
         "JobRunState": "controlplane.insight.models.JobRunState",
+        "ReplayTarget": "controlplane.consumers.models.ReplayTarget",
+        "ReplayState": "controlplane.consumers.models.ReplayState",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -319,6 +321,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     },
     "clusters-sample-health": {
         "task": "provisioning.clusters_sample_health",
+        "schedule": 10.0,
+        "options": {"expires": 10},
+    },
+    "consumers-replays-resume": {
+        "task": "consumers.replays_resume",
         "schedule": 10.0,
         "options": {"expires": 10},
     },

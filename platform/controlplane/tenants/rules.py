@@ -60,6 +60,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "offset.reset": Requirement(Role.OPERATOR, Scope.MANAGE),
     "message.browse": Requirement(Role.MEMBER, Scope.MESSAGES),
     "message.send": Requirement(Role.MEMBER, Scope.MESSAGES),
+    "dead_letter.replay": Requirement(Role.MEMBER, Scope.MESSAGES),
     "credential.view": Requirement(Role.VIEWER, Scope.READ),
     "credential.reveal": Requirement(Role.MEMBER, Scope.CREDENTIALS),
     "credential.create": Requirement(Role.OPERATOR, Scope.CREDENTIALS),

@@ -196,3 +196,13 @@ def test_without_rights_the_exit_code_says_so(running_clusters: Any, cluster: Cl
     )
     environment = {"HIGHWATER_KEY": credentials.access_key, "HIGHWATER_SECRET": credentials.secret_key}
     assert run(*arguments, **environment).exit_code == 0
+
+
+def test_where_a_message_is_told_with_its_groups_and_where_not_with_the_reasons(
+    n: tuple[str, str], producer: Producer, topic: str
+) -> None:
+    sent = producer.send(Message(topic, b"here", keys=["k"]))
+    found = as_json("whereIsMyMessage", *n, "-i", sent.offset_message_id)
+    assert (found["topic"], found["body"], found["groups"]) == (topic, "here", [])
+    nowhere = run("whereIsMyMessage", *n, "-i", "k", "-t", f"{topic}x")
+    assert (nowhere.exit_code, f"no topic {topic}x" in nowhere.output) == (5, True)

@@ -104,6 +104,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "allauth",
     "allauth.account",
+    "allauth.mfa",
     "allauth.usersessions",
     "django_celery_beat",
     "django_htmx",
@@ -209,6 +210,8 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+MFA_ADAPTER = "controlplane.accounts.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 EMAIL_TIMEOUT = 10
 HIGHWATER_SENDS_MAIL = True
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Highwater] "

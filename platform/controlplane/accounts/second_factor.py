@@ -1,0 +1,61 @@
+"""The second factor: what django-allauth's parts do otherwise here, and its end by whoever runs the platform."""
+
+from typing import Any
+
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_added, authenticator_removed, authenticator_reset
+from cryptography.fernet import Fernet, MultiFernet
+from django.conf import settings
+from django.db import transaction
+from django.dispatch import receiver
+
+from controlplane.accounts.models import User
+from controlplane.common.audit import audit_event_record
+from controlplane.common.encryption import derive_key
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped upstream
+    """Keeps the secrets of apps and recovery codes encrypted: a copy of the database makes no codes."""
+
+    def get_totp_issuer(self) -> str:
+        return "Highwater"
+
+    def encrypt(self, text: str) -> str:
+        return _cipher().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return _cipher().decrypt(encrypted_text.encode()).decode()
+
+
+def second_factor_remove(*, actor: object, user: User) -> bool:
+    """Take app and recovery codes off an account; return whether there were any. The password stays."""
+    with transaction.atomic():
+        removed, _ = Authenticator.objects.filter(user=user).delete()
+        if removed:
+            audit_event_record(actor=actor, action="second_factor.remove", resource=user.email)
+    return bool(removed)
+
+
+@receiver(authenticator_added, dispatch_uid="second_factor.add")
+def _record_added(user: User, authenticator: Authenticator, **others: Any) -> None:
+    _record("second_factor.add", user, authenticator)
+
+
+@receiver(authenticator_removed, dispatch_uid="second_factor.remove")
+def _record_removed(user: User, authenticator: Authenticator, **others: Any) -> None:
+    _record("second_factor.remove", user, authenticator)
+
+
+@receiver(authenticator_reset, dispatch_uid="second_factor.reset")
+def _record_reset(user: User, authenticator: Authenticator, **others: Any) -> None:
+    _record("second_factor.reset", user, authenticator)
+
+
+def _record(action: str, user: User, authenticator: Authenticator) -> None:
+    audit_event_record(actor=user, action=action, resource=user.email, details={"kind": str(authenticator.type)})
+
+
+def _cipher() -> MultiFernet:
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return MultiFernet([Fernet(derive_key(key, b"second factor")) for key in keys])

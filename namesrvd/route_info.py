@@ -152,15 +152,15 @@ class RouteInfoManager:
             )
         if epoch is not None:
             self._raise_epoch(broker, epoch)
-        # A group may have one address for whoever leads it: then the same address is another broker's in a new epoch.
+        # A group may have one address for its leader: then the same address is another broker's in a new epoch.
         live = self._broker_live_table.get((broker.cluster_name, broker.broker_addr))
-        anew = known_addr != broker.broker_addr or live is None or live.epoch != epoch
+        registered_again = known_addr != broker.broker_addr or live is None or live.epoch != epoch
         group = self._join_group(broker)
         group.zone_name = zone_name
         group.enable_acting_master = bool(enable_acting_master)
         if broker.broker_id == min(group.broker_addrs):
             # Another broker's topics may have stood here before, whatever version this one registered with last.
-            self._take_topics(broker, topics, anew=anew)
+            self._take_topics(broker, topics, registered_again=registered_again)
         self._remember_alive(broker, topics.data_version, channel, ha_server_addr, filter_servers, heartbeat_timeout_ms)
         self._broker_live_table[broker.cluster_name, broker.broker_addr].epoch = epoch
         if known_addr is None:
@@ -197,7 +197,7 @@ class RouteInfoManager:
             live = self._broker_live_table.get((broker.cluster_name, broker.broker_addr))
             if live is None or (live.epoch or 0) < highest:
                 # It was the master until now, perhaps: no client shall be sent to it any longer. Its address may be the
-                # new master's by now, where the group has one for whoever leads.
+                # new master's by now, where the group has one for its leader.
                 self.unregister_broker(broker)
             raise RegistrationRefused(
                 ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -206,7 +206,7 @@ class RouteInfoManager:
             )
 
     def _check_only_master(self, broker: BrokerIdentity, epoch: int | None, ha_server_addr: str) -> None:
-        """An epoch has one leader: whoever registered first is kept while it is alive. Epoch 0 is of brokers that have none."""
+        """An epoch has one leader: the first that registered is kept while it lives. Epoch 0 is of brokers that have none."""
         group = self._broker_groups.get(broker.broker_name)
         if group is None or broker.broker_id != MASTER_ID or not epoch:
             return
@@ -264,14 +264,14 @@ class RouteInfoManager:
         return group
 
     def _take_topics(
-        self, broker: BrokerIdentity, wrapper: TopicConfigAndMappingSerializeWrapper, *, anew: bool
+        self, broker: BrokerIdentity, wrapper: TopicConfigAndMappingSerializeWrapper, *, registered_again: bool
     ) -> None:
         name = broker.broker_name
         if self._delete_absent_topics and not wrapper.topic_queue_mapping_info_map:
             for topic in self._topics_of([name]):
                 if topic not in wrapper.topic_config_table:
                     self._forget_topic_of(topic, name)
-        changed = anew or self.is_broker_topic_config_changed(
+        changed = registered_again or self.is_broker_topic_config_changed(
             broker.cluster_name, broker.broker_addr, wrapper.data_version
         )
         for topic, config in wrapper.topic_config_table.items():

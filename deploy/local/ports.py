@@ -40,7 +40,7 @@ class Ports:
         self._path = path
         self._usual = usual
         self._ports: dict[str, int] = {}
-        # A missing or broken file only means that ports are chosen anew.
+        # A missing or broken file only means that ports are chosen again.
         with contextlib.suppress(OSError, ValueError):
             self._ports = {str(name): int(port) for name, port in json.loads(path.read_text()).items()}
 

@@ -46,7 +46,7 @@ class BrokerAdmin(AdminBase):
     async def wipe_write_perm(self, broker_name: str) -> int:
         """Take a broker group out of writing: clients send elsewhere, reading goes on. Returns how many topics it had.
 
-        Done on every name server; it lasts until the broker registers anew or add_write_perm().
+        Done on every name server; it lasts until the broker registers again or add_write_perm().
         """
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
         responses = await self._client.tell_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)

@@ -54,7 +54,7 @@ class Puller:
         """Pull until the queue is dropped.
 
         Returns the offset to start again from when the broker no longer has, or not yet again has, what was asked for:
-        the window must then begin anew.
+        the window must then begin again.
         """
         queue = process_queue.queue
         offset = await self._first_offset(process_queue)

@@ -212,7 +212,7 @@ class Admin(SyncClient[AsyncAdmin]):
     def wipe_write_perm(self, broker_name: str) -> int:
         """Take a broker group out of writing: clients send elsewhere, reading goes on. Returns how many topics it had.
 
-        Done on every name server; it lasts until the broker registers anew or add_write_perm().
+        Done on every name server; it lasts until the broker registers again or add_write_perm().
         """
         return self._run(self._twin.wipe_write_perm, broker_name)
 

@@ -7,7 +7,7 @@ all decide by it, in this order:
 1. `ballot_above`: two epochs above all that anyone has seen; whoever has a row reserves both in it by compare-and-set.
 2. Every replica is asked to promise `Ballot.fence` (REPLICA_DEMOTE, naming no leader). A replica that promised takes nothing
    older and follows no one; the promise is durable before it is answered. `promises_in` says which answers are promises.
-3. Whoever may lead and did not answer is stopped, where there is someone who can stop it.
+3. A replica that may lead and did not answer is stopped, where someone can stop it.
 4. `decide`: who leads, by what the promises say. Decided once: whoever repeats the step goes by what was written down.
 5. REPLICA_PROMOTE, from `Ballot.fence` to `Ballot.epoch`: refused by a replica that has promised anything newer since.
 """
@@ -25,7 +25,7 @@ _DRAWN_FROM = 64
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """The epoch that replicas promise, and the one that whoever is promoted leads in."""
+    """The epoch that replicas promise, and the one that the promoted replica leads in."""
 
     fence: int
     epoch: int

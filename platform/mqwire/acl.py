@@ -254,7 +254,7 @@ class SignatureVerifier:
         if abs(now_ms - signed_ms) > SIGNATURE_LIFETIME_MS or signed_ms < self._started_ms - _START_TOLERANCE_MS:
             return f"it was signed at {signed_ms}, and the time here is {now_ms}: set the clock right, or send it again"
         if not self._take(fields[ACCESS_KEY], nonce[1], int(nonce[2]), signed_ms):
-            return "it was taken before: sign each request anew"
+            return "it was used before: sign each request separately"
         return None
 
     def forget(self, access_keys: set[str]) -> None:

@@ -281,7 +281,7 @@ def columns_of(
         else:
             if order is not None:
                 order.note(record)
-            # Written anew: one line, and no member that this version does not know.
+            # Written again: one line, and no member that this version does not know.
             good.append((message, encode_metering_record(record), record))
     if good:
         yield _record_batch(good, cluster_id, now_ms)

@@ -29,7 +29,7 @@ def hours_to_count(
 ) -> HourRange:
     """The hours that a run counts: those asked for (a backfill), widened to whole hours, or all within the window.
 
-    A late record reopens its hour as long as the hour lies in the window, because each run counts the whole window anew.
+    A late record reopens its hour as long as the hour lies in the window, because each run counts the whole window again.
     """
     begin, end = requested or (now - late_window, now)
     return HourRange(to_ms(begin) // HOUR_MS * HOUR_MS, -(-to_ms(end) // HOUR_MS) * HOUR_MS)

@@ -236,4 +236,4 @@ def test_another_account_is_told_whose_invitation_it_is_and_can_not_take_it(
 def test_a_wrong_link_says_what_to_do(db: None) -> None:
     answer = Client().get("/invitations/nonsense/", follow=True)
     assert answer.status_code == 404
-    assert "Ask whoever invited you for another one." in answer.content.decode()
+    assert "Ask the person who invited you for another one." in answer.content.decode()

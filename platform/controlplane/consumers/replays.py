@@ -155,7 +155,7 @@ def replay_cancel(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterReplay
 
 
 def replay_continue(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterReplay:
-    """Go on with a replay that was stopped or cancelled, where it ended; its limits count anew.
+    """Go on with a replay that was stopped or cancelled, where it ended; its limits count from zero again.
 
     What was refused is tried again, as it surely was not sent; what is unknown is not. Raises NotAllowed, Conflict.
     """

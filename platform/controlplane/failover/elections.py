@@ -65,7 +65,7 @@ def election_note(
         expected_epoch=before.epoch,
         new_epoch=status.epoch,
         lossless=True,
-        lossless_because="whoever is elected holds all that a majority had confirmed.",
+        lossless_because="the elected replica holds all that a majority had confirmed.",
         writes_stopped_at=before.led_at,
     )
     timeline_add(

@@ -15,7 +15,7 @@ from controlplane.provisioning.models import PortLease
 # haListenPort: the lease covers all of them.
 BROKER_PORTS = (("vipChannelPort", -2), ("spare", -1), ("listenPort", 0), ("haListenPort", 1))
 NAME_SERVER_PORTS = (("listenPort", 0),)
-# Of a broker group, not of a replica: whoever leads serves it.
+# Of a broker group, not of a replica: its leader serves it.
 LEADER_PORT = "leaderListenPort"
 LEADER_PORTS = (("vipChannelPort", -2), ("spare", -1), (LEADER_PORT, 0))
 _TRIES = 200

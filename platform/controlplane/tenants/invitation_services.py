@@ -117,7 +117,7 @@ def invitation_of_secret(secret: str) -> Invitation:
     if invitation is None or not _inviter_may(invitation):
         raise NotFound(
             "This invitation is not valid: it was used, revoked or replaced, or is older than"
-            f" {LIFE.days} days. Ask whoever invited you for another one.",
+            f" {LIFE.days} days. Ask the person who invited you for another one.",
             code="invitation_not_valid",
         )
     return invitation

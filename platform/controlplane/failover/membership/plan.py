@@ -1,7 +1,7 @@
 """What an operator may ask of a group that elects its leader, and what each step of that does and stops. Pure.
 
-Whoever is asked to lead, or to count, must be level; and at each step a majority of those that count then must be there:
-a change that no one can confirm would stop the group.
+A replica that is asked to lead, or to count, must have caught up; and at each step a majority of those that count then must
+be there: a change that no one can confirm would stop the group.
 """
 
 from collections.abc import Sequence

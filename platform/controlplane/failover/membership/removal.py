@@ -18,7 +18,7 @@ _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
 def removing_settled(context: StepContext, leaders: Mapping[str, int]) -> dict[str, list[int]]:
     """Return who goes, by group: as it was planned, but for who leads by now, in whose place another one goes.
 
-    Written down before anything is removed, so that whoever goes on removes the same ones, whoever leads then.
+    Written down before anything is removed, so that the worker that goes on removes the same ones, whichever replica leads then.
     """
     with transaction.atomic():
         operation = Operation.objects.select_for_update().get(pk=context.operation.pk)

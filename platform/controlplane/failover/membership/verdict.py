@@ -26,7 +26,7 @@ _LAST_MOMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Electorate:
-    """Who counts, as far as anybody has told: by the leader, else by whoever is in the highest epoch.
+    """Who counts, as far as anybody has told: by the leader, else by the replica in the highest epoch.
 
     `voters` is empty when no one ever told; `told_now` is False when the only word is older than the last sample.
     """

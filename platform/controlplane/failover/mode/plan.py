@@ -202,7 +202,7 @@ def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
         ),
         PlannedStep(
             "Tell the running masters",
-            "Consumers may be sent to a slave (slaveReadEnable), and whoever leads serves one more port, so that clients find"
+            "Consumers may be sent to a slave (slaveReadEnable), and the leader serves one more port, so that clients find"
             " the next master at once (leaderListenPort). The present port goes on serving.",
         ),
     ]
@@ -215,7 +215,7 @@ def _removing_step(removing: Mapping[str, Sequence[int]], *, waits: bool) -> Pla
     copies = "it, and deletes its copy" if one else "them, and deletes their copies"
     return PlannedStep(
         "Remove replicas",
-        f"Stops {names}, has the others forget {copies} of the messages. Whoever leads keeps everything.",
+        f"Stops {names}, has the others forget {copies} of the messages. The leader keeps everything.",
         f"Reads from {names}: consumers go to the master.{sends}",
     )
 

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         if options["create"]:
             return self._create(email)
         if User.objects.filter(email=email).update(is_staff=not options["remove"]) != 1:
-            raise CommandError(f"Nobody has signed up as {email}.")
+            raise CommandError(f"No one has signed up as {email}.")
         action = "operator.remove" if options["remove"] else "operator.add"
         audit_event_record(actor="command line", action=action, resource=email)
         return f"{email} is {'no longer' if options['remove'] else 'now'} an operator."

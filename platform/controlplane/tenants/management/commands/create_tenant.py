@@ -28,7 +28,7 @@ class Command(BaseCommand):
         if options["owner"]:
             owner = User.objects.filter(email=options["owner"].strip().lower()).first()
             if owner is None:
-                raise CommandError(f"Nobody has signed up as {options['owner']!r}.")
+                raise CommandError(f"No one has signed up as {options['owner']!r}.")
         try:
             tenant_create(actor=SystemActor("command line"), slug=slug, name=options["name"], owner=owner)
         except ApplicationError as error:

@@ -177,7 +177,8 @@ def test_events_from_before_the_chain_get_their_place(world: World, rows: AuditE
     in_order = list(rows.all.order_by("sequence").values_list("pk", flat=True))
     AuditEvent.objects.update(sequence=0, hash="")
     AuditChain.objects.all().delete()
-    import_module("controlplane.common.migrations.0002_audit_chain").chain_existing(apps, None)
+    with connection.schema_editor() as editor:
+        import_module("controlplane.common.migrations.0002_audit_chain").chain_existing(apps, editor)
     assert list(rows.all.order_by("sequence").values_list("pk", flat=True)) == in_order
     assert chain_check(rows.tenant_id).is_intact
     assert chain_check(None).is_intact

@@ -112,7 +112,14 @@ class Exchange:
         self.delayed += made
 
     def max_offsets(self) -> dict[int, int]:
-        queues = self.client.order("offsets", self.cluster, topic=TOPIC)
+        """Once the queues have all that was sent: Apache writes them after it has answered."""
+        queues: list[dict[str, Any]] = []
+
+        def are_full() -> bool:
+            queues[:] = self.client.order("offsets", self.cluster, topic=TOPIC)
+            return all(sum(queue[name] for queue in queues) == len(self.sent) for name in ("max", "stats_max"))
+
+        wait_until(are_full, timeout_s=60, what="the queues have all messages")
         assert all(queue["min"] == 0 and queue["stats_max"] == queue["max"] for queue in queues)
         return {queue["queue_id"]: queue["max"] for queue in queues}
 

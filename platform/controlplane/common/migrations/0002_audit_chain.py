@@ -11,10 +11,12 @@ BATCH = 1000
 
 def chain_existing(apps: Any, schema_editor: Any) -> None:
     """Number and chain what is there in the order of its times: from now on a change to it is seen."""
-    event_model, chain_model = apps.get_model("common", "AuditEvent"), apps.get_model("common", "AuditChain")
+    alias = schema_editor.connection.alias
+    events = apps.get_model("common", "AuditEvent").objects.using(alias)
+    chain_model = apps.get_model("common", "AuditChain")
     heads: dict[uuid.UUID, tuple[int, str]] = {}
     batch = []
-    for event in event_model.objects.order_by("created_at", "id").iterator(chunk_size=BATCH):
+    for event in events.order_by("created_at", "id").iterator(chunk_size=BATCH):
         key = chain_of(event.tenant_id)
         length, previous = heads.get(key, (0, FIRST_HASH))
         event.sequence = length + 1
@@ -34,10 +36,10 @@ def chain_existing(apps: Any, schema_editor: Any) -> None:
         heads[key] = (event.sequence, event.hash)
         batch.append(event)
         if len(batch) == BATCH:
-            event_model.objects.bulk_update(batch, ["sequence", "hash"])
+            events.bulk_update(batch, ["sequence", "hash"])
             batch = []
-    event_model.objects.bulk_update(batch, ["sequence", "hash"])
-    chain_model.objects.bulk_create(
+    events.bulk_update(batch, ["sequence", "hash"])
+    chain_model.objects.using(alias).bulk_create(
         chain_model(pk=key, length=length, head=head) for key, (length, head) in heads.items()
     )
 

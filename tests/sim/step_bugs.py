@@ -303,15 +303,16 @@ STEP_BUGS = (
     PlantedBug("votes of those that may lack records count in full", "dledger", "async", _votes_of_the_forgetful_count),
     PlantedBug("a majority founds the group", "dledger", "sync", _majority_founds),
     PlantedBug("no replica doubts its own disk", "dledger", "async", _own_disk_is_not_doubted),
+    # Of a replica alone it shows nowhere: topics.json, written before the answer, is taken for newer than the log.
+    PlantedBug("a topic is answered at once", "dledger", "sync", _topic_answered_at_once),
     PlantedBug("one promise too few is enough", "sync", "sync", _one_promise_too_few),
 )
 
-# Not found yet: the first five not by 21 to 25 seeds, the others were not looked for since whole brokers run. One that is found
+# Not found yet: the first four not by 21 to 25 seeds, the others were not looked for since whole brokers run. One that is found
 # belongs above.
 OPEN_BUGS = (
     PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
     PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
-    PlantedBug("a topic is answered at once", "single", "sync", _topic_answered_at_once),
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts),
     PlantedBug("a disk joins before it has caught up", "dledger", "sync", _disk_joins_before_it_has_caught_up),
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),

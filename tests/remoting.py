@@ -119,10 +119,13 @@ def create_topic(
         topic_sys_flag=0,
     )
 
+    refusals: list[Refused] = []
+
     def created() -> bool:
         try:
             call(address, RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), credentials)
         except Refused as refused:
+            refusals[:] = [refused]
             if refused.code in (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT):
                 return True
             if refused.code != ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -130,7 +133,10 @@ def create_topic(
             return False
         return True
 
-    wait_until(created, timeout_s=60.0, what=f"the broker at {address} takes topic {topic}")
+    try:
+        wait_until(created, timeout_s=60.0, what=f"the broker at {address} takes topic {topic}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it last answered: {refusals}") from None
     if namesrv is not None:
         wait_until(
             lambda: topic_route(namesrv, topic) is not None, timeout_s=60.0, what=f"a route for {topic} at {namesrv}"

@@ -29,10 +29,10 @@ DELAY_S = 12
 CONF = {
     # Small enough for several files of each kind; a record of 4 MiB must still fit.
     "mappedFileSizeCommitLog": str(8 * MEBIBYTE),
-    "mappedFileSizeConsumeQueue": str(20 * 150),
-    # Index files of 2000 entries: each four hundred messages have about a thousand.
-    "maxHashSlotNum": "400",
-    "maxIndexNum": "2000",
+    "mappedFileSizeConsumeQueue": str(20 * 400),
+    # Index files of 5000 entries: each thousand messages has two or three thousand.
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "5000",
     "messageDelayLevel": f"1s {DELAY_S}s",
     "flushConsumerOffsetInterval": "200",
     # Apache then checks the CRC of every record, whoever wrote it, and takes one without for the end of the log:
@@ -40,7 +40,7 @@ CONF = {
     "forceVerifyPropCRC": "true",
     "enabledAppendPropCRC": "true",
 }
-KEYS_LOOKED_UP_EACH = 67
+KEYS_LOOKED_UP_EACH = 167
 SIZES = [1, 100, KIBIBYTE, 6 * KIBIBYTE, 40 * KIBIBYTE]
 
 
@@ -94,8 +94,8 @@ class Exchange:
             create_topic(self.broker.address, topic, queues=QUEUES, namesrv=self.namesrv)
 
     def send(self) -> None:
-        """Four hundred messages in all ways that leave different records behind, and five that are due later."""
-        for mode, count in {"sync": 60, "async": 200, "batch": 100, "ordered": 40}.items():
+        """A thousand messages in all ways that leave different records behind, and five that are due later."""
+        for mode, count in {"sync": 150, "async": 500, "batch": 250, "ordered": 100}.items():
             made = plans(f"{mode}-{len(self.sent)}", count, sizes=SIZES, first_index=len(self.sent))
             outcomes = self.client.produce(self.cluster, TOPIC, made, mode=mode, group="exchange-producer")
             assert {outcome["status"] for outcome in outcomes} == {"SEND_OK"}, outcomes[:2]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from importlib import import_module
 from io import StringIO
 
 import pytest
-from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models import F
@@ -169,19 +167,6 @@ def test_two_writers_at_once_make_one_chain(world: World) -> None:
         writer.join()
     check = chain_check(world.acme.pk)
     assert (check.is_intact, check.length) == (True, 2 * EVENTS), check
-
-
-@pytest.mark.django_db
-def test_events_from_before_the_chain_get_their_place(world: World, rows: AuditEvents) -> None:
-    record(None, 2)
-    in_order = list(rows.all.order_by("sequence").values_list("pk", flat=True))
-    AuditEvent.objects.update(sequence=0, hash="")
-    AuditChain.objects.all().delete()
-    with connection.schema_editor() as editor:
-        import_module("controlplane.common.migrations.0002_audit_chain").chain_existing(apps, editor)
-    assert list(rows.all.order_by("sequence").values_list("pk", flat=True)) == in_order
-    assert chain_check(rows.tenant_id).is_intact
-    assert chain_check(None).is_intact
 
 
 def test_the_command_names_the_broken_chain_and_checks_the_others(world: World, rows: AuditEvents) -> None:

@@ -1,8 +1,11 @@
-"""The staging table that Spark fills, and what the database itself holds: ranges that don't overlap, and prices that
-don't change once usage was priced with them.
+"""The staging table that Spark fills, and what the database itself holds: ranges that don't overlap, prices that don't change
+once usage was priced with them, and the months whose usage changed after their invoice was issued.
 
-Triggers, as an exclusion constraint on (plan, range) would need the extension btree_gist, which not every server has.
-The parent row is locked first: of two writers at once the second sees what the first wrote.
+Triggers note those months, whoever writes usage: rows that a recount removes leave no other trace. `_issue` locks the usage table
+against writers, so a change is either on the invoice or noted.
+
+Ranges are held by triggers, as an exclusion constraint on (plan, range) would need the extension btree_gist, which not every
+server has. The parent row is locked first: of two writers at once the second sees what the first wrote.
 """
 
 from django.db import migrations
@@ -98,11 +101,32 @@ create trigger billing_invoice_line_stays before update on billing_invoiceline
     for each row execute function billing_invoice_stays();
 """
 
+CHANGES = """
+create function billing_usage_note_changes() returns trigger language plpgsql as $$
+begin
+    insert into billing_changedmonth (tenant_id, month, changed_at)
+    select touched.tenant_id, touched.month, clock_timestamp()
+    from (select distinct tenant_id, date_trunc('month', hour at time zone 'UTC')::date as month from changed) touched
+    where exists (
+        select from billing_invoice invoice where invoice.tenant_id = touched.tenant_id and invoice.month = touched.month
+    )
+    order by touched.tenant_id, touched.month
+    on conflict (tenant_id, month) do update set changed_at = excluded.changed_at;
+    return null;
+end $$;
+create trigger billing_usage_note_inserted after insert on billing_usage
+    referencing new table as changed for each statement execute function billing_usage_note_changes();
+create trigger billing_usage_note_updated after update on billing_usage
+    referencing new table as changed for each statement execute function billing_usage_note_changes();
+create trigger billing_usage_note_deleted after delete on billing_usage
+    referencing old table as changed for each statement execute function billing_usage_note_changes();
+"""
+
 SERIES = "insert into billing_invoiceseries (id, next_number) values (1, 1)"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0001_initial"), ("tenants", "0002_tenant_time_zone")]
+    dependencies = [("billing", "0001_tables")]
 
     operations = [
         migrations.RunSQL(STAGING, "drop table billing_usage_staging"),
@@ -112,5 +136,6 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(USED_PRICES, "drop function billing_price_used_stays() cascade"),
         migrations.RunSQL(ISSUED_INVOICES, "drop function billing_invoice_stays() cascade"),
+        migrations.RunSQL(CHANGES, "drop function billing_usage_note_changes() cascade"),
         migrations.RunSQL(SERIES, "delete from billing_invoiceseries"),
     ]

@@ -35,6 +35,6 @@ create index insight_lag_window_staging_run on insight_lag_window_staging (run_i
 
 
 class Migration(migrations.Migration):
-    dependencies = [("insight", "0001_initial")]
+    dependencies = [("insight", "0001_tables")]
 
     operations = [migrations.RunSQL(STAGING, "drop table insight_lag_window_staging")]

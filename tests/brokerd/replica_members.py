@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
+import trio
+
+from brokerd.config import BrokerConfig
+from brokerd.processors import replica_admin
 from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.pull_protocol import Diverged, Halt, PullDecision, SendBytes
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
+from brokerd.services.remoting_client import RequestFailed
+from brokerd.services.replica_claim import LeaderClaim
 from brokerd.store import AppendFailedError, MessageStore
+from mqwire.bodies import BrokerData, ClusterInfo
+from mqwire.codes import HighwaterRequestCode
+from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
 from mqwire.mode import Mode
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, ROOT, message, open_store
+
+NAME_SERVER = "names"
 
 
 class Member:
@@ -88,32 +102,91 @@ class Member:
         self.store.truncate(offset)
 
     def claim_from(self, *others: Member, answers_lost_from: Member | None = None) -> bool:
-        """One claim to lead again, as services/replica_claim.py makes it; tells whether this one leads then."""
-        for other in others:
-            self.replica.add_known_replica(other._settings.replica_id, other._settings.address)
-        epoch = self.replica.begin_claim(max(other.replica.epoch for other in others))
+        """One claim to lead again, by the service that the broker runs; tells whether it was granted.
+
+        Raises StoreError when this replica's log can't be written.
+        """
+        claim = LeaderClaim(cast("Any", Around(self, others, answers_lost_from)), cast("Any", NoOffsets()))
         try:
-            for other in sorted(others, key=Member.log, reverse=True):
-                other.replica.grant_claim(
-                    replica_id=self._settings.replica_id,
-                    epoch=epoch,
-                    last_epoch=self.log()[0],
-                    end_offset=self.log()[1],
-                    address=self._settings.address,
-                )
-                if other is answers_lost_from:
-                    return False
-        except RoleRefused:
-            self.replica.end_claim()
-            self.replica.saw_epoch(other.replica.epoch)
+            trio.run(claim.attempt)
+        except (RequestFailed, RoleRefused):
             return False
-        finally:
-            self.replica.end_claim()
-        self.replica.claimed(epoch, 0.0, 0)
         return True
 
     def log(self) -> tuple[int, int]:
         return self.replica.epochs.last_epoch, self.store.end_offset
+
+
+class Around:
+    """What a member's claim, and its answer to another's, use of a broker: the others are reached without sockets."""
+
+    def __init__(self, member: Member, others: Sequence[Member] = (), answers_lost_from: Member | None = None) -> None:
+        self.store = member.store
+        self.replica = member.replica
+        self.advertised_address = member.replica.settings.address
+        self.advertised_id = None
+        self.config = BrokerConfig(namesrv_addr=(NAME_SERVER,))
+        self.clock = SimpleNamespace(monotonic=lambda: 0.0, time_ms=lambda: 0)
+        self.follower = SimpleNamespace(halted=None)
+        self.diverged = SimpleNamespace(count=lambda: 0)
+        self._others = others
+        self._answers_lost_from = answers_lost_from
+
+    def client_of(self, address: str) -> ClientWithoutSockets:
+        return ClientWithoutSockets(address, self._others, self._answers_lost_from)
+
+    def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
+        self.replica.saw_epoch(epoch, leader_address)
+
+    def role_changed(self) -> None:
+        """No loop follows here."""
+
+    leader_changed = role_changed
+
+    def messages_behind(self, offset: int) -> int | None:
+        return None
+
+    def refuses_sends(self) -> str | None:
+        return self.replica.refuses_sends(0.0)
+
+
+class ClientWithoutSockets:
+    """Brings a request to the processor of the replica that it is for, or to a name server that lists all of them."""
+
+    def __init__(self, address: str, others: Sequence[Member], answers_lost_from: Member | None) -> None:
+        self._address = address
+        self._others = others
+        self._answers_lost_from = answers_lost_from
+
+    async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        if self._address == NAME_SERVER:
+            return command.reply(body=self._listed().to_json())
+        found = [other for other in self._others if other.replica.settings.address == self._address]
+        if not found:
+            raise RequestFailed(f"no replica is at {self._address}")
+        answer = replica_admin.HANDLERS[command.code](cast("Any", Around(found[0])), cast("Any", None), command)
+        if found[0] is self._answers_lost_from and command.code == HighwaterRequestCode.REPLICA_CLAIM:
+            raise RequestFailed("the answer was lost")
+        assert isinstance(answer, RemotingCommand)
+        return answer
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    def _listed(self) -> ClusterInfo:
+        addresses = {other.replica.settings.replica_id: other.replica.settings.address for other in self._others}
+        group = self._others[0].replica.settings.group
+        return ClusterInfo(
+            broker_addr_table={group: BrokerData(cluster="c", broker_name=group, broker_addrs=addresses)}
+        )
+
+
+class NoOffsets:
+    """Consumer offsets are not what these replicas are about."""
+
+    async def merge_offsets_from(self, address: str) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 def group() -> tuple[Member, Member]:

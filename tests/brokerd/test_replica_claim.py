@@ -6,6 +6,7 @@ import pytest
 
 from brokerd.replica.pull_protocol import Fenced
 from brokerd.replica.replica import RoleRefused
+from brokerd.store import StoreError
 from tests.brokerd.replica_members import Member, group
 from tests.sim.store_harness import message
 
@@ -183,6 +184,15 @@ def test_a_claim_above_its_epoch_stops_a_leader_which_then_claims_with_its_longe
 def test_a_replica_whose_log_cannot_be_written_does_not_lead_again() -> None:
     leader, follower = restarted()
     leader.break_disk()
-    with pytest.raises(RoleRefused, match="cannot lead"):
+    with pytest.raises(StoreError, match="writing to"):
         leader.claim_from(follower)
+    assert follower.replica.epoch == 1, "no one was asked"
+
+
+def test_a_replica_whose_log_breaks_while_others_agree_does_not_lead_again() -> None:
+    leader, _ = restarted()
+    epoch = leader.replica.begin_claim()
+    leader.break_disk()
+    with pytest.raises(RoleRefused, match="cannot lead"):
+        leader.replica.claimed(epoch, 0.0, 0)
     assert not leader.replica.leads

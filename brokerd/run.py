@@ -130,6 +130,7 @@ async def _remember_confirm_offset(broker: Broker) -> None:
         async with broker.store_gate.shared():
             try:
                 broker.replica.keep_reserve()
+                broker.replica.remember_epochs()
                 if not broker.replica.leads:
                     broker.replica.remember_confirm_offset()
             except OSError as error:

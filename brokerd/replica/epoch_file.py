@@ -13,7 +13,7 @@ import enum
 import os
 from collections.abc import Collection
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,11 @@ class Role(enum.Enum):
 
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+# (offset of the record that says so, voters, preferred leader), and which disks they were.
+SavedMembers: TypeAlias = tuple[int, tuple[int, ...], int | None]
+SavedIncarnations: TypeAlias = tuple[tuple[int, str], ...]
 
 
 class EpochState(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +57,11 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     log_may_be_incomplete: bool = msgspec.field(default=False, name="in_doubt")
     may_lack_durable: bool = False  # what was durable, too: waiting for others never ends in trusting this log
     held_in_memory: bool = False  # whether such records counted in the last run
-    # (offset of the record that says so, voters, preferred leader): a cache as the epoch map is.
-    members: tuple[tuple[int, tuple[int, ...], int | None], ...] = ()
+    # A cache as the epoch map is.
+    members: tuple[SavedMembers, ...] = ()
     # Which disk this is, drawn once: of a quorum-led group (adoption.py). And of the entries of `members`, in their order.
     incarnation: str = ""
-    incarnations: tuple[tuple[tuple[int, str], ...], ...] = ()
+    incarnations: tuple[SavedIncarnations, ...] = ()
     # Of a group whose mode was changed while it ran: comes before the configuration.
     policy: Policy | None = None
 

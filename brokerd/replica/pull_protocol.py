@@ -115,6 +115,14 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Empty:
+    """What a follower does after Diverged when its retention has deleted the record where the logs part.
+
+    Nothing that it still has is the leader's: save it all, drop it, and ask for the leader's log from its first byte on.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
     """A follower that must not go on by itself: the reason says why."""
 
@@ -122,8 +130,14 @@ class Halt:
 
 
 def decide_cut(
-    divergence: Divergence, *, own: EpochMap, own_end_offset: int, own_confirm_offset: int, may_cut_confirmed: bool
-) -> Cut | Halt:
+    divergence: Divergence,
+    *,
+    own: EpochMap,
+    own_min_offset: int,
+    own_end_offset: int,
+    own_confirm_offset: int,
+    may_cut_confirmed: bool,
+) -> Cut | Empty | Halt:
     """What a follower does about a divergence.
 
     In quorum mode (`may_cut_confirmed` False) bytes below the own confirmOffset are committed: a leader that lacks them
@@ -139,4 +153,4 @@ def decide_cut(
         return Halt(
             f"the leader's log lacks records below confirmOffset {own_confirm_offset}: it would cut to {to_offset}"
         )
-    return Cut(to_offset)
+    return Cut(to_offset) if to_offset >= own_min_offset else Empty()

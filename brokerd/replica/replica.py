@@ -16,7 +16,14 @@ from random import Random
 import msgspec
 
 from brokerd.replica.elections import Elections
-from brokerd.replica.epoch_file import EpochState, EpochStorage, Role, changes_by_own_disk
+from brokerd.replica.epoch_file import (
+    EpochState,
+    EpochStorage,
+    Role,
+    SavedIncarnations,
+    SavedMembers,
+    changes_by_own_disk,
+)
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import (
     EPOCH,
@@ -34,6 +41,7 @@ from brokerd.replica.mode_change import ModeChange, PendingMode
 from brokerd.replica.pull_protocol import (
     CLOCK_MARGIN,
     Cut,
+    Empty,
     Fenced,
     Halt,
     LeaderLog,
@@ -479,20 +487,37 @@ class Replica:
     def _save(self, **changes: object) -> None:
         if changes.get("epoch", self.epoch) != self.epoch:
             changes.setdefault("voted_for", None)  # a vote is of one epoch
+        members, incarnations = self._members_to_save()
         state = msgspec.structs.replace(
             self._state,
             **changes,
             confirm_offset=self.confirm_offset,
-            epoch_map=tuple((entry.epoch, entry.start_offset) for entry in self._epochs.entries),
-            members=tuple((offset, one.voters, one.preferred) for offset, one in self._members.entries),
-            incarnations=tuple(one.incarnations for _, one in self._members.entries),
+            epoch_map=self._epoch_map_to_save(),
+            members=members,
+            incarnations=incarnations,
         )
         self._storage.save(state)
         self._state = state
 
+    def _epoch_map_to_save(self) -> tuple[tuple[int, int], ...]:
+        return tuple((entry.epoch, entry.start_offset) for entry in self._epochs.entries)
+
+    def _members_to_save(self) -> tuple[tuple[SavedMembers, ...], tuple[SavedIncarnations, ...]]:
+        entries = self._members.entries
+        return (
+            tuple((offset, one.voters, one.preferred) for offset, one in entries),
+            tuple(one.incarnations for _, one in entries),
+        )
+
     def remember_confirm_offset(self) -> None:
         """Save it if it has moved: what a follower that restarts without a leader can show. Each few seconds, and at a stop."""
         if self.confirm_offset != self._state.confirm_offset:
+            self._save()
+
+    def remember_epochs(self) -> None:
+        """Save what the log's own records say of epochs and members, before retention deletes such records; raises OSError."""
+        remembered = (self._state.epoch_map, self._state.members, self._state.incarnations)
+        if remembered != (self._epoch_map_to_save(), *self._members_to_save()):
             self._save()
 
     def keep_reserve(self) -> None:
@@ -633,11 +658,12 @@ class Replica:
         followers = () if self._in_sync is None else self._in_sync.followers.values()
         return any(follower.in_sync and follower.end_offset > damaged_from for follower in followers)
 
-    def diverged(self, divergence: Divergence) -> Cut | Halt:
-        """What to do about a log that parts from the leader's; `cut` when the bytes after it are saved."""
+    def diverged(self, divergence: Divergence) -> Cut | Empty | Halt:
+        """What to do about a log that parts from the leader's; `cut` or `start_over` when the bytes after it are saved."""
         return decide_cut(
             divergence,
             own=self._epochs,
+            own_min_offset=self._store.min_physical_offset,
             own_end_offset=self._store.end_offset,
             own_confirm_offset=self._leader_confirm_offset,
             # Where leaders are assigned the operator has decided, and was told what is lost. An elected leader has it all.
@@ -660,7 +686,9 @@ class Replica:
     def start_over(
         self, min_offset: int, epoch: int, empty: Callable[[], object], members: Members | None = None
     ) -> None:
-        """Retention has deleted what this follower lacks: go on at the leader's first byte, in front of which is `epoch`.
+        """Go on with an empty log at `min_offset`, in front of which is `epoch`: the leader's first byte, or the group's, 0.
+
+        Either the leader's retention has deleted what this follower lacks, or its own the record where the logs part.
 
         `empty` makes the store an empty one that begins there, durably. Killed in between, it is simply done again.
         """

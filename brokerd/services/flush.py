@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from brokerd.clock import SystemClock
     from brokerd.config import BrokerConfig
     from brokerd.environment import Threads
+    from brokerd.replica.replica import Replica
     from brokerd.services.acknowledgement import PendingAcknowledgements
     from brokerd.services.metadata_log import MetadataLog
     from brokerd.services.store_gate import StoreGate
@@ -40,6 +41,7 @@ class _Broker(Protocol):
     threads: Threads
     store: MessageStore
     store_gate: StoreGate
+    replica: Replica
     acknowledgements: PendingAcknowledgements
     metadata_log: MetadataLog
 
@@ -136,6 +138,7 @@ class FlushService:
             await trio.sleep(interval_s)
             try:
                 async with self._broker.store_gate.shared():
+                    self._broker.replica.remember_epochs()
                     report = self._broker.store.delete_expired(self._broker.clock.time_ms())
             except (StoreError, OSError) as error:
                 logger.error("expired files cannot be deleted: %s", error)

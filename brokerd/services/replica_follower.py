@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from brokerd.replica.epoch_map import Divergence
-from brokerd.replica.pull_protocol import Halt
+from brokerd.replica.pull_protocol import Cut, Empty, Halt
 from brokerd.replica.replica import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
@@ -338,25 +338,28 @@ class FollowerService:
         decision = replica.diverged(Divergence(header.diverged_epoch or 0, header.diverged_end_offset or 0))
         if isinstance(decision, Halt):
             raise RequestFailed(decision.reason)
-        end_offset = broker.store.end_offset
         async with broker.store_gate.alone():
             self._check_epoch(header)
-            name, pulls = await broker.threads.run(self._save_and_cut, decision.to_offset)
+            from_offset = decision.to_offset if isinstance(decision, Cut) else broker.store.min_physical_offset
+            size_bytes = broker.store.end_offset - from_offset
+            if isinstance(decision, Empty):
+                self._starting_over = True
+            name, pulls = await broker.threads.run(self._save_and_cut, decision, from_offset)
         logger.warning(
-            "the leader never had %d bytes from %d on: cut, and kept in diverged/%s",
-            end_offset - decision.to_offset,
-            decision.to_offset,
-            name,
+            "the leader never had %d bytes from %d on: cut, and kept in diverged/%s", size_bytes, from_offset, name
         )
         broker.log_was_cut()
         broker.metering.log_was_cut(pulls)
 
-    def _save_and_cut(self, to_offset: int) -> tuple[str, list[OutRow]]:
+    def _save_and_cut(self, decision: Cut | Empty, from_offset: int) -> tuple[str, list[OutRow]]:
         broker = self._broker
-        replica = broker.replica
-        name = broker.diverged.save(broker.store, to_offset, replica.epochs.epoch_at(to_offset), broker.clock.time_ms())
-        pulls = broker.metering.pulls_behind(to_offset)
-        replica.cut(to_offset, lambda offset: _truncate(broker.store, offset))
+        store, replica = broker.store, broker.replica
+        name = broker.diverged.save(store, from_offset, replica.epochs.epoch_at(from_offset), broker.clock.time_ms())
+        pulls = broker.metering.pulls_behind(from_offset)
+        if isinstance(decision, Cut):
+            replica.cut(decision.to_offset, lambda offset: _truncate(store, offset))
+        else:
+            replica.start_over(0, 0, lambda: store.start_over(0))
         return name, pulls
 
     async def _repair(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:

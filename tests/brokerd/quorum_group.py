@@ -14,7 +14,7 @@ from random import Random
 from brokerd.replica.elections import Elections, Outcome
 from brokerd.replica.epoch_file import EpochFile, EpochState
 from brokerd.replica.epoch_record import EPOCH, EpochRecord, epoch_message
-from brokerd.replica.pull_protocol import Diverged, Fenced, Halt, PullDecision, SendBytes
+from brokerd.replica.pull_protocol import Cut, Diverged, Fenced, PullDecision, SendBytes
 from brokerd.replica.quorum_messages import BeginEpoch, Campaign, EndEpoch, Message, Noted, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import QuorumTimes, State
 from brokerd.replica.replica import Replica, ReplicaSettings
@@ -205,8 +205,7 @@ class Node:
                 self.store.flush()
         elif isinstance(decision, Diverged):
             cut = replica.diverged(decision.divergence)
-            if isinstance(cut, Halt):
-                raise AssertionError(f"replica {self.id} halts: {cut.reason}")
+            assert isinstance(cut, Cut), f"replica {self.id} does not cut: {cut}"
             replica.cut(cut.to_offset, self._truncate)
         self.store.confirm_offset = replica.confirm_offset
         return decision

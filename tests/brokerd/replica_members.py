@@ -14,7 +14,7 @@ import trio
 from brokerd.config import BrokerConfig
 from brokerd.processors import replica_admin
 from brokerd.replica.epoch_file import EpochFile
-from brokerd.replica.pull_protocol import Diverged, Halt, PullDecision, SendBytes
+from brokerd.replica.pull_protocol import Cut, Diverged, PullDecision, SendBytes
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.services.replica_claim import LeaderClaim
@@ -95,7 +95,7 @@ class Member:
     def cut_for(self, decision: PullDecision) -> None:
         assert isinstance(decision, Diverged)
         cut = self.replica.diverged(decision.divergence)
-        assert not isinstance(cut, Halt), cut
+        assert isinstance(cut, Cut), cut
         self.replica.cut(cut.to_offset, self._truncate)
 
     def _truncate(self, offset: int) -> None:

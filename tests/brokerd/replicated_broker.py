@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerd.replica.pull_protocol import Diverged, ReplicaPull, SendBytes
+from brokerd.replica.pull_protocol import Cut, Diverged, ReplicaPull, SendBytes
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 
 MAX_BYTES = 1 << 20
@@ -44,7 +44,8 @@ def replicate(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
 def _truncate(follower: BrokerUnderTest, decision: Diverged) -> None:
     following = follower.broker.replica
     cut = following.diverged(decision.divergence)
-    following.cut(cut.to_offset, follower.store.truncate)  # type: ignore[union-attr,arg-type] # never Halt here; truncate's report is not needed
+    assert isinstance(cut, Cut), cut
+    following.cut(cut.to_offset, follower.store.truncate)  # type: ignore[arg-type] # truncate's report is not needed
     follower.broker.log_was_cut()
 
 

@@ -1,0 +1,79 @@
+"""Retention deletes epoch records as it does messages: replicas know their epochs all the same, and find together."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
+import trio.testing
+
+from brokerd.config import BrokerConfig
+from brokerd.replica.pull_protocol import Diverged, Empty, SendBytes, TooOld
+from brokerd.services.flush import FlushService
+from brokerd.services.store_gate import StoreGate
+from tests.brokerd.replica_members import Member, group
+from tests.sim.store_harness import FILE_BYTES, ManualClock
+
+DAYS_4_MS = 4 * 24 * 3_600_000
+
+
+def expire(member: Member) -> None:
+    """Retention runs as in a broker, with a clock four days ahead and a disk so full that the hour does not matter."""
+    member.disk.used_ratio = 0.8
+    now_ms = ManualClock().time_ms + DAYS_4_MS
+    broker = SimpleNamespace(
+        config=BrokerConfig(),
+        clock=SimpleNamespace(time_ms=lambda: now_ms),
+        threads=SimpleNamespace(one_call_thread=lambda: None),
+        store=member.store,
+        store_gate=StoreGate(),
+        replica=member.replica,
+    )
+
+    async def run() -> None:
+        with trio.move_on_after(60):
+            await FlushService(cast("Any", broker)).run_retention()
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    member.disk.used_ratio = 0.1
+
+
+def fill_files(member: Member, count: int) -> None:
+    until = member.store.end_offset + count * FILE_BYTES
+    while member.store.end_offset < until:
+        member.send(20)
+
+
+def test_a_leader_knows_its_epoch_after_a_restart_when_retention_has_deleted_the_record() -> None:
+    leader, _ = group()
+    fill_files(leader, 3)
+    expire(leader)
+    assert leader.store.min_physical_offset > 0
+    leader.restart()
+    assert leader.replica.epochs.last_epoch == 1
+
+
+def parted() -> tuple[Member, Member]:
+    """A leader in epoch 2, and the former one with a log of its own that parts where neither has anything any more."""
+    old, new = group()
+    new.replica.promote(1, 2, 0.0, 0)
+    for member in (old, new):
+        fill_files(member, 3)
+        expire(member)
+    old.replica.step_down(2, "r1")
+    return old, new
+
+
+def test_a_follower_that_has_nothing_of_the_leaders_log_any_more_begins_anew() -> None:
+    old, leader = parted()
+    decision = old.pull_from(leader)
+    assert isinstance(decision, Diverged)
+    assert isinstance(old.replica.diverged(decision.divergence), Empty)
+    old.replica.start_over(0, 0, lambda: old.store.start_over(0))
+    decision = old.pull_from(leader)
+    assert decision == TooOld(leader.store.min_physical_offset, 2)
+    old.replica.start_over(decision.min_offset, decision.epoch, lambda: old.store.start_over(decision.min_offset))
+    assert isinstance(old.pull_from(leader), SendBytes)
+    assert old.store.end_offset == leader.store.end_offset
+    assert old.replica.epochs.last_epoch == 2

@@ -139,7 +139,11 @@ class FlushService:
             try:
                 async with self._broker.store_gate.shared():
                     self._broker.replica.remember_epochs()
-                    report = self._broker.store.delete_expired(self._broker.clock.time_ms())
+                    # Topics, groups and offsets are read from their last base on, also when the clock has jumped by days
+                    # or the group has been idle: that file stays until there is a newer base.
+                    report = self._broker.store.delete_expired(
+                        self._broker.clock.time_ms(), keep_from_offset=self._broker.metadata_log.base_offset
+                    )
             except (StoreError, OSError) as error:
                 logger.error("expired files cannot be deleted: %s", error)
                 continue

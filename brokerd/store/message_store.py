@@ -672,14 +672,14 @@ class MessageStore:
     def delete_expired(self, now_ms: int, *, keep_from_offset: int | None = None) -> RetentionReport:
         """Delete CommitLog files by age and disk usage, and ConsumeQueue files that became empty; see retention.py.
 
-        Never the active file. `keep_from_offset`: the first byte that somebody must still consume; forced cleaning (not
-        expiry) respects it. Call it each ten seconds or so; each call deletes at most deleteFileBatchMax files.
+        Never the active file, nor any that reaches into [keep_from_offset, ...): what is needed whatever its age. Call it
+        each ten seconds or so; each call deletes at most deleteFileBatchMax files.
         """
         used_ratio = self.used_ratio()
         if self._status.refusal is not None:
             return RetentionReport(min_offset=self._log.min_offset, used_ratio=used_ratio)
-        files = expirable_files(self._config, self._log, self._reader)
-        expired = expired_files(self._config, files, now_ms, used_ratio, keep_from_offset)
+        files = expirable_files(self._config, self._log, self._reader, keep_from_offset)
+        expired = expired_files(self._config, files, now_ms, used_ratio)
         for _ in expired:
             self._log.delete_first_file()
         queue_files = 0

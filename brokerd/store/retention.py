@@ -19,12 +19,19 @@ class LogFile:
     newest_ms: int  # no record of it is younger: the store timestamp of the record after it
 
 
-def expirable_files(config: StoreConfig, log: CommitLog, reader: MessageReader) -> list[LogFile]:
-    """The oldest files that may be looked at for deletion, deleteFileBatchMax at most."""
+def expirable_files(
+    config: StoreConfig, log: CommitLog, reader: MessageReader, keep_from_offset: int | None
+) -> list[LogFile]:
+    """The oldest files that may be looked at for deletion, deleteFileBatchMax at most.
+
+    None that reaches into [keep_from_offset, ...), however old it is.
+    """
     files = []
     for base in log.bases[: config.delete_file_batch_max]:
         end = base + log.file_bytes
         if end >= log.durable_offset:  # also the active file, and one whose end is not synced
+            break
+        if keep_from_offset is not None and end > keep_from_offset:
             break
         newest_ms = reader.store_timestamp_at(end)
         if newest_ms < 0:
@@ -33,14 +40,11 @@ def expirable_files(config: StoreConfig, log: CommitLog, reader: MessageReader) 
     return files
 
 
-def expired_files(
-    config: StoreConfig, files: list[LogFile], now_ms: int, used_ratio: float, keep_from_offset: int | None
-) -> list[LogFile]:
+def expired_files(config: StoreConfig, files: list[LogFile], now_ms: int, used_ratio: float) -> list[LogFile]:
     """The files to delete now, oldest first: always a run from the oldest on, so that the log has no hole.
 
     Expired ones go in the hours of deleteWhen, and at any hour when the disk is fuller than diskMaxUsedSpaceRatio. With
-    cleanFileForciblyEnable, unexpired ones go too while it is fuller than diskSpaceCleanForciblyRatio, one each time, but
-    none that reaches into [keep_from_offset, ...): what somebody still has to consume.
+    cleanFileForciblyEnable, unexpired ones go too while it is fuller than diskSpaceCleanForciblyRatio, one each time.
     """
     by_time = time.localtime(now_ms / 1000).tm_hour in config.delete_when
     if not by_time and used_ratio <= config.disk_max_used_space_ratio:
@@ -52,6 +56,6 @@ def expired_files(
             break
         chosen.append(file)
     forcibly = config.clean_file_forcibly and used_ratio > config.disk_space_clean_forcibly_ratio
-    if not chosen and forcibly and files and (keep_from_offset is None or files[0].end_offset <= keep_from_offset):
+    if not chosen and forcibly and files:
         chosen.append(files[0])
     return chosen

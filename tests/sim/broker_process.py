@@ -157,11 +157,14 @@ class BrokerProcess:
         delete_expired = broker.store.delete_expired
 
         def watched_retention(now_ms: int, **options: Any) -> RetentionReport:
-            report = delete_expired(now_ms, **options)
-            if report.deleted_commit_log_files:
-                self.loop.note(f"{self.name} deletes what lies below {report.min_offset}")
-                self.history.expired(report.min_offset)
-            return report
+            before = broker.store.min_physical_offset
+            try:
+                return delete_expired(now_ms, **options)
+            finally:  # it may be killed between two of the files
+                min_offset = broker.store.min_physical_offset
+                if min_offset > before:
+                    self.loop.note(f"{self.name} deletes what lies below {min_offset}")
+                    self.history.expired(min_offset)
 
         broker.store.delete_expired = watched_retention  # type: ignore[method-assign] # the observer stands in between
         broker.append = watched_append  # type: ignore[method-assign,assignment] # the observer stands in between

@@ -294,6 +294,8 @@ class QuorumWorld:
 
     def _level(self) -> bool:
         processes = [machine.process for machine in self.machines]
+        if any(process is not None and process.trio.is_in_a_step for process in processes):
+            return False
         ends = {
             (
                 process.store.end_offset,

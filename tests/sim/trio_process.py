@@ -245,6 +245,11 @@ class TrioProcess:
         self._began = False
         self._step_after(0.0)
 
+    @property
+    def is_in_a_step(self) -> bool:
+        """Whether its scheduler's step is under way, blocked in a call: what it does there is half done."""
+        return self._running
+
     def monotonic(self) -> float:
         """This process's clock of waits."""
         return self._began_s + self.loop.now_s * self.rate

@@ -230,10 +230,15 @@ class World:
 
     def _level(self) -> bool:
         processes = [machine.process for machine in self.machines]
-        if any(process is None for process in processes):
+        if any(process is None or process.trio.is_in_a_step for process in processes):
             return False
         ends = {
-            (process.store.end_offset, process.replica.held_offset, process.replica.epoch)
+            (
+                process.store.end_offset,
+                process.replica.held_offset,
+                process.replica.confirm_offset,
+                process.replica.epoch,
+            )
             for process in processes
             if process
         }

@@ -11,6 +11,7 @@ CURRENCIES: tuple[str, ...] = (
     *("AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "ILS", "INR"),
     *("MXN", "NOK", "NZD", "PLN", "RON", "SEK", "SGD", "THB", "TRY", "TWD", "USD", "ZAR"),
 )
+DEFAULT_CURRENCY = "USD"  # of a new plan, and of a budget where no plan says another
 
 THRESHOLDS_PERCENT = (50, 80, 100)
 

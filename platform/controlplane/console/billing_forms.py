@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from django import forms
 
 from controlplane.billing.models import Plan
-from controlplane.billing.money import CURRENCIES
+from controlplane.billing.money import CURRENCIES, DEFAULT_CURRENCY
 from controlplane.billing.plan_services import KINDS, Rates
 from controlplane.common.zones import zone_names
 from controlplane.insight.models import Job
@@ -64,7 +64,9 @@ class PlanForm(forms.Form):
     slug = forms.CharField(max_length=39, label="Short name", help_text="In addresses; it can’t be changed later.")
     name = forms.CharField(max_length=100, label="Name")
     description = forms.CharField(max_length=500, required=False, label="Description")
-    currency = forms.ChoiceField(choices=_CURRENCIES, label="Currency", help_text="Of all its prices, for good.")
+    currency = forms.ChoiceField(
+        choices=_CURRENCIES, initial=DEFAULT_CURRENCY, label="Currency", help_text="Of all its prices, for good."
+    )
     is_default = forms.BooleanField(required=False, label="Tenants without a plan get this one")
 
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from controlplane.billing.apis import export_response
 from controlplane.billing.budgets import budget_get, budget_remove, budget_set, budget_status
 from controlplane.billing.exports import has_parquet
-from controlplane.billing.money import CURRENCIES
+from controlplane.billing.money import DEFAULT_CURRENCY
 from controlplane.billing.periods import Month
 from controlplane.billing.selectors import (
     By,
@@ -114,7 +114,7 @@ def budget_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Set or remove the budget."""
     budget = budget_get(tenant)
     subscription = subscription_at(tenant, timezone.now())
-    first = {"currency": CURRENCIES[0] if subscription is None else subscription.plan.currency}
+    first = {"currency": DEFAULT_CURRENCY if subscription is None else subscription.plan.currency}
     initial = first if budget is None else {"amount": budget.amount, "currency": budget.currency}
     if request.method == "POST" and request.POST.get("remove"):
         budget_remove(actor=request.user, tenant=tenant)

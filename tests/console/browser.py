@@ -18,14 +18,12 @@ LogIn = Callable[[User], None]
 # Only `./dev screenshots` wants pictures: drawing and packing three whole pages takes longer than all that is judged.
 SCREENSHOTS = Path(folder) if (folder := os.environ.get("HIGHWATER_SCREENSHOTS")) else None
 AXE_SCRIPT = Axe().axe_script
-# A new theme begins its transitions with the next frame, and one may begin another. What turns for ever is none.
+# A new theme begins its transitions with the next frame, and one may begin another. One of a part that is not drawn never ends.
 SETTLED = """async () => {
-    for (let round = 0; round < 50; round++) {
-        for (const _ of [1, 2]) await new Promise(requestAnimationFrame);
-        const running = document.getAnimations().filter(animation => animation instanceof CSSTransition);
-        if (!running.length) return;
-        // One that is cancelled, with a part of the page that is replaced, is over as well.
-        await Promise.allSettled(running.map(animation => animation.finished));
+    const isMoving = animation => animation instanceof CSSTransition && animation.playState === "running";
+    for (let frame = 0, still = 0; frame < 120 && still < 2; frame++) {
+        await new Promise(requestAnimationFrame);
+        still = document.getAnimations().some(isMoving) ? 0 : still + 1;
     }
 }"""
 DESKTOP: ViewportSize = {"width": 1280, "height": 860}

@@ -118,20 +118,20 @@ def test_a_message_to_a_cluster_that_does_not_answer_says_so_and_keeps_what_was_
 
 def test_an_api_token_is_shown_once(world: World) -> None:
     client = world.client(world.alice)
-    form = {"name": "deploy", "role": "member", "scopes": ["read", "messages"], "life_days": "30"}
+    form = {"name": "deploy", "role": "developer", "scopes": ["read", "messages"], "life_days": "30"}
     response = client.post(world.path("tokens/"), form)
     page = response.content.decode()
     shown = re.findall(r"hw_test_[0-9a-f]{12}_[A-Za-z0-9_-]{20,}", page)
     token = ApiToken.objects.get(name="deploy")
     assert len(set(shown)) == 1
     assert response.headers["Cache-Control"] == "no-store, private"
-    assert (token.role, token.scopes, token.user) == ("member", ["messages", "read"], world.alice)
+    assert (token.role, token.scopes, token.user) == ("developer", ["messages", "read"], world.alice)
     assert shown[0] not in client.get(world.path("tokens/")).content.decode()
 
 
 def test_a_revoked_token_leaves_the_list(world: World) -> None:
     client = world.client(world.alice)
-    client.post(world.path("tokens/"), {"name": "deploy", "role": "member", "scopes": ["read"], "life_days": "0"})
+    client.post(world.path("tokens/"), {"name": "deploy", "role": "developer", "scopes": ["read"], "life_days": "0"})
     token = ApiToken.objects.get(name="deploy")
     client.post(world.path(f"tokens/{token.pk}/revoke/"))
     assert not ApiToken.objects.get(pk=token.pk).is_live

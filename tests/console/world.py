@@ -73,7 +73,7 @@ def make_world() -> World:
     alice, bob, victor, charlie = (make_user(name) for name in ("alice", "bob", "victor", "charlie"))
     tenant = Tenant.objects.create(slug="acme", name="Acme Trading")
     foreign_tenant = Tenant.objects.create(slug="globex", name="Globex")
-    for user, role in ((alice, Role.OWNER), (bob, Role.MEMBER), (victor, Role.VIEWER)):
+    for user, role in ((alice, Role.OWNER), (bob, Role.DEVELOPER), (victor, Role.VIEWER)):
         Membership.objects.create(tenant=tenant, user=user, role=role)
     Membership.objects.create(tenant=foreign_tenant, user=charlie, role=Role.OWNER)
     return World(alice, bob, victor, charlie, tenant, foreign_tenant, make_cluster(tenant, "orders"))

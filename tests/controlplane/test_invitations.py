@@ -72,7 +72,7 @@ def test_a_link_that_ended_is_refused(world: World, issued: IssuedInvitation, en
         case "expired":
             Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
         case "replaced":
-            invitation_create(actor=world.alice, tenant=world.acme, email="charlie@example.com", role=Role.MEMBER)
+            invitation_create(actor=world.alice, tenant=world.acme, email="charlie@example.com", role=Role.DEVELOPER)
         case "its maker left":
             Membership.objects.filter(user=world.bob).update(role=Role.OWNER)
             membership_remove(actor=world.bob, membership=world.alice.memberships.get())
@@ -141,7 +141,7 @@ def test_the_api_answers_an_address_with_and_without_an_account_alike(world: Wor
 
 def test_the_api_accepts_and_declines_for_the_invited_person(world: World, api: Callable[..., Json]) -> None:
     links = [
-        invitation_create(actor=world.alice, tenant=world.acme, email=email, role=Role.MEMBER)
+        invitation_create(actor=world.alice, tenant=world.acme, email=email, role=Role.DEVELOPER)
         for email in ("charlie@example.com", "dora@example.com")
     ]
     body = [{"secret": secret_of(link)} for link in links]
@@ -195,7 +195,7 @@ def test_a_member_sees_no_invitations_in_the_console(world: World, issued: Issue
 
 
 def test_a_new_user_opens_the_link_signs_up_and_joins(world: World) -> None:
-    link = invitation_create(actor=world.alice, tenant=world.acme, email="dora@example.com", role=Role.MEMBER).link
+    link = invitation_create(actor=world.alice, tenant=world.acme, email="dora@example.com", role=Role.DEVELOPER).link
     browser = Client()
     opened = browser.get(link[link.index("/invitations/") :], follow=True)
     assert opened.redirect_chain == [("/invitations/", 302)]

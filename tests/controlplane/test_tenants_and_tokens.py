@@ -11,13 +11,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from controlplane.accounts.actors import TokenActor
 from controlplane.accounts.authentication import token_authenticate
 from controlplane.accounts.models import ApiToken, User
 from controlplane.accounts.tokens import token_text_parse
 from controlplane.common.errors import Conflict, InvalidInput, NotAllowed
 from controlplane.common.models import AuditEvent
+from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
-from controlplane.tenants.rules import PERMISSIONS, actor_can
+from controlplane.tenants.rules import PERMISSIONS, actor_can, role_allows, role_includes
 from controlplane.tenants.services import (
     membership_remove,
     membership_update,
@@ -47,10 +49,55 @@ def test_a_taken_name_is_a_conflict(world: World) -> None:
 def test_roles_include_those_below(world: World) -> None:
     membership = world.bob.memberships.get()
     allowed = []
-    for role in (Role.VIEWER, Role.MEMBER, Role.OPERATOR, Role.OWNER):
+    for role in (Role.VIEWER, Role.DEVELOPER, Role.OPERATOR, Role.ADMIN):
         Membership.objects.filter(pk=membership.pk).update(role=role)
         allowed.append({name for name in PERMISSIONS if actor_can(world.bob, name, world.acme)})
     assert allowed[0] < allowed[1] < allowed[2] < allowed[3] == set(PERMISSIONS)
+
+
+def test_billing_sees_costs_and_sets_the_budget_and_does_nothing_else() -> None:
+    allowed = {name for name in PERMISSIONS if role_allows(Role.BILLING, name)}
+    assert allowed == {"tenant.view", "cluster.view", "billing.view", "budget.manage"}
+
+
+@pytest.mark.parametrize(
+    ("role", "gives"),
+    [
+        (Role.OWNER, set(Role)),
+        (Role.ADMIN, set(Role) - {Role.OWNER}),
+        (Role.OPERATOR, {Role.OPERATOR, Role.DEVELOPER, Role.VIEWER}),
+        (Role.BILLING, {Role.BILLING}),
+        (Role.VIEWER, {Role.VIEWER}),
+    ],
+)
+def test_no_one_gives_a_role_that_may_do_more_than_their_own(role: Role, gives: set[Role]) -> None:
+    assert {other for other in Role if role_includes(role, other)} == gives
+
+
+def test_an_admin_neither_makes_nor_changes_nor_removes_owners(world: World) -> None:
+    admin = world.bob.memberships.get()
+    membership_update(actor=world.alice, membership=admin, role=Role.ADMIN)
+    owner = world.alice.memberships.get()
+    Membership.objects.create(tenant=world.acme, user=world.charlie, role=Role.OWNER)
+    for act in (
+        lambda: membership_update(actor=world.bob, membership=admin, role=Role.OWNER),
+        lambda: membership_update(actor=world.bob, membership=owner, role=Role.VIEWER),
+        lambda: membership_remove(actor=world.bob, membership=owner),
+        lambda: invitation_create(actor=world.bob, tenant=world.acme, email="dora@example.com", role=Role.OWNER),
+    ):
+        with pytest.raises(NotAllowed, match="the role `owner`"):
+            act()
+
+
+def test_a_token_of_one_who_became_billing_does_what_both_roles_allow(world: World) -> None:
+    membership = world.bob.memberships.get()
+    membership_update(actor=world.alice, membership=membership, role=Role.OPERATOR)
+    token = TokenActor(
+        api_token_issue(actor=world.bob, tenant=world.acme, name="ci", role=Role.OPERATOR, user=world.bob).token
+    )
+    Membership.objects.filter(pk=membership.pk).update(role=Role.BILLING)
+    allowed = {name for name in PERMISSIONS if actor_can(token, name, world.acme)}
+    assert allowed == {"tenant.view", "cluster.view", "billing.view"}, "an operator sets no budget"
 
 
 def test_djangos_own_permission_check_asks_the_same_rules(world: World) -> None:
@@ -225,7 +272,7 @@ def test_every_change_is_in_the_audit_trail_with_who_and_what(world: World, api:
     api(world.alice).call("POST", "/api/v1/tenants/acme/invitations/", {"email": "charlie@example.com"})
     event = AuditEvent.objects.get(action="invitation.create")
     assert (event.actor, event.tenant_id) == ("alice@example.com", world.acme.pk)
-    assert event.details == {"email": "charlie@example.com", "role": "member"}
+    assert event.details == {"email": "charlie@example.com", "role": "developer"}
     assert event.request_id
     assert event.address == "127.0.0.1"
 

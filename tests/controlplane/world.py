@@ -73,7 +73,7 @@ def make_world() -> World:
     acme = Tenant.objects.create(slug="acme", name="Acme")
     globex = Tenant.objects.create(slug="globex", name="Globex")
     Membership.objects.create(tenant=acme, user=alice, role=Role.OWNER)
-    Membership.objects.create(tenant=acme, user=bob, role=Role.MEMBER)
+    Membership.objects.create(tenant=acme, user=bob, role=Role.DEVELOPER)
     Membership.objects.create(tenant=globex, user=charlie, role=Role.OWNER)
     return World(alice, bob, charlie, acme, globex, make_cluster(acme, "orders"))
 

@@ -134,14 +134,14 @@ def budget_alert_now(tenant: Tenant) -> BudgetAlert | None:
 
 
 def budget_alert_mail(alert_id: uuid.UUID) -> bool:
-    """Mail one alert to the tenant's owners and operators, once; returns whether this call did."""
+    """Mail one alert to the tenant's owners, admins, operators and who looks after billing, once; returns whether this call did."""
     now = timezone.now()
     if BudgetAlert.objects.filter(pk=alert_id, mailed_at=None).update(mailed_at=now) != 1:
         return False
     alert = BudgetAlert.objects.select_related("tenant").get(pk=alert_id)
     addresses = list(
         Membership.objects.filter(
-            tenant=alert.tenant, role__in=(Role.OWNER, Role.OPERATOR), user__is_active=True
+            tenant=alert.tenant, role__in=(Role.OWNER, Role.ADMIN, Role.OPERATOR, Role.BILLING), user__is_active=True
         ).values_list("user__email", flat=True)
     )
     if not addresses:

@@ -24,7 +24,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.workflows import step_definition
 from controlplane.common.errors import NotFound
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.rules import actor_require, tenant_role
+from controlplane.tenants.rules import actor_require, actor_roles
 
 
 def cluster_list(tenant: Tenant) -> QuerySet[Cluster]:
@@ -74,7 +74,7 @@ def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
         .prefetch_related("steps")
         .first()
     )
-    if operation is None or tenant_role(actor, operation.tenant) is None:
+    if operation is None or not actor_roles(actor, operation.tenant):
         raise NotFound("There is no such operation.")
     actor_require(actor, "operation.view", operation.tenant)
     return operation

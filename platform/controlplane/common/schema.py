@@ -68,7 +68,7 @@ class ApiSchema(AutoSchema):
 # By component: what a request may look like. Each is valid by its own schema, which a test holds.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "TenantCreateRequest": {"slug": "acme", "name": "Acme Trading"},
-    "InvitationCreateRequest": {"email": "someone@example.com", "role": "member"},
+    "InvitationCreateRequest": {"email": "someone@example.com", "role": "developer"},
     "ApiTokenCreateRequest": {"name": "deployment", "role": "operator", "scopes": ["read", "manage"], "days": 90},
     "ClusterCreateRequest": {"slug": "orders", "mode": "sync", "groups": 1, "replicas": 2},
     "ClusterGrowRequest": {"by": "replica"},

@@ -305,11 +305,19 @@ class CredentialForm(forms.Form):
 
 
 ROLE_DETAILS: dict[str, str] = {
-    Role.OWNER: "Everything, and manages members.",
+    Role.OWNER: "Everything, and makes other owners.",
+    Role.ADMIN: "Manages members, the budget and the tenant’s settings.",
     Role.OPERATOR: "Creates and deletes clusters, key pairs and API tokens.",
-    Role.MEMBER: "Creates topics, sends and reads messages, sees key pairs.",
+    Role.DEVELOPER: "Creates topics, sends and reads messages, sees key pairs.",
+    Role.BILLING: "Sees clusters, usage and invoices, and sets the budget.",
     Role.VIEWER: "Looks at clusters, topics and their health.",
 }
+
+
+def _offer_roles(form: forms.Form, roles: Sequence[tuple[str, str]]) -> None:
+    field = form.fields["role"]
+    assert isinstance(field, forms.ChoiceField)
+    field.choices = list(roles)
 
 
 class MemberForm(forms.Form):
@@ -321,7 +329,11 @@ class MemberForm(forms.Form):
         help_text="With or without an account: the person accepts first.",
         widget=forms.EmailInput(attrs={"autocomplete": "off"}),
     )
-    role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.MEMBER)
+    role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.DEVELOPER)
+
+    def __init__(self, *args: object, roles: Sequence[tuple[str, str]], **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+        _offer_roles(self, roles)
 
     def body(self) -> dict[str, object]:
         """Return what was typed as the API's request; an example while nothing was."""
@@ -473,7 +485,7 @@ class TokenForm(forms.Form):
 
     name = forms.CharField(max_length=100, label="Name", help_text="Which script uses it.", widget=forms.TextInput)
     role = forms.ChoiceField(
-        label="Role", choices=Role.choices, initial=Role.MEMBER, help_text="It never does more than you may do."
+        label="Role", choices=Role.choices, initial=Role.DEVELOPER, help_text="It never does more than you may do."
     )
     scopes = forms.MultipleChoiceField(
         label="It may",
@@ -497,6 +509,10 @@ class TokenForm(forms.Form):
         label="Keep it working when I leave",
         help_text="A service token belongs to the tenant. Without this it is yours, and ends with your membership.",
     )
+
+    def __init__(self, *args: object, roles: Sequence[tuple[str, str]], **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+        _offer_roles(self, roles)
 
     def days(self) -> int | None:
         """Return its life in days, None for no end; call it on a valid form."""

@@ -25,7 +25,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotAllowed, NotFound
 from controlplane.tenants.models import Invitation, Membership, Role, Tenant
-from controlplane.tenants.rules import actor_can, actor_require
+from controlplane.tenants.rules import actor_can, actor_includes, actor_require, role_require
 from controlplane.tenants.token_services import issuer_of
 
 MAIL_TASK = "tenants.invitation_mail"
@@ -70,6 +70,7 @@ def invitation_create(*, actor: Actor, tenant: Tenant, email: str, role: str) ->
     email = email.strip().lower()
     if role not in Role.values:
         raise InvalidInput.for_field("role", f"Use one of {', '.join(Role.values)}.", "invalid_choice")
+    role_require(actor, tenant, role)
     if tenant.memberships.filter(user__email=email).exists():
         raise Conflict(f"{email} is a member already.", code="already_member")
     secret = secrets.token_urlsafe(_SECRET_BYTES)
@@ -191,7 +192,10 @@ def _require_room(tenant: Tenant, inviter: User | None) -> None:
 
 
 def _inviter_may(invitation: Invitation) -> bool:
-    return invitation.inviter is None or actor_can(invitation.inviter, "member.manage", invitation.tenant)
+    inviter, tenant = invitation.inviter, invitation.tenant
+    if inviter is None:
+        return True
+    return actor_can(inviter, "member.manage", tenant) and actor_includes(inviter, tenant, invitation.role)
 
 
 def _locked(user: User, secret: str) -> Invitation:

@@ -12,11 +12,13 @@ from controlplane.common.models import BaseModel
 
 
 class Role(models.TextChoices):
-    """What a member may do; each role includes those below it (see `tenants.rules`)."""
+    """What a member may do (see `tenants.rules`). Each includes those below it, but for billing, which only looks after costs."""
 
     OWNER = "owner"
+    ADMIN = "admin"
     OPERATOR = "operator"
-    MEMBER = "member"
+    DEVELOPER = "developer"
+    BILLING = "billing"
     VIEWER = "viewer"
 
 
@@ -45,7 +47,7 @@ class Membership(BaseModel):
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=16, choices=Role.choices, default=Role.MEMBER)
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.DEVELOPER)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["tenant", "user"], name="membership_tenant_user")]

@@ -15,7 +15,8 @@ from controlplane.accounts.models import User
 from controlplane.common.errors import NotAllowed
 from controlplane.tenants.models import Membership, Role, Tenant
 
-_RANK: dict[str, int] = {Role.VIEWER: 1, Role.MEMBER: 2, Role.OPERATOR: 3, Role.OWNER: 4}
+# Each includes those of lower rank. Billing has none: it may do what the table says, and nothing else.
+_RANK: dict[str, int] = {Role.VIEWER: 1, Role.DEVELOPER: 2, Role.OPERATOR: 3, Role.ADMIN: 4, Role.OWNER: 5}
 
 
 class Scope(StrEnum):
@@ -29,24 +30,25 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The least role, and the scope that a token must carry."""
+    """The least role, the scope that a token must carry, and whether the role `billing` may, too."""
 
     role: Role
     scope: Scope
+    for_billing: bool = False
 
 
 PERMISSIONS: dict[str, Requirement] = {
-    "tenant.view": Requirement(Role.VIEWER, Scope.READ),
-    "tenant.update": Requirement(Role.OWNER, Scope.MANAGE),
-    "billing.view": Requirement(Role.VIEWER, Scope.READ),
-    "budget.manage": Requirement(Role.OWNER, Scope.MANAGE),
+    "tenant.view": Requirement(Role.VIEWER, Scope.READ, for_billing=True),
+    "tenant.update": Requirement(Role.ADMIN, Scope.MANAGE),
+    "billing.view": Requirement(Role.VIEWER, Scope.READ, for_billing=True),
+    "budget.manage": Requirement(Role.ADMIN, Scope.MANAGE, for_billing=True),
     "lag.view": Requirement(Role.VIEWER, Scope.READ),
     "member.view": Requirement(Role.VIEWER, Scope.READ),
-    "member.manage": Requirement(Role.OWNER, Scope.MANAGE),
+    "member.manage": Requirement(Role.ADMIN, Scope.MANAGE),
     "token.view": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "token.manage": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "audit.view": Requirement(Role.OPERATOR, Scope.READ),
-    "cluster.view": Requirement(Role.VIEWER, Scope.READ),
+    "cluster.view": Requirement(Role.VIEWER, Scope.READ, for_billing=True),
     "cluster.create": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.update": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.delete": Requirement(Role.OPERATOR, Scope.MANAGE),
@@ -54,15 +56,15 @@ PERMISSIONS: dict[str, Requirement] = {
     "group.promote": Requirement(Role.OPERATOR, Scope.MANAGE),
     "failover.view": Requirement(Role.VIEWER, Scope.READ),
     "topic.view": Requirement(Role.VIEWER, Scope.READ),
-    "topic.create": Requirement(Role.MEMBER, Scope.MANAGE),
-    "topic.update": Requirement(Role.MEMBER, Scope.MANAGE),
+    "topic.create": Requirement(Role.DEVELOPER, Scope.MANAGE),
+    "topic.update": Requirement(Role.DEVELOPER, Scope.MANAGE),
     "topic.delete": Requirement(Role.OPERATOR, Scope.MANAGE),
     "offset.reset": Requirement(Role.OPERATOR, Scope.MANAGE),
-    "message.browse": Requirement(Role.MEMBER, Scope.MESSAGES),
-    "message.send": Requirement(Role.MEMBER, Scope.MESSAGES),
-    "dead_letter.replay": Requirement(Role.MEMBER, Scope.MESSAGES),
+    "message.browse": Requirement(Role.DEVELOPER, Scope.MESSAGES),
+    "message.send": Requirement(Role.DEVELOPER, Scope.MESSAGES),
+    "dead_letter.replay": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "credential.view": Requirement(Role.VIEWER, Scope.READ),
-    "credential.reveal": Requirement(Role.MEMBER, Scope.CREDENTIALS),
+    "credential.reveal": Requirement(Role.DEVELOPER, Scope.CREDENTIALS),
     "credential.create": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "credential.delete": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "operation.view": Requirement(Role.VIEWER, Scope.READ),
@@ -70,29 +72,49 @@ PERMISSIONS: dict[str, Requirement] = {
 }
 
 
-def role_rank(role: str) -> int:
-    """Return the order of a role, 0 for none; each role includes those of lower rank."""
-    return _RANK.get(role, 0)
+def role_allows(role: str, permission: str) -> bool:
+    """Return whether the role may; raises KeyError for a permission that isn't in the table."""
+    requirement = PERMISSIONS[permission]
+    if role == Role.BILLING:
+        return requirement.for_billing
+    return _RANK.get(role, 0) >= _RANK[requirement.role]
 
 
-def tenant_role(actor: Actor, tenant: Tenant) -> Role | None:
-    """Return the actor's present role in the tenant, None for an outsider."""
+def role_includes(role: str, other: str) -> bool:
+    """Return whether the role may do all that the other may, and ranks no lower: an admin makes no owners."""
+    may_all = all(role_allows(role, permission) for permission in PERMISSIONS if role_allows(other, permission))
+    return may_all and _RANK.get(role, 0) >= _RANK.get(other, 0)
+
+
+def actor_roles(actor: Actor, tenant: Tenant) -> tuple[Role, ...]:
+    """Return the roles that all must allow what the actor does: a token's and its member's. None for an outsider."""
     match actor:
         case SystemActor():
-            return Role.OWNER
+            return (Role.OWNER,)
         case TokenActor(token=token):
             if token.tenant_id != tenant.pk:
-                return None
+                return ()
             if token.user is None:
-                return Role(token.role)
+                return (Role(token.role),)
             member_role = _member_role(token.user, tenant)
-            if member_role is None:
-                return None
-            return min(Role(token.role), member_role, key=role_rank)
+            return () if member_role is None else (Role(token.role), member_role)
         case User():
-            return _member_role(actor, tenant)
+            member_role = _member_role(actor, tenant)
+            return () if member_role is None else (member_role,)
         case _:  # AnonymousUser, which templates may pass
-            return None
+            return ()
+
+
+def actor_includes(actor: Actor, tenant: Tenant, role: str) -> bool:
+    """Return whether the actor may do all that the role may: no one gives or takes more than that."""
+    roles = actor_roles(actor, tenant)
+    return bool(roles) and all(role_includes(own, role) for own in roles)
+
+
+def roles_to_give(actor: Actor, tenant: Tenant) -> list[tuple[str, str]]:
+    """Return the roles that the actor may give, with their labels."""
+    own = actor_roles(actor, tenant)
+    return [(value, label) for value, label in Role.choices if own and all(role_includes(one, value) for one in own)]
 
 
 def _member_role(user: User, tenant: Tenant) -> Role | None:
@@ -107,8 +129,8 @@ def actor_can(actor: Actor, permission: str, tenant: Tenant) -> bool:
     requirement = PERMISSIONS[permission]
     if isinstance(actor, TokenActor) and requirement.scope not in actor.token.scopes:
         return False
-    role = tenant_role(actor, tenant)
-    return role is not None and role_rank(role) >= role_rank(requirement.role)
+    roles = actor_roles(actor, tenant)
+    return bool(roles) and all(role_allows(role, permission) for role in roles)
 
 
 def actor_require(actor: Actor, permission: str, tenant: Tenant) -> None:
@@ -117,7 +139,14 @@ def actor_require(actor: Actor, permission: str, tenant: Tenant) -> None:
         requirement = PERMISSIONS[permission]
         if isinstance(actor, TokenActor) and requirement.scope not in actor.token.scopes:
             raise NotAllowed(f"This token lacks the scope `{requirement.scope}`.", code="missing_scope")
-        raise NotAllowed(f"This needs the role `{requirement.role}` or above in tenant `{tenant.slug}`.")
+        also = f", or `{Role.BILLING}`," if requirement.for_billing else ""
+        raise NotAllowed(f"This needs the role `{requirement.role}` or above{also} in tenant `{tenant.slug}`.")
+
+
+def role_require(actor: Actor, tenant: Tenant, role: str) -> None:
+    """Raise NotAllowed unless the actor may give and take the role."""
+    if not actor_includes(actor, tenant, role):
+        raise NotAllowed(f"Only who may do all that the role `{role}` may gives it or takes it away.")
 
 
 def _predicate(permission: str) -> Predicate:

@@ -8,7 +8,7 @@ from controlplane.accounts.actors import Actor, SystemActor, TokenActor
 from controlplane.accounts.models import User
 from controlplane.common.errors import NotFound
 from controlplane.tenants.models import Membership, Tenant
-from controlplane.tenants.rules import tenant_role
+from controlplane.tenants.rules import actor_roles
 
 
 def tenant_list(actor: Actor) -> QuerySet[Tenant]:
@@ -28,7 +28,7 @@ def tenant_list(actor: Actor) -> QuerySet[Tenant]:
 def tenant_get(actor: Actor, slug: str) -> Tenant:
     """Return the tenant; raises NotFound for an absent one and for an outsider alike."""
     tenant = Tenant.objects.filter(slug=slug).first()
-    if tenant is None or tenant_role(actor, tenant) is None:
+    if tenant is None or not actor_roles(actor, tenant):
         raise NotFound("There is no such tenant.")
     return tenant
 

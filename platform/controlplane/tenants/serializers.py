@@ -90,7 +90,7 @@ class InvitationCreateSerializer(Shape):
     """Whom to invite."""
 
     email = serializers.EmailField(max_length=254)
-    role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.DEVELOPER)
 
 
 class InvitationAnswerSerializer(Shape):

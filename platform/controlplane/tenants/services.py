@@ -13,7 +13,7 @@ from controlplane.common.words import name_check
 from controlplane.common.zones import zone_check
 from controlplane.tenants.invitation_services import invitations_of_inviter_revoke
 from controlplane.tenants.models import Membership, Role, Tenant
-from controlplane.tenants.rules import actor_can, actor_require
+from controlplane.tenants.rules import actor_can, actor_require, role_require
 from controlplane.tenants.token_services import issued_tokens_revoke
 
 SLUG_PATTERN = re.compile(r"[a-z](?:[a-z0-9]|-(?=[a-z0-9])){1,38}")
@@ -80,13 +80,15 @@ def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time
 
 
 def membership_update(*, actor: Actor, membership: Membership, role: str) -> Membership:
-    """Change a member's role; raises Conflict for the last owner."""
+    """Change a member's role; raises Conflict for the last owner, NotAllowed for a role above the actor's, old or new."""
     actor_require(actor, "member.manage", membership.tenant)
+    role_require(actor, membership.tenant, membership.role)
+    role_require(actor, membership.tenant, role)
     with transaction.atomic():
         _require_another_owner(membership, leaving=Role(role) != Role.OWNER)
         membership.role = Role(role)
         membership.save(update_fields=["role", "updated_at"])
-        issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user, above=str(membership.role))
+        issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user, still=str(membership.role))
         if not actor_can(membership.user, "member.manage", membership.tenant):
             invitations_of_inviter_revoke(actor=actor, tenant=membership.tenant, inviter=membership.user)
         _record(actor, "member.update", membership)
@@ -97,6 +99,7 @@ def membership_remove(*, actor: Actor, membership: Membership) -> None:
     """Remove a member; members may remove themselves. Raises Conflict for the last owner."""
     if not (isinstance(actor, User) and actor.pk == membership.user_id):
         actor_require(actor, "member.manage", membership.tenant)
+        role_require(actor, membership.tenant, membership.role)
     with transaction.atomic():
         _require_another_owner(membership, leaving=True)
         _record(actor, "member.remove", membership)

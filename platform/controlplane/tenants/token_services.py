@@ -17,7 +17,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
 from controlplane.common.words import name_check
 from controlplane.tenants.models import Role, Tenant
-from controlplane.tenants.rules import Scope, actor_require, role_rank, tenant_role
+from controlplane.tenants.rules import Scope, actor_includes, actor_require, role_includes
 
 DEFAULT_LIFE_DAYS = 90
 ALL_SCOPES: tuple[str, ...] = tuple(Scope)
@@ -66,9 +66,8 @@ def api_token_issue(
     unknown = sorted(set(scopes) - known)
     if unknown or not scopes:
         raise InvalidInput.for_field("scopes", f"Use one or more of {', '.join(ALL_SCOPES)}.", "invalid_choice")
-    own_role = tenant_role(actor, tenant)
-    if own_role is None or role_rank(role) > role_rank(own_role):
-        raise NotAllowed("A token can't have a higher role than its issuer.")
+    if not actor_includes(actor, tenant, role):
+        raise NotAllowed("A token can't have a role that may do more than its issuer.")
     if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):
         raise NotAllowed("A token can't have more scopes than the token that issues it.")
     text = token_text_generate(settings.HIGHWATER_ENVIRONMENT)
@@ -97,11 +96,11 @@ def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:
             _record(actor, "token.revoke", token)
 
 
-def issued_tokens_revoke(*, actor: Actor, tenant: Tenant, issuer: User, above: str | None = None) -> int:
-    """Revoke what a member issued, who leaves (`above` is None) or now has the role `above`; returns how many tokens."""
+def issued_tokens_revoke(*, actor: Actor, tenant: Tenant, issuer: User, still: str | None = None) -> int:
+    """Revoke what a member issued, who leaves (`still` is None) or has the role `still` now; returns how many tokens."""
     revoked = 0
     for token in api_token_list(tenant).filter(issuer=issuer):
-        if above is not None and role_rank(token.role) <= role_rank(above):
+        if still is not None and role_includes(still, token.role):
             continue
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
             _record(actor, "token.revoke", token)

@@ -16,7 +16,7 @@ from controlplane.console.forms import ROLE_DETAILS, Choice, ConfirmForm, Member
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.invitation_services import IssuedInvitation, invitation_create, invitation_list
 from controlplane.tenants.models import Membership, Role, Tenant
-from controlplane.tenants.rules import actor_can, actor_require
+from controlplane.tenants.rules import actor_can, actor_require, roles_to_give
 from controlplane.tenants.selectors import membership_get, membership_list
 from controlplane.tenants.services import membership_remove, membership_update
 
@@ -27,6 +27,7 @@ class MemberRow:
 
     membership: Membership
     is_me: bool
+    can_change: bool
     can_remove: bool
 
 
@@ -35,7 +36,8 @@ class MemberRow:
 def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the members and open invitations, and invite a person: the link is in the answer to the POST and nowhere else."""
     can_manage = actor_can(request.user, "member.manage", tenant)
-    form = MemberForm(request.POST if request.method == "POST" else None)
+    roles = roles_to_give(request.user, tenant)
+    form = MemberForm(request.POST if request.method == "POST" else None, roles=roles)
     if request.method == "POST":
         actor_require(request.user, "member.manage", tenant)
     issued: IssuedInvitation | None = None
@@ -48,13 +50,13 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error, {"already_member": "email"})
         else:
-            form = MemberForm()
-    rows = [
-        MemberRow(
-            membership, membership.user_id == request.user.pk, can_manage or membership.user_id == request.user.pk
-        )
-        for membership in membership_list(tenant)
-    ]
+            form = MemberForm(roles=roles)
+    given = dict(roles)
+    rows = []
+    for membership in membership_list(tenant):
+        is_me = membership.user_id == request.user.pk
+        can_change = can_manage and membership.role in given
+        rows.append(MemberRow(membership, is_me, can_change, can_remove=can_change or is_me))
     context = {
         "form": form,
         "issued": issued,
@@ -62,7 +64,7 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "invitations": invitation_list(tenant) if can_manage else [],
         "members": rows,
         "can_manage": can_manage,
-        "roles": Role.choices,
+        "roles": roles,
         "role_facts": [Choice(Role(role).label, detail) for role, detail in ROLE_DETAILS.items()],
         "curl": command,
     }

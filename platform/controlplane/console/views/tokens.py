@@ -15,7 +15,7 @@ from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.forms import ConfirmForm, TokenForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.rules import actor_can
+from controlplane.tenants.rules import actor_can, roles_to_give
 from controlplane.tenants.token_services import api_token_get, api_token_issue, api_token_list, api_token_revoke
 
 
@@ -40,7 +40,8 @@ class TokenRow:
 @tenant_page("token.view")
 def token_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the tokens, and make one. The new token is in the answer to the POST and nowhere else."""
-    form = TokenForm(request.POST if request.method == "POST" else None)
+    roles = roles_to_give(request.user, tenant)
+    form = TokenForm(request.POST if request.method == "POST" else None, roles=roles)
     created = ""
     if form.is_valid():
         try:
@@ -57,7 +58,7 @@ def token_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
             form_take_error(form, error, {"not_allowed": "role"})
         else:
             created = issued.text
-            form = TokenForm()
+            form = TokenForm(roles=roles)
     context = {
         "form": form,
         "created": created,

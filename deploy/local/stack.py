@@ -41,6 +41,8 @@ OPERATOR_EMAIL = "operator@highwater.example"
 
 # Started, but not part of being up: an installation that ends by itself, and the demo's load, which is asked for.
 BESIDES = ("spark", "demo")
+# Requests that the console and the API answer at once.
+WEB_THREADS = 4
 # Settings of the user's that reach the control plane (and nothing else does).
 PASSED_ON = (
     "HIGHWATER_ADVERTISED_HOST",
@@ -178,7 +180,14 @@ class Stack:
         variables = self._django_variables(services, port)
         python, root = str(self.environment.python), self.layout.root
         web = [python, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
-        web += ["--workers", "1", "--blocking-threads", "4", "--no-ws", "controlplane.wsgi:application"]
+        web += [
+            "--workers",
+            "1",
+            "--blocking-threads",
+            variables["HIGHWATER_WEB_THREADS"],
+            "--no-ws",
+            "controlplane.wsgi:application",
+        ]
         worker = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO", "--concurrency", "2"]
         worker += ["--queues", "celery,failovers"]
         # Another that does nothing else, so that a promotion starts at once however busy the first is.
@@ -368,6 +377,7 @@ class Stack:
             "HIGHWATER_STATE_DIR": str(self.layout.state),
             "HIGHWATER_SUPERVISOR_SOCKET": str(self.layout.supervisor_socket),
             "HIGHWATER_PUBLIC_URL": f"http://{LOOPBACK}:{web_port}",
+            "HIGHWATER_WEB_THREADS": str(WEB_THREADS),
             **{name: self._variables[name] for name in PASSED_ON if name in self._variables},
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from highwater._admin_models import ConsumerConnections, QueryResult
@@ -167,7 +167,9 @@ def trace_message(
             searched.append(name)
             matches += look.query(name, text)
         if not matches:
-            matches = _not_delivered(look, text, topic, topics) or _copies(look, text, topic, topics)
+            # What names their topic is a property, which any program may write: a system topic is no one's to see.
+            allowed = set(topics) if topic is None else {topic}.intersection(topics)
+            matches = _not_delivered(look, text, allowed) or _copies(look, text, allowed)
     if not matches:
         return MessageTrace(
             text, reading, reasons=tuple(_reasons(look, reading, topic, topics, searched, log_span or {}, now_ms))
@@ -176,18 +178,17 @@ def trace_message(
     return _told(look, text, reading, tuple(matches[:MATCHES_MAX]), now_ms)
 
 
-def _not_delivered(look: _Look, text: str, topic: str | None, topics: Sequence[str]) -> list[ReceivedMessage]:
+def _not_delivered(look: _Look, text: str, allowed: Collection[str]) -> list[ReceivedMessage]:
     """Messages that are in no queue of their topic yet: delayed ones, and halves of transactions."""
     found = []
     for system in (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC):
         for message in look.query(system, text):
-            real = message.properties.get(PROPERTY_REAL_TOPIC)
-            if real == topic or (topic is None and real in topics):
+            if message.properties.get(PROPERTY_REAL_TOPIC) in allowed:
                 found.append(message)
     return found
 
 
-def _copies(look: _Look, text: str, topic: str | None, topics: Sequence[str]) -> list[ReceivedMessage]:
+def _copies(look: _Look, text: str, allowed: Collection[str]) -> list[ReceivedMessage]:
     """Copies in retry topics and among dead letters, which may outlive the message itself."""
     found: list[ReceivedMessage] = []
     for group in look.groups()[:GROUPS_MAX]:
@@ -195,8 +196,7 @@ def _copies(look: _Look, text: str, topic: str | None, topics: Sequence[str]) ->
             if look.is_over:
                 return found
             for message in look.query(prefix + group, text):
-                home = home_topic(message)
-                if home == topic or (topic is None and home in topics):
+                if home_topic(message) in allowed:
                     found.append(message)
     return found
 

@@ -34,6 +34,10 @@ PROBLEMS = [
     ("GET", f"{CLUSTERS}?limit=1000", None, 400, "invalid_input"),
     ("GET", f"{CLUSTERS}?cursor=nonsense", None, 400, "invalid_input"),
     ("GET", f"{CLUSTERS}?cursor=cD1ub25zZW5zZQ==", None, 400, "invalid_input"),
+    ("GET", f"{CLUSTERS}?limit=0000000011000", None, 400, "invalid_input"),
+    # A time that no year holds in UTC, and a name with NUL.
+    ("GET", f"{CLUSTERS}?cursor=cD05OTk5LTEyLTMxVDIzJTNBNTklM0E1OS0yMyUzQTU5", None, 400, "invalid_input"),
+    ("GET", f"{ORDERS}topics/?cursor=cD0A", None, 400, "invalid_input"),
     ("GET", "/api/v1/operations/54efc4d1-b1aa-43e6-9a30-5fce8d0c39c5/", None, 404, "not_found"),
 ]
 

@@ -11,12 +11,22 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.common.errors import InvalidInput
+from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.consumers import replays
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.replay_plan import REPLAY_OF, Place, message_again, ranges_of, stop_reason
-from controlplane.consumers.replays import places_of, replay_cancel, replay_continue, replay_turn
+from controlplane.consumers.replays import (
+    RUNNING_MAX,
+    ReplayWish,
+    places_of,
+    replay_cancel,
+    replay_continue,
+    replay_start,
+    replay_turn,
+    replays_resume,
+)
 from highwater import (
+    ConnectError,
     Message,
     MessageIllegalError,
     MessageQueue,
@@ -64,6 +74,9 @@ class Brokers:
 
     def pull(self, queue: MessageQueue, offset: int, count: int) -> list[ReceivedMessage]:
         return [dead(one) for one in range(max(offset, self.low), min(offset + count, self.high))]
+
+    def topic_route(self, topic: str) -> None:
+        """Any group has a retry topic."""
 
     def topic_stats(self, topic: str) -> TopicStats:
         return TopicStats(topic, (QueueStats(DLQ, self.low, self.high, None),))
@@ -258,3 +271,27 @@ def test_new_dead_letters_stop_a_replay(world: World, brokers: Brokers) -> None:
     assert turn(replay) == ReplayState.STOPPED
     assert (brokers.sent, replay.sent) == ([], 2)
     assert "5 new dead letters" in replay.message
+
+
+def test_a_tenant_has_a_bounded_number_of_replays_at_once(world: World, brokers: Brokers) -> None:
+    for number in range(RUNNING_MAX):
+        dead_letter_replay(world.cluster, consumer_group=f"group-{number}")
+    with pytest.raises(LimitReached, match="replays of this tenant"):
+        replay_start(actor=world.alice, cluster=world.cluster, group="billing", wish=ReplayWish())
+    cancelled = dead_letter_replay(world.cluster, ReplayState.CANCELLED)
+    with pytest.raises(LimitReached, match="replays of this tenant"):
+        replay_continue(actor=world.alice, replay=cancelled)
+
+
+def test_a_replay_of_a_cluster_that_stays_silent_rests_longer(world: World, brokers: Brokers) -> None:
+    def refuse(body: bytes) -> None:
+        raise ConnectError("no one listens")
+
+    brokers.react = refuse
+    replay = dead_letter_replay(world.cluster)
+    assert turn(replay) == ReplayState.RUNNING
+    assert replay.lease_until is None
+    assert turn(replay) == ReplayState.RUNNING
+    assert replay.lease_until is not None
+    assert turn(replay) == "not_claimed"
+    assert replays_resume() == 0

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from brokerd.config import load_config
 from controlplane.clusters import limits
@@ -57,10 +59,14 @@ def test_topics_and_keys_of_a_cluster_are_limited(world: World) -> None:
     keys = world.cluster.credentials.filter(is_control=False).count()
     allow(world.acme, topics_per_cluster=0, credentials_per_cluster=keys)
     world.cluster.tenant.refresh_from_db()
-    with pytest.raises(LimitReached):
+    with pytest.raises(LimitReached), CaptureQueriesContext(connection) as topic_queries:
         topic_create(actor=world.alice, cluster=world.cluster, name="fresh")
-    with pytest.raises(LimitReached):
+    with pytest.raises(LimitReached), CaptureQueriesContext(connection) as key_queries:
         credential_create(actor=world.alice, cluster=world.cluster, name="another")
+    for asked in (topic_queries, key_queries):  # two requests at once are counted one after the other
+        statements = [one["sql"] for one in asked.captured_queries]
+        lock = next(place for place, sql in enumerate(statements) if "FOR UPDATE" in sql)
+        assert any("COUNT(" in sql for sql in statements[lock:])
 
 
 @override_settings(HIGHWATER_TENANTS_PER_USER=2)

@@ -173,3 +173,8 @@ def test_each_message_is_found_where_its_group_left_it(
     assert (found.message and found.message.queue.broker_name) == queue.broker_name
     nothing = trace("nowhere")
     assert (nothing.message, nothing.reasons[-1].cause) == (None, Cause.NO_SUCH_KEY)
+    # A program may write any copy into a retry topic; what it names there is shown to no one.
+    retry, key = f"%RETRY%{group}", f"forged-{topic}"
+    producer.send(Message(retry, b"forged", keys=[key], properties={"RETRY_TOPIC": "RMQ_SYS_METERING"}))
+    wait_until(lambda: bool(admin.query_messages(retry, key).messages), "the forged copy is indexed")
+    assert trace_message(admin, key, topic="RMQ_SYS_METERING", topics=[topic]).message is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controlplane.clusters.models import Cluster
+from controlplane.clusters.remoting import cluster_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ def distribution_register(distribute: Distribute) -> None:
 def accounts_distribute(cluster: Cluster) -> Distribution:
     """Bring the cluster's accounts, as the rows have them, to all its daemons.
 
-    Raises BrokerUnreachable when nothing could be written.
+    Raises BrokerUnreachable when nothing could be written, or when too many requests wait for clusters.
     """
-    return _registered[0](cluster)
+    with cluster_place(cluster):
+        return _registered[0](cluster)

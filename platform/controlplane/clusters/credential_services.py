@@ -91,9 +91,10 @@ def credential_create(
     if not name.strip():
         raise InvalidInput.for_field("name", "A name is needed.", "required")
     at_most = tenant_limit(cluster.tenant, "credentials_per_cluster")
-    if cluster.credentials.filter(is_control=False).count() >= at_most:
-        raise over_limit("credentials_per_cluster", at_most)
     with transaction.atomic():
+        Cluster.objects.select_for_update().get(pk=cluster.pk)  # of two requests, one is the last that fits
+        if cluster.credentials.filter(is_control=False).count() >= at_most:
+            raise over_limit("credentials_per_cluster", at_most)
         credential = _row(cluster, name=name_check("name", name), role=CredentialRole(role), permissions=permissions)
         _record(actor, "credential.create", credential)
     try:

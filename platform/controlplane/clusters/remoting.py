@@ -12,10 +12,12 @@ from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.tls import cluster_tls
 from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict
+from controlplane.common.places import Places
 from highwater import Admin, Credentials, Producer
 from highwater.errors import BrokerError, HighwaterError
 
 GATEWAY_GROUP = "HIGHWATER_CONSOLE"
+_places = Places(settings.HIGHWATER_WEB_THREADS)
 
 
 def control_credentials(cluster: Cluster) -> Credentials:
@@ -29,10 +31,11 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
     """Yield an Admin of a running cluster.
 
     Raises Conflict when the cluster isn't running, BrokerRefused when a daemon answers with an error,
-    BrokerUnreachable when none answers.
+    BrokerUnreachable when none answers, or when too many requests wait for the tenant's clusters.
     """
     require_running(cluster)
     with (
+        cluster_place(cluster),
         remoting_errors(),
         Admin(
             cluster.name_server_addresses,
@@ -49,6 +52,7 @@ def cluster_producer(cluster: Cluster, *, retries: int = 2) -> Iterator[Producer
     """Yield a Producer of a running cluster; raises as `cluster_admin`. Without `retries` it sends nothing twice."""
     require_running(cluster)
     with (
+        cluster_place(cluster),
         remoting_errors(),
         Producer(
             namesrv=cluster.name_server_addresses,
@@ -60,6 +64,19 @@ def cluster_producer(cluster: Cluster, *, retries: int = 2) -> Iterator[Producer
         ) as producer,
     ):
         yield producer
+
+
+@contextmanager
+def cluster_place(cluster: Cluster) -> Iterator[None]:
+    """Keep one of the process' places for who waits for clusters; raises BrokerUnreachable when there is none."""
+    with _places.place(cluster.tenant_id, cluster.pk) as had:
+        if not had:
+            raise BrokerUnreachable(
+                "Other requests are waiting for clusters that answer slowly. Nothing was sent.",
+                code="cluster_busy",
+                hint="Try again in a few seconds. If this goes on, look at the health of the tenant's clusters.",
+            )
+        yield
 
 
 def require_running(cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.utils.dateparse import parse_datetime
 from rest_framework import pagination, serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -28,7 +29,7 @@ class CursorPagination(pagination.CursorPagination):
         text = request.query_params.get("limit")
         if text is None:
             return self.page_size
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIMIT_MAX):
+        if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= LIMIT_MAX):
             raise InvalidInput.for_field("limit", f"Use a number from 1 to {LIMIT_MAX}.", "out_of_range")
         return int(text)
 
@@ -38,6 +39,16 @@ class CursorPagination(pagination.CursorPagination):
             return super().paginate_queryset(queryset, request, view)
         except (NotFound, ValidationError, ValueError):
             raise InvalidInput.for_field("cursor", "This cursor isn't one of ours.", "invalid_cursor") from None
+
+    def decode_cursor(self, request: Request) -> pagination.Cursor | None:
+        """Return the place to go on at; raises ValueError for a text or time that the database can't hold."""
+        cursor = super().decode_cursor(request)
+        if cursor is not None and cursor.position is not None:
+            position = str(cursor.position)
+            moment = parse_datetime(position)  # raises ValueError for the 31st of February
+            if "\x00" in position or (moment is not None and not 1 < moment.year < 9999):
+                raise ValueError("no row has this position")
+        return cursor
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         link = {"type": ["string", "null"], "format": "uri"}

@@ -20,10 +20,11 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.remoting import cluster_admin, cluster_producer
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
+from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput, LimitReached
 from controlplane.consumers.dead_letters import dead_letter_queues
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.replay_plan import Place, message_again, ranges_of, stop_reason
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.selectors import topic_list
 from highwater import Admin, Message, MessageQueue, NoRouteError, Producer, ReceivedMessage, SendStatus
@@ -42,6 +43,11 @@ TURN_TASK = "consumers.replay_turn"
 _TURN_S = 1.0
 _LEASE = timedelta(seconds=60)
 _AFTER_SILENCE_S = 5.0
+# A cluster that goes on not answering keeps its worker for seconds at each try: they are the other tenants', too.
+_AFTER_LONG_SILENCE_S = 30.0
+# Of a tenant at once: a turn takes a worker for about a second, and workers do everything else as well.
+RUNNING_MAX = 3
+_WAITS = "It waits: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def replay_start(*, actor: Actor, cluster: Cluster, group: str, wish: ReplayWish
     """Begin a replay; workers go on with it. Dead letters that come later are not part of it.
 
     Raises NotAllowed, InvalidInput, Conflict when there is nothing to replay, when the group has no retry topic, or while another
-    replay of the group runs; BrokerUnreachable.
+    replay of the group runs; LimitReached, BrokerUnreachable.
     """
     actor_require(actor, "dead_letter.replay", cluster.tenant)
     wish.check()
@@ -107,6 +113,7 @@ def replay_start(*, actor: Actor, cluster: Cluster, group: str, wish: ReplayWish
         raise Conflict("The group has no dead letters.", code="nothing_to_replay")
     try:
         with transaction.atomic():
+            _require_room(cluster)
             replay = DeadLetterReplay.objects.create(
                 cluster=cluster,
                 consumer_group=group,
@@ -157,7 +164,7 @@ def replay_cancel(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterReplay
 def replay_continue(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterReplay:
     """Go on with a replay that was stopped or cancelled, where it ended; its limits count from zero again.
 
-    What was refused is tried again, as it surely was not sent; what is unknown is not. Raises NotAllowed, Conflict.
+    What was refused is tried again, as it surely was not sent; what is unknown is not. Raises NotAllowed, Conflict, LimitReached.
     """
     actor_require(actor, "dead_letter.replay", replay.cluster.tenant)
     with cluster_admin(replay.cluster) as admin:
@@ -167,6 +174,7 @@ def replay_continue(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterRepl
             locked = DeadLetterReplay.objects.select_for_update().get(pk=replay.pk)
             if locked.state not in (ReplayState.STOPPED, ReplayState.CANCELLED):
                 raise Conflict("Only a replay that was stopped or cancelled can go on.", code="replay_not_stopped")
+            _require_room(replay.cluster)
             refused = [one for one in locked.outcomes if one["outcome"] == "failed"]
             locked.ranges = [*map(_range, refused), *locked.ranges]
             locked.outcomes = [one for one in locked.outcomes if one["outcome"] != "failed"]
@@ -225,8 +233,8 @@ def replay_turn(
     except (
         ApplicationError
     ) as error:  # the cluster doesn't answer, or isn't running: nothing was sent since the last note
-        turn.replay.message = f"It waits: {error.message}"[:1024]
-        delay_s = _AFTER_SILENCE_S
+        delay_s = _AFTER_LONG_SILENCE_S if turn.replay.message.startswith(_WAITS) else _AFTER_SILENCE_S
+        turn.replay.message = f"{_WAITS}{error.message}"[:1024]
     return turn.end(delay_s)
 
 
@@ -357,8 +365,10 @@ class _Turn:
             if self.ended is not None:
                 _end(Q(pk=self.replay.pk, claim=self.claim), *self.ended)
                 return self.ended[0]
-            DeadLetterReplay.objects.filter(pk=self.replay.pk, claim=self.claim).update(lease_until=None)
-            _enqueue(self.replay.pk, delay_s=delay_s)
+            # Until its next turn comes no one enqueues another.
+            rests_until = timezone.now() + timedelta(seconds=delay_s) if delay_s > _AFTER_SILENCE_S else None
+            DeadLetterReplay.objects.filter(pk=self.replay.pk, claim=self.claim).update(lease_until=rests_until)
+            _enqueue(self.replay.pk, delay_s=delay_s if rests_until is None else delay_s + 1)
         return ReplayState.RUNNING
 
 
@@ -386,6 +396,18 @@ def _send(producer: Producer, message: Message) -> tuple[str, str]:
     if result.status is not SendStatus.SEND_OK:
         return "unknown", f"Stored, but not proven safe: {result.status.value}."
     return "sent", ""
+
+
+def _require_room(cluster: Cluster) -> None:
+    """Raise LimitReached when as many replays of the tenant run as may; of two that begin at once one sees the other."""
+    Tenant.objects.select_for_update().get(pk=cluster.tenant_id)
+    running = DeadLetterReplay.objects.filter(cluster__tenant=cluster.tenant_id, state=ReplayState.RUNNING)
+    if running.count() >= RUNNING_MAX:
+        raise LimitReached(
+            f"{RUNNING_MAX} replays of this tenant run already, which is as many as may at once.",
+            code="too_many_replays",
+            hint="Wait until one has ended, or cancel one.",
+        )
 
 
 def _end(which: Q, state: ReplayState, message: str) -> bool:

@@ -2,8 +2,9 @@
 
 Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
 HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_METERING_INTERVAL_MS, HIGHWATER_LOG_LEVEL,
-HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER, HIGHWATER_SPARK_CONF, HIGHWATER_LAKE,
-HIGHWATER_CHECKPOINTS, and further settings of the jobs (below). SECRET_KEY is read by `local` and `production`.
+HIGHWATER_WEB_THREADS, HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER,
+HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, and further settings of the jobs (below). SECRET_KEY is read by
+`local` and `production`.
 """
 
 from pathlib import Path
@@ -33,6 +34,8 @@ HIGHWATER_DRIVER = "controlplane.provisioning.drivers.local.LocalDriver"
 HIGHWATER_PORT_RANGE = env.str("HIGHWATER_PORT_RANGE", default="20000-29999")
 HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; default: this Python, `-m` daemon
 HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
+# Of each web process (granian's --blocking-threads): so many requests it answers at once, and clusters that hang get not all.
+HIGHWATER_WEB_THREADS = env.int("HIGHWATER_WEB_THREADS", default=4)
 # How long a worker that runs a step may be silent before another takes it over. It renews its claim four times as often.
 HIGHWATER_STEP_LEASE_S = env.float("HIGHWATER_STEP_LEASE_S", default=8.0)
 # How often a cluster's brokers record their usage (meteringIntervalMs); a new value counts when a broker next starts.

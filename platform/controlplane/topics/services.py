@@ -74,9 +74,10 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
     options.check()
     require_running(cluster)
     at_most = tenant_limit(cluster.tenant, "topics_per_cluster")
-    if cluster.topics.count() >= at_most:
-        raise over_limit("topics_per_cluster", at_most)
     with transaction.atomic():
+        Cluster.objects.select_for_update().get(pk=cluster.pk)  # of two requests, one is the last that fits
+        if cluster.topics.count() >= at_most:
+            raise over_limit("topics_per_cluster", at_most)
         topic = _row_for_creation(cluster, name, options)
         _record(actor, "topic.create", topic)
     with _failure_kept(topic):

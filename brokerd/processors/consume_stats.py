@@ -108,7 +108,7 @@ def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> 
 
 def _topics_of(broker: _Broker, header: GetConsumeStatsRequestHeader) -> list[str]:
     if header.topic_list:
-        return [topic for topic in header.topic_list.split(";") if topic]
+        return list(dict.fromkeys(topic for topic in header.topic_list.split(";") if topic))
     if header.topic:
         return [header.topic]
     topics = broker.consumer_offsets.topics_of(header.consumer_group)

@@ -19,6 +19,8 @@ _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _SHAPES_MAX: Final = 4096
 # A shape with long values is not likely to come again.
 _SHAPE_BYTES_MAX: Final = 512
+# Nor is a long tag, and what is remembered is every sender's to fill.
+_TAG_BYTES_MAX: Final = 128
 
 
 class StoredProperties(NamedTuple):
@@ -104,9 +106,10 @@ def tags_code_of(properties: bytes) -> int:
             code = tags_code(tag.decode())
         except UnicodeDecodeError as error:
             raise RemoteProtocolError("the message's tag is not UTF-8") from error
-        if len(_tag_codes) >= _SHAPES_MAX:
-            _tag_codes.clear()
-        _tag_codes[tag] = code
+        if len(tag) <= _TAG_BYTES_MAX:
+            if len(_tag_codes) >= _SHAPES_MAX:
+                _tag_codes.clear()
+            _tag_codes[tag] = code
     return code
 
 

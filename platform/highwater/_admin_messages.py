@@ -21,6 +21,8 @@ from mqwire.names import TOOLS_CONSUMER_GROUP, UNIQUE_MSG_QUERY_FLAG
 # A broker answers one pull with at most 32 messages or 256 KiB, whatever is asked for.
 PULL_BATCH = 32
 MAX_TIMESTAMP_MS = 2**63 - 1
+# Bodies of one answer, unfolded: a message of 16 KiB may hold 16 MiB of zeros.
+_ENOUGH_BYTES = 32 * 1024 * 1024
 
 
 class MessageAdmin(AdminBase):
@@ -47,6 +49,8 @@ class MessageAdmin(AdminBase):
     ) -> list[ReceivedMessage]:
         """Messages from `offset` on, at most 32 or as many as the broker hands out at once; none at the queue's end.
 
+        Fewer where their bodies are large: the last is the one with which they reach 32 MiB.
+
         An offset that the queue no longer has, or not yet, gives the messages from the nearest one that it has. No
         group's progress is touched; `group` is for access control alone, RocketMQ's TOOLS_CONSUMER by default.
         """
@@ -60,7 +64,7 @@ class MessageAdmin(AdminBase):
                 subscription=Subscription(queue.topic),
                 max_messages=max_messages,
             )
-            result = await pull(self._client, address, request, queue)
+            result = await pull(self._client, address, request, queue, enough_bytes=_ENOUGH_BYTES)
             if result.status is not PullStatus.OFFSET_ILLEGAL or result.next_begin_offset == offset:
                 break
             offset = result.next_begin_offset
@@ -133,7 +137,7 @@ class MessageAdmin(AdminBase):
         """Messages with this key or client id (UNIQ_KEY; with `unique` that only), stored between the two times.
 
         Each broker of the topic is asked; it answers from its message index, which follows the log by moments, with 64
-        messages at most. Raises what a broker that can't be asked raises: "not found" is only said by those who looked.
+        messages at most. Bodies stay compressed after the one with which they reach 32 MiB. Raises what a broker that can't be asked raises: "not found" is only said by those who looked.
         """
         if limit < 1:
             raise ConfigurationError(f"limit is {limit}; it must be 1 or more")
@@ -142,6 +146,7 @@ class MessageAdmin(AdminBase):
             topic=topic, key=key, max_num=limit, begin_timestamp=begin_ms, end_timestamp=end_ms
         )
         found: dict[str, ReceivedMessage] = {}
+        size_bytes = 0
         remarks: dict[str, str] = {}
         unindexed: list[str] = []
         lag_bytes = 0
@@ -161,7 +166,8 @@ class MessageAdmin(AdminBase):
                     unindexed.append(broker_name)
                 continue
             for record in read_records(response):
-                message = received(record, broker_name=broker_name)
+                message = received(record, broker_name=broker_name, unfolds=size_bytes < _ENOUGH_BYTES)
+                size_bytes += len(message.body)
                 # The index holds hashes: others may share one. The record's own topic: a retry is read under its first one.
                 if record.topic == topic and (message.message_id == key or (not unique and key in message.keys)):
                     found[message.offset_message_id] = message

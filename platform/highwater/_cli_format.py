@@ -11,10 +11,14 @@ BODY_SHOWN_BYTES = 512
 
 
 def time_text(timestamp_ms: int | None) -> str | None:
-    """A time with its offset, to the millisecond; None stays unknown."""
+    """A time with its offset, to the millisecond; None stays unknown, and a number that is no time stays a number."""
     if timestamp_ms is None:
         return None
-    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(sep=" ", timespec="milliseconds")
 
 
 def parse_time(text: str) -> int:

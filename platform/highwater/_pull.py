@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -121,13 +122,23 @@ def pull_request(
     return client.request(RequestCode.PULL_MESSAGE, header)
 
 
-async def pull(client: ClientInstance, address: str, request: RemotingCommand, queue: MessageQueue) -> PullResult:
-    """Send a pull and read the answer; every message that was found is in it, whatever its tag."""
+async def pull(
+    client: ClientInstance,
+    address: str,
+    request: RemotingCommand,
+    queue: MessageQueue,
+    *,
+    enough_bytes: int | None = None,
+) -> PullResult:
+    """Send a pull and read the answer; every message that was found is in it, whatever its tag.
+
+    With `enough_bytes` the messages end with the one whose body, unfolded, makes them so large: a few KiB may unfold to 16 MiB.
+    """
     suspended = int(request.ext_fields.get("suspendTimeoutMillis", "0")) > 0
     timeout_ms = PULL_TIMEOUT_WHEN_SUSPENDED_MS if suspended else None
     response = await client.invoke(address, request, timeout_ms, accept=tuple(_STATUS))
     header = read_header(response, PullMessageResponseHeader)
-    messages = tuple(received(record, queue) for record in read_records(response)) if response.body else ()
+    messages = _received_all(read_records(response), queue, enough_bytes) if response.body else ()
     return PullResult(
         status=_STATUS[response.code],
         next_begin_offset=header.next_begin_offset,
@@ -138,15 +149,30 @@ async def pull(client: ClientInstance, address: str, request: RemotingCommand, q
     )
 
 
-def received(record: StoredMessage, queue: MessageQueue | None = None, broker_name: str = "") -> ReceivedMessage:
+def _received_all(
+    records: Iterable[StoredMessage], queue: MessageQueue, enough_bytes: int | None
+) -> tuple[ReceivedMessage, ...]:
+    messages: list[ReceivedMessage] = []
+    size_bytes = 0
+    for record in records:
+        messages.append(received(record, queue))
+        size_bytes += len(messages[-1].body)
+        if enough_bytes is not None and size_bytes >= enough_bytes:
+            break
+    return tuple(messages)
+
+
+def received(
+    record: StoredMessage, queue: MessageQueue | None = None, broker_name: str = "", *, unfolds: bool = True
+) -> ReceivedMessage:
     """A record as consumers see it: decompressed, under the topic that it was sent to.
 
     A body that can't be decompressed is handed on as it is, with its sysFlag saying so: a reader of the dead-letter
-    topic must be able to see it.
+    topic must be able to see it. So is every one unless it `unfolds`.
     """
     properties = record.properties
     body, sys_flag = record.body, record.sys_flag
-    if sys_flag & MessageSysFlag.COMPRESSED:
+    if unfolds and sys_flag & MessageSysFlag.COMPRESSED:
         try:
             body = decompress(body, sys_flag)
             sys_flag &= ~(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK)

@@ -120,6 +120,21 @@ def test_the_statistics_of_a_group_tell_its_lag_and_the_time_of_what_it_consumed
     assert offsets.last_timestamp == FIRST_MS + 30_000
 
 
+def test_a_topic_that_is_named_often_is_looked_at_once(
+    filled_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    query = filled_broker.broker.consumer_offsets.query
+
+    def count(topic: str, group: str, queue_id: int) -> int:
+        asked.append(topic)
+        return query(topic, group, queue_id)
+
+    monkeypatch.setattr(filled_broker.broker.consumer_offsets, "query", count)
+    stats = consume_stats(filled_broker, topic_list="orders;" * 1000)
+    assert len(asked) == len(stats)
+
+
 def test_a_group_that_has_consumed_nothing_is_behind_by_all_of_the_topic_asked_for(
     filled_broker: BrokerUnderTest,
 ) -> None:

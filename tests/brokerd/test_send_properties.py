@@ -2,6 +2,7 @@
 
 import pytest
 
+from brokerd.processors import send_properties
 from brokerd.processors.send_properties import PropertyReader, tags_code_of
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import string_to_properties, tags_code
@@ -53,3 +54,9 @@ def test_a_tag_inside_another_value_is_no_tag() -> None:
 def test_a_tag_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="UTF-8"):
         tags_code_of(b"TAGS\x01\xff")
+
+
+def test_a_long_tag_is_not_remembered() -> None:
+    tag = b"t" * 30_000
+    assert tags_code_of(b"TAGS\x01" + tag) == tags_code(tag.decode())
+    assert tag not in send_properties._tag_codes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.consumers import replays
+from controlplane.consumers.dead_letters import dead_letter
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.replay_plan import REPLAY_OF, Place, message_again, ranges_of, stop_reason
 from controlplane.consumers.replays import (
@@ -295,3 +296,8 @@ def test_a_replay_of_a_cluster_that_stays_silent_rests_longer(world: World, brok
     assert replay.lease_until is not None
     assert turn(replay) == "not_claimed"
     assert replays_resume() == 0
+
+
+@pytest.mark.parametrize("born_ms", [2**62, -(2**62), -62_135_596_800_000])
+def test_a_dead_letter_whose_sender_wrote_no_time_is_shown_without_one(born_ms: int) -> None:
+    assert dead_letter(replace(dead(1), born_timestamp_ms=born_ms), 10).born_at is None

@@ -14,6 +14,7 @@ from highwater import (
     NoRouteError,
     Producer,
     TopicNotFoundError,
+    _admin_messages,
     is_system_topic,
 )
 from tests.highwater.cluster import Cluster
@@ -111,6 +112,19 @@ def test_messages_are_looked_at_without_consuming_them(admin: Admin, producer: P
     assert [message.body for message in admin.pull(queue, 0, 2)] == [b"m0", b"m1"]
     assert admin.pull(queue, 5) == []
     assert admin.consumer_offset("TOOLS_CONSUMER", queue) in (None, 0)
+
+
+def test_a_pull_and_a_search_unfold_no_more_than_enough(
+    producer: Producer, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_admin_messages, "_ENOUGH_BYTES", 20_000)
+    queue = producer.publish_queues(topic)[0]
+    for _ in range(3):
+        producer.send(Message(topic, bytes(10_000), keys=[f"k-{topic}"]), queue=queue)
+    assert [len(message.body) for message in admin.pull(queue, 0)] == [10_000, 10_000]
+    wait_until(lambda: len(admin.messages_by_key(topic, f"k-{topic}")) == 3, "all are indexed")
+    found = admin.messages_by_key(topic, f"k-{topic}")
+    assert sorted(len(message.body) == 10_000 for message in found) == [False, True, True]
 
 
 def test_the_newest_messages_come_first(admin: Admin, producer: Producer, topic: str) -> None:

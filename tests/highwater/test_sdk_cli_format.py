@@ -31,6 +31,7 @@ def test_a_time_is_written_with_its_offset() -> None:
     assert written is not None
     assert parse_time(written) == 1769903998123
     assert time_text(None) is None
+    assert time_text(2**62) == f"{2**62} ms"  # any program may write it into a message
 
 
 def test_a_body_is_shown_as_text_or_else_in_hexadecimal() -> None:

@@ -38,7 +38,7 @@ class DeadLetter:
     queue_offset: int
     topic: str
     died_at: datetime
-    born_at: datetime
+    born_at: datetime | None
     tries: int
     tags: str
     keys: tuple[str, ...]
@@ -126,7 +126,7 @@ def _row(letter: DeadLetter) -> dict[str, object]:
     values = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name != "body"}
     values["keys"] = list(letter.keys)
     values["queue_offset"] = str(letter.queue_offset)
-    values |= {"died_at": letter.died_at.isoformat(), "born_at": letter.born_at.isoformat()}
+    values |= {"died_at": letter.died_at.isoformat(), "born_at": letter.born_at and letter.born_at.isoformat()}
     body = letter.body
     return {**values, "body": body.text, "body_encoding": body.encoding, "body_truncated": body.truncated}
 

@@ -156,7 +156,7 @@ class DeadLetterSerializer(Shape):
     place = serializers.CharField(help_text="broker:queue:offset among the dead letters, as a replay takes it")
     topic = serializers.CharField(allow_blank=True, help_text="to which it was first sent; empty: it doesn't tell")
     died_at = serializers.DateTimeField()
-    born_at = serializers.DateTimeField()
+    born_at = serializers.DateTimeField(allow_null=True, help_text="as its sender says; null: that is no time")
     tries = serializers.IntegerField(help_text="deliveries that failed")
     tags = serializers.CharField(allow_blank=True)
     keys = serializers.ListField(child=serializers.CharField())

@@ -94,7 +94,7 @@ class BrowsedMessage:
     broker_name: str
     queue_id: int
     queue_offset: int
-    born_at: datetime
+    born_at: datetime | None  # None: the program wrote a time that no calendar has
     stored_at: datetime
     born_host: str
     tags: str
@@ -241,6 +241,15 @@ class _Read:
         return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)
 
 
+def _moment(timestamp_ms: int) -> datetime | None:
+    """A time that the sender wrote, which may be any number. Years at the calendar's ends have no time in every zone."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment if 1 < moment.year < 9999 else None
+
+
 def browsed_message(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedMessage:
     """Return the message as it is shown, its body cut after `body_limit_bytes`."""
     return BrowsedMessage(
@@ -249,7 +258,7 @@ def browsed_message(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedM
         broker_name=message.queue.broker_name,
         queue_id=message.queue.queue_id,
         queue_offset=message.queue_offset,
-        born_at=datetime.fromtimestamp(message.born_timestamp_ms / 1000, UTC),
+        born_at=_moment(message.born_timestamp_ms),
         stored_at=datetime.fromtimestamp(message.store_timestamp_ms / 1000, UTC),
         born_host=message.born_host[0],
         tags=message.tags or "",

@@ -121,7 +121,7 @@ class MessageSerializer(Shape):
     broker_name = serializers.CharField()
     queue_id = serializers.IntegerField()
     queue_offset = serializers.CharField()
-    born_at = serializers.DateTimeField()
+    born_at = serializers.DateTimeField(allow_null=True, help_text="as its sender says; null: that is no time")
     stored_at = serializers.DateTimeField()
     born_host = serializers.CharField()
     tags = serializers.CharField(allow_blank=True)

@@ -137,7 +137,8 @@ class MessageAdmin(AdminBase):
         """Messages with this key or client id (UNIQ_KEY; with `unique` that only), stored between the two times.
 
         Each broker of the topic is asked; it answers from its message index, which follows the log by moments, with 64
-        messages at most. Bodies stay compressed after the one with which they reach 32 MiB. Raises what a broker that can't be asked raises: "not found" is only said by those who looked.
+        messages at most. Bodies stay compressed after the one with which they reach 32 MiB. Raises what a broker that can't be
+        asked raises: "not found" is only said by those who looked.
         """
         if limit < 1:
             raise ConfigurationError(f"limit is {limit}; it must be 1 or more")

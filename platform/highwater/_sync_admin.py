@@ -265,6 +265,8 @@ class Admin(SyncClient[AsyncAdmin]):
     ) -> list[ReceivedMessage]:
         """Messages from `offset` on, at most 32 or as many as the broker hands out at once; none at the queue's end.
 
+        Fewer where their bodies are large: the last is the one with which they reach 32 MiB.
+
         An offset that the queue no longer has, or not yet, gives the messages from the nearest one that it has. No
         group's progress is touched; `group` is for access control alone, RocketMQ's TOOLS_CONSUMER by default.
         """
@@ -304,7 +306,8 @@ class Admin(SyncClient[AsyncAdmin]):
         """Messages with this key or client id (UNIQ_KEY; with `unique` that only), stored between the two times.
 
         Each broker of the topic is asked; it answers from its message index, which follows the log by moments, with 64
-        messages at most. Raises what a broker that can't be asked raises: "not found" is only said by those who looked.
+        messages at most. Bodies stay compressed after the one with which they reach 32 MiB. Raises what a broker that can't be
+        asked raises: "not found" is only said by those who looked.
         """
         return self._run(
             self._twin.query_messages, topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms, unique=unique

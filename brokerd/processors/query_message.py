@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
+from brokerd.acl import credential_of
 from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
 from brokerd.processors.context import Handler, Peer
@@ -32,9 +33,12 @@ from mqwire.message import decode_record
 from mqwire.names import UNIQUE_MSG_QUERY_FLAG
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from brokerd.acl import AccessControl
     from brokerd.config import BrokerConfig
     from brokerd.processors.context import Clock, Follower
+    from brokerd.quotas import Quotas
     from brokerd.replica.replica import Replica
     from brokerd.store import MessageStore
 
@@ -47,6 +51,7 @@ class _Broker(Protocol):
     config: BrokerConfig
     store: MessageStore
     acl: AccessControl | None
+    quotas: Quotas
     replica: Replica
 
     @property
@@ -114,6 +119,7 @@ def view_message_by_id(broker: _Broker, peer: Peer, request: RemotingCommand) ->
     if broker.acl is not None and broker.acl.refuses(request, Kind.TOPIC, decode_record(record).topic, Permission.SUB):
         # Someone else's message must look as if it were not there.
         raise missing
+    _count_as_pulled(broker, request, decode_record(record).topic, [record])
     return request.reply(body=record)
 
 
@@ -135,6 +141,7 @@ def query_message(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
             ResponseCode.INVALID_PARAMETER, "the key is empty: name one of the message's keys or its UNIQ_KEY"
         )
     unique = (request.ext_fields or {}).get(UNIQUE_MSG_QUERY_FLAG, "").lower() == "true"
+    _count_as_pulled(broker, request, header.topic, ())
     count_max = min(config.default_query_max_num if unique else header.max_num, config.max_msgs_num_batch)
     try:
         result = broker.store.queries.query(
@@ -150,7 +157,20 @@ def query_message(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
     )
     if not result.records:
         return request.reply(ResponseCode.QUERY_NOT_FOUND, _why_not_found(broker, result), header=answer)
+    _count_as_pulled(broker, request, header.topic, result.records)
     return request.reply(header=answer, body=b"".join(result.records))
+
+
+def _count_as_pulled(broker: _Broker, request: RemotingCommand, topic: str, records: Sequence[bytes]) -> None:
+    """Take what is handed out of the quotas of pulls: looking is no way around them. Raises Refusal when one is used up."""
+    quotas = broker.quotas
+    if not quotas.are_set:
+        return
+    credential = credential_of(broker.acl, request)
+    remark = quotas.pull_refusal(credential, topic)
+    if remark is not None:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+    quotas.pulled(credential, topic, len(records), sum(map(len, records)))
 
 
 def _why_not_found(broker: _Broker, result: QueryResult) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from brokerd.acl import AccessControl
     from brokerd.processors.context import DelayedMessages
+    from brokerd.quotas import Quotas
     from brokerd.store import AppendResult, MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
@@ -56,6 +57,7 @@ class _Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     acl: AccessControl | None
+    quotas: Quotas
     random: Random
 
     @property
@@ -94,15 +96,20 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
         queue_nums, topic = group.retry_queue_nums, RETRY_GROUP_TOPIC_PREFIX + header.group
     _ensure_topic(broker, topic, queue_nums, _HAS_UNIT_SUB if header.unit_mode and not is_dead else 0)
     again = _copy(message, header, topic, broker.random.randrange(queue_nums), is_dead=is_dead)
+    credential = credential_of(broker.acl, request)
+    if broker.quotas.are_set and (remark := broker.quotas.send_refusal(credential, topic)) is not None:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
     try:
         stored = broker.schedule.transform_on_send(again)
-        result = broker.append([stored], counted_for=credential_of(broker.acl, request))[0]
+        result = broker.append([stored], counted_for=credential)[0]
     except MessageIllegalError as error:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, error.reason) from error
     except DiskFullError as error:
         raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"{error}; the message stays where it is") from error
     except StoreError as error:
         raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the store takes no messages: {error}") from error
+    if broker.quotas.are_set:
+        broker.quotas.sent(credential, topic, 1, len(again.body))
     if is_dead:
         logger.info("message %s of group %s goes to its dead letters", message.offset_message_id, header.group)
     return AfterDurable(request.reply(), result.physical_offset + result.size_bytes)

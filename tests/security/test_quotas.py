@@ -11,7 +11,8 @@ from mqwire.acl import SessionCredentials, sign_request
 from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_pull import PullMessageRequestHeader
+from mqwire.headers_pull import PullMessageRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader
+from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.security.accounts import PLATFORM, PROGRAM, TENANT_ADMIN, ask
 from tests.security.live_broker import send_request
@@ -102,6 +103,36 @@ def test_pulls_have_a_rate_of_their_own(broker: BrokerUnderTest) -> None:
     assert first.code == ResponseCode.SUCCESS
     assert refused_by(pull(broker)) == "quotaCredentialMessagesPerSecond"
     assert send(broker).code == ResponseCode.SUCCESS
+
+
+def send_back(broker: BrokerUnderTest) -> RemotingCommand:
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=broker.messages("orders")[0].physical_offset, group="readers", delay_level=1
+    )
+    return ask(broker, RequestCode.CONSUMER_SEND_MSG_BACK, PROGRAM, header=header)
+
+
+def test_messages_that_come_back_count_as_sends(broker: BrokerUnderTest) -> None:
+    send(broker)
+    broker.config.quota_credential_messages_per_second = 1
+    assert send_back(broker).code == ResponseCode.SUCCESS
+    assert refused_by(send_back(broker)) == "quotaCredentialMessagesPerSecond"
+    broker.config.quota_credential_messages_per_second = 0
+    broker.config.quota_stored_bytes = 1
+    assert refused_by(send_back(broker)) == "quotaStoredBytes"
+
+
+@pytest.mark.parametrize("code", [RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE])
+def test_looks_at_messages_count_as_pulls(broker: BrokerUnderTest, code: RequestCode) -> None:
+    for _ in range(3):
+        send(broker)
+    broker.config.quota_topic_bytes_per_second = 1
+    offset = broker.messages("orders")[0].physical_offset
+    view = ViewMessageRequestHeader(topic="orders", offset=offset)
+    assert ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, PROGRAM, header=view).code == ResponseCode.SUCCESS
+    query = QueryMessageRequestHeader(topic="orders", key="k", max_num=1, begin_timestamp=0, end_timestamp=2**62)
+    again = ask(broker, code, PROGRAM, header=view if code == RequestCode.VIEW_MESSAGE_BY_ID else query)
+    assert refused_by(again) == "quotaTopicBytesPerSecond"
 
 
 def test_a_full_log_takes_no_more_sends_and_still_hands_out(broker: BrokerUnderTest) -> None:

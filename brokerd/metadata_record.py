@@ -8,7 +8,7 @@ together; what follows it changes them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -130,8 +130,16 @@ def decode_metadata(message: StoredMessage) -> MetadataRecord:
         raise RemoteProtocolError(f"the metadata record at {message.physical_offset}: {error}") from error
 
 
-def pieces(data: bytes) -> Iterator[tuple[bytes, list[tuple[int, MetadataRecord]]]]:
-    """`data`, whole records as a leader sent them, in pieces, each with its metadata records and where these end.
+class Located(NamedTuple):
+    """A metadata record, and where in the log it begins and ends."""
+
+    begin_offset: int
+    end_offset: int
+    record: MetadataRecord
+
+
+def pieces(data: bytes) -> Iterator[tuple[bytes, list[Located]]]:
+    """`data`, whole records as a leader sent them, in pieces, each with its metadata records.
 
     A piece ends after a record that deletes topics: the messages that follow may be of a topic of the same name.
     """
@@ -139,7 +147,7 @@ def pieces(data: bytes) -> Iterator[tuple[bytes, list[tuple[int, MetadataRecord]
         yield data, []
         return
     begin = position = 0
-    found: list[tuple[int, MetadataRecord]] = []
+    found: list[Located] = []
     while position < len(data):
         if data[position + 4 : position + 8] == _BLANK_MAGIC_BYTES:
             position += _BLANK_HEAD_BYTES
@@ -151,7 +159,8 @@ def pieces(data: bytes) -> Iterator[tuple[bytes, list[tuple[int, MetadataRecord]
             message = decode_record(data, position)
             if message.topic == RMQ_SYS_METADATA:
                 record = decode_metadata(message)
-                found.append((message.physical_offset + message.size_bytes, record))
+                begins_at = message.physical_offset
+                found.append(Located(begins_at, begins_at + message.size_bytes, record))
                 if record.deleted_topics:
                     yield data[begin : position + size], found
                     begin, found = position + size, []

@@ -142,7 +142,7 @@ class FlushService:
                     # Topics, groups and offsets are read from their last base on, also when the clock has jumped by days
                     # or the group has been idle: that file stays until there is a newer base.
                     report = self._broker.store.delete_expired(
-                        self._broker.clock.time_ms(), keep_from_offset=self._broker.metadata_log.base_offset
+                        self._broker.clock.time_ms(), keep_from_offset=self._broker.metadata_log.needed_from
                     )
             except (StoreError, OSError) as error:
                 logger.error("expired files cannot be deleted: %s", error)

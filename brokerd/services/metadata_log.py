@@ -20,6 +20,7 @@ import trio
 
 from brokerd.metadata_record import (
     BASE_END_TAGS_CODE,
+    Located,
     MetadataRecord,
     base_records,
     decode_metadata,
@@ -109,6 +110,8 @@ class MetadataLog:
         self._base_bytes = 0
         self._bytes_since_base = 0
         self._parts: list[MetadataRecord] = []  # of a base that has begun
+        self._parts_begin_at = 0
+        self._needed_from: int | None = None
         self._waiting: list[tuple[Peer, bytes]] = []
         self._lingering = False
         self._written_s = float("-inf")  # when a record of offsets was last written for those that wait
@@ -116,9 +119,9 @@ class MetadataLog:
         self._is_stale = False  # the tables could not be read from the log when they had to be
 
     @property
-    def base_offset(self) -> int | None:
-        """Where the last base begins; None when the log has none."""
-        return self._base_offset
+    def needed_from(self) -> int | None:
+        """Where the last whole base of this log begins, from which the tables are read at the next start; None: it has none."""
+        return self._needed_from
 
     @property
     def has_base(self) -> bool:
@@ -198,7 +201,8 @@ class MetadataLog:
         broker.log_grew()
 
     def _note_base(self, offset: int, size_bytes: int) -> None:
-        self._base_offset, self._base_bytes, self._bytes_since_base = offset, size_bytes, 0
+        self._base_offset = self._needed_from = offset
+        self._base_bytes, self._bytes_since_base = size_bytes, 0
 
     def answer(self, reply: RemotingCommand) -> AfterDurable:
         """An answer that waits until all changes so far are held as a message must be."""
@@ -307,8 +311,8 @@ class MetadataLog:
         for piece, records in pieces(data):
             yield piece
             if records:
-                self._apply(record for _, record in records)
-                self.end_offset = records[-1][0]
+                self._apply(records)
+                self.end_offset = records[-1].end_offset
 
     def rebuild_or_note(self) -> None:
         """As `rebuild`, for a broker that runs: a log that cannot be read now must not end it. The tables stay as they are,
@@ -327,15 +331,15 @@ class MetadataLog:
         store.confirm_offset = None  # what is not confirmed yet counts too: it is in the log
         try:
             self._base_offset, self.end_offset, self._bytes_since_base = None, 0, 0
-            self._parts = []
+            self._parts, self._needed_from = [], None
             first = self._find_base()
             if first is not None:
                 records = list(self._read(first))
-                self._apply((record for _, _, record in records), forget_messages=False)
-                self.end_offset = records[-1][1]
-                self._base_offset = records[0][0]
+                self._apply(records, forget_messages=False)
+                self.end_offset = records[-1].end_offset
+                self._base_offset = records[0].begin_offset
                 self._bytes_since_base = self.end_offset - self._base_offset if len(records) > 1 else 0
-                for topic in {name for _, _, record in records for name in record.deleted_topics}:
+                for topic in {name for found in records for name in found.record.deleted_topics}:
                     if broker.topic_configs.select(topic) is None:  # the process ended before its messages were gone
                         store.delete_topic(topic)
             else:
@@ -356,14 +360,14 @@ class MetadataLog:
             entries = list(_ENTRY.iter_unpack(store.index_entries(RMQ_SYS_METADATA, 0, first, end - first)))
             for number in range(len(entries) - 1, -1, -1):
                 if entries[number][2] == BASE_END_TAGS_CODE:
-                    _, _, last = next(self._read(first + number))
+                    last = next(self._read(first + number)).record
                     base_begin = first + number - (last.parts - 1)
                     return base_begin if base_begin >= begin else None
             end = first
         return None
 
-    def _read(self, queue_offset: int) -> Iterator[tuple[int, int, MetadataRecord]]:
-        """(where it begins, where it ends, the record) of each from a queue offset on."""
+    def _read(self, queue_offset: int) -> Iterator[Located]:
+        """Each from a queue offset on."""
         store = self._broker.store
         while True:
             result = store.get_messages(RMQ_SYS_METADATA, 0, queue_offset, _READ_MESSAGES, _READ_BYTES)
@@ -373,7 +377,7 @@ class MetadataLog:
             position = 0
             while position < len(data):
                 message = decode_record(data, position)
-                yield (
+                yield Located(
                     message.physical_offset,
                     message.physical_offset + message.size_bytes,
                     decode_metadata(message),
@@ -381,7 +385,7 @@ class MetadataLog:
                 position += message.size_bytes
             queue_offset = result.next_begin_offset
 
-    def _apply(self, records: Iterable[MetadataRecord], *, forget_messages: bool = True) -> None:
+    def _apply(self, records: Iterable[Located], *, forget_messages: bool = True) -> None:
         broker = self._broker
         for found in records:
             record = self._whole(found)
@@ -396,15 +400,19 @@ class MetadataLog:
         broker.topic_configs.finish_applying()
         broker.subscription_groups.finish_applying()
 
-    def _whole(self, record: MetadataRecord) -> MetadataRecord | None:
+    def _whole(self, found: Located) -> MetadataRecord | None:
         """The record, or the base that it completes; None while more of its base is to come."""
+        record = found.record
         if not record.is_base or record.part != len(self._parts):
             self._parts = []
         if not record.is_base:
             return record
+        if record.part == 0:
+            self._parts_begin_at = found.begin_offset
         if record.part == len(self._parts):
             self._parts.append(record)
         if len(self._parts) < record.parts:
             return None
         parts, self._parts = self._parts, []
+        self._needed_from = self._parts_begin_at
         return joined(parts)

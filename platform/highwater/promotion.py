@@ -318,6 +318,9 @@ def _best_of_all(
     is_former = group.former is not None and group.former.replica_id == best.replica_id
     if not (may_choose or is_former) or any(one.position > best.position for one in promises.values()):
         return None
+    # Past the damage of one that can't lead there may be records that were acknowledged: their loss is an operator's to agree to.
+    if any((one.log_epoch, one.end_offset) > (best.log_epoch, best.end_offset) for one in promises.values()):
+        return None
     because = (
         f"every replica answers, and none holds more than replica {best.replica_id};"
         " what a failed disk or a power cut has taken from all of them no one can tell."

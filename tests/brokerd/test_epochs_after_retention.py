@@ -18,7 +18,7 @@ from tests.sim.store_harness import FILE_BYTES, ManualClock
 DAYS_4_MS = 4 * 24 * 3_600_000
 
 
-def expire(member: Member, base_offset: int | None = None) -> None:
+def expire(member: Member, needed_from: int | None = None) -> None:
     """Retention runs as in a broker, with a clock four days ahead and a disk so full that the hour does not matter."""
     member.disk.used_ratio = 0.8
     now_ms = ManualClock().time_ms + DAYS_4_MS
@@ -29,7 +29,7 @@ def expire(member: Member, base_offset: int | None = None) -> None:
         store=member.store,
         store_gate=StoreGate(),
         replica=member.replica,
-        metadata_log=SimpleNamespace(base_offset=base_offset),
+        metadata_log=SimpleNamespace(needed_from=needed_from),
     )
 
     async def run() -> None:
@@ -58,7 +58,7 @@ def test_a_leader_knows_its_epoch_after_a_restart_when_retention_has_deleted_the
 def test_the_file_where_topics_groups_and_offsets_begin_stays_however_old_it_is() -> None:
     leader, _ = group()
     fill_files(leader, 4)
-    expire(leader, base_offset=2 * FILE_BYTES + 100)
+    expire(leader, needed_from=2 * FILE_BYTES + 100)
     assert leader.store.min_physical_offset == 2 * FILE_BYTES
     expire(leader)
     assert leader.store.min_physical_offset > 2 * FILE_BYTES

@@ -89,6 +89,18 @@ def test_a_follower_has_what_its_log_says(brokers: tuple[BrokerUnderTest, Broker
     assert offset_of(follower) == 4
 
 
+def test_a_follower_knows_from_where_on_its_tables_are_read_at_the_next_start(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    assert follower.broker.metadata_log.needed_from == leader.broker.metadata_log.needed_from is not None
+    leader.broker.metadata_log.begin_leadership()
+    replicate(leader, follower)
+    assert follower.broker.metadata_log.needed_from == leader.broker.metadata_log.needed_from
+    follower.restart()
+    assert follower.broker.metadata_log.needed_from == leader.broker.metadata_log.needed_from
+
+
 def test_a_change_that_is_truncated_never_was(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:
     former, leader = brokers
     create(former, "lost")
@@ -455,7 +467,7 @@ def test_many_changes_do_not_make_the_last_base_distant(broker: BrokerUnderTest)
         broker.broker.consumer_offsets.commit("orders", "g", 0, number)
         log.write_offsets()
         log.keep_base_near()
-    base_at = log.base_offset
+    base_at = log.needed_from
     assert base_at is not None
     assert log.end_offset - base_at < 256 * 1024
 

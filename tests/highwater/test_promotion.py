@@ -96,6 +96,13 @@ def test_where_a_log_may_be_incomplete_whoever_holds_most_leads_once_every_repli
     assert decide(group(2), by_id(doubtful, empty), 1, may_choose=False).leader_id is None
 
 
+def test_what_lies_past_the_damage_of_one_that_cannot_lead_is_given_up_by_no_one_but_an_operator() -> None:
+    damaged = said(0, 500, end_offset=1200, log_may_be_incomplete=True, promotable=False)
+    assert decide(group(2, 1), by_id(damaged, said(1, 1000)), 1).leader_id is None
+    assert decide(group(2, 1), by_id(damaged, said(1, 1000)), 1, may_lose=True).leader_id == 1
+    assert decide(group(2), by_id(damaged, said(1, 1300)), 1).leader_id == 1
+
+
 def test_who_led_last_and_lost_its_logs_end_counts_no_more_than_one_who_does_not_answer() -> None:
     lost = by_id(said(0, 700), said(1, 600))
     assert not cleanness_of(group(former=LED_LAST), lost, 0).clean

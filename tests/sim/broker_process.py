@@ -63,7 +63,6 @@ class BrokerProcess:
     async def _main(self) -> None:
         server, self.broker = open_broker(self._config, self._environment)
         self.watch()
-        self.is_open = True
         await serve(server, self.broker, self._environment, on_ready=lambda address: self._started())
 
     # --- what it is
@@ -120,6 +119,11 @@ class BrokerProcess:
         broker, replica = self.broker, self.broker.replica
         append, append_batch = broker.append, broker.append_batch
         promote, grant_claim = replica.promote, replica.grant_claim
+        start = replica.start
+
+        def watched_start(now_s: float, now_ms: int) -> None:
+            start(now_s, now_ms)
+            self.is_open = True  # before, it knows nothing, and a disk that can't be read ends it with that
 
         def watched_append(messages: list[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
             results = append(messages, counted_for=counted_for)
@@ -169,6 +173,7 @@ class BrokerProcess:
         broker.store.delete_expired = watched_retention  # type: ignore[method-assign] # the observer stands in between
         broker.append = watched_append  # type: ignore[method-assign,assignment] # the observer stands in between
         broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
+        replica.start = watched_start  # type: ignore[method-assign] # the observer stands in between
         replica.promote = watched_promote  # type: ignore[method-assign] # as above
         replica.grant_claim = watched_claim  # type: ignore[method-assign] # as above
         replica.stop_leading = watched_end  # type: ignore[method-assign] # as above

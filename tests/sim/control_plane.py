@@ -109,12 +109,13 @@ class ControlPlane:
         self._at_work = False  # whether a worker runs an operation that the detector began
         network.join(self)
 
-    def heal(self, *, memory_lost: bool = False) -> None:
+    def heal(self, *, may_lose: bool = False) -> None:
         """Workers no longer die, and operators do what is right."""
         self._dying = 0.0
         self.failovers = 1.0
-        # Where memory was lost with the power no promotion may be provably clean: an operator types the loss, of the best log.
-        self.unclean = 1.0 if memory_lost else 0.0
+        # Where memory was lost with the power, or a log is damaged, no promotion may be provably clean: an operator types the
+        # loss, of the best log.
+        self.unclean = 1.0 if may_lose else 0.0
         self._careful = True
 
     # --- running flows

@@ -202,7 +202,8 @@ class World:
         self.faults.stopped = True
         self.network.heal()
         if self.decrees:
-            self.control_plane.heal(memory_lost=not self.machines[0].settings.durable_counts)
+            memory_lost = not self.machines[0].settings.durable_counts
+            self.control_plane.heal(may_lose=memory_lost or any(machine.rot for machine in self.machines))
         for machine in self.machines:
             machine.mend()
             loop.after(loop.random.random(), machine.start)

@@ -55,8 +55,9 @@ def test_errors_are_problem_objects(
     assert problem["instance"] == path.partition("?")[0].replace(" ", "%20").replace("%20", " ")
 
 
-def test_a_malformed_body_is_a_problem_object(world: World, api: Callable[..., Json]) -> None:
-    answer = api(world.alice).generic("POST", CLUSTERS, "{", content_type="application/json")
+@pytest.mark.parametrize("body", ["{", "[" * 100_000])
+def test_a_malformed_body_is_a_problem_object(world: World, api: Callable[..., Json], body: str) -> None:
+    answer = api(world.alice).generic("POST", CLUSTERS, body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
 
 

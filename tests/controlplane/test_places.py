@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+import pytest
+
+from controlplane.clusters.remoting import remoting_errors
+from controlplane.common.errors import InvalidInput
 from controlplane.common.places import SLOW_S, Places
+from highwater import MessageIllegalError
 
 HOSTILE, HONEST = uuid4(), uuid4()
 
@@ -67,3 +72,8 @@ def test_a_call_within_another_of_the_same_cluster_has_its_place() -> None:
     with places.place(HONEST, cluster) as outer, places.place(HONEST, cluster) as inner:
         assert (outer, inner) == (True, True)
     assert entered(places, HONEST, cluster)
+
+
+def test_a_message_that_is_refused_before_it_leaves_is_not_an_unreachable_cluster() -> None:
+    with pytest.raises(InvalidInput, match="DELAY is reserved"), remoting_errors():
+        raise MessageIllegalError("property DELAY is reserved")

@@ -11,10 +11,10 @@ from django.conf import settings
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.tls import cluster_tls
-from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict
+from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.common.places import Places
 from highwater import Admin, Credentials, Producer
-from highwater.errors import BrokerError, HighwaterError
+from highwater.errors import BrokerError, HighwaterError, MessageIllegalError
 
 GATEWAY_GROUP = "HIGHWATER_CONSOLE"
 _places = Places(settings.HIGHWATER_WEB_THREADS)
@@ -99,6 +99,8 @@ def remoting_errors() -> Iterator[None]:
             f"The cluster refused: {error.remark or error.code}",
             extra={"response_code": int(error.response_code), "response_name": error.code},
         ) from error
+    except MessageIllegalError as error:  # refused here: it never left
+        raise InvalidInput(f"This message can't be sent: {error}.") from error
     except HighwaterError as error:
         raise BrokerUnreachable(
             f"The cluster does not answer: {error}", hint="Look at the cluster's health, and try again."

@@ -253,7 +253,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.common.pagination.CursorPagination",
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.common.throttling.ApiThrottle"],
     "DEFAULT_THROTTLE_RATES": {"api": "1200/min", "anonymous": "120/min"},

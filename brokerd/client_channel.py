@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from mqwire.bodies import Connection
 from mqwire.codes import LanguageCode
@@ -40,15 +40,23 @@ class Peer(Protocol):
         """Ends the connection."""
 
 
+# What a member told that it subscribes to: topic, expression and its type, sorted.
+Told: TypeAlias = tuple[tuple[str, str, str], ...]
+
+
 @dataclass(slots=True)
 class ClientChannel:
-    """A member of a group. `seen_s` is the monotonic time of its last heartbeat, which the group's table writes."""
+    """A member of a group.
+
+    The group's table writes `seen_s`, the monotonic time of its last heartbeat, and `told`; None: not kept.
+    """
 
     peer: Peer
     client_id: str
     language: int
     version: int
     seen_s: float = 0.0
+    told: Told | None = None
 
     def to_connection(self) -> Connection:
         host, port = self.peer.remote_address

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from brokerd.client_channel import ClientChannel, Peer
-from mqwire.bodies import SubscriptionData
+from brokerd.client_channel import ClientChannel, Peer, Told
+from mqwire.bodies import SubscriptionData, SubscriptionVariant, ToldSubscription
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_client import NotifyConsumerIdsChangedRequestHeader
@@ -28,6 +28,9 @@ BROADCASTING = "BROADCASTING"
 # What clients tell is kept for minutes: bounds on memory, far above what one broker's consumers have.
 MEMBERS_MAX: Final = 50_000
 SUBSCRIPTIONS_BYTES_MAX: Final = 32 * 1024 * 1024
+# What each member told is only for people who look for the odd one: beyond these bounds it is not kept.
+TOLD_VARIANTS_MAX: Final = 16  # of one group
+TOLD_BYTES_MAX: Final = 8 * 1024 * 1024  # of all groups
 
 
 class ConsumerGroupInfo:
@@ -41,6 +44,8 @@ class ConsumerGroupInfo:
         self._channels: dict[int, ClientChannel] = {}
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscriptions_bytes = 0
+        self._variants: dict[Told, int] = {}  # with how many members tell it
+        self._told_bytes = 0
 
     @property
     def channels(self) -> list[ClientChannel]:
@@ -69,6 +74,46 @@ class ConsumerGroupInfo:
     def client_ids(self) -> list[str]:
         """The members' ids, each once: a client that reconnects has two connections for a moment."""
         return list(dict.fromkeys(channel.client_id for channel in self._channels.values()))
+
+    def variants(self) -> list[SubscriptionVariant]:
+        """Members that subscribe alike, and to what; members whose words were not kept are in none."""
+        members: dict[Told, list[str]] = {}
+        for channel in self._channels.values():
+            if channel.told is not None:
+                members.setdefault(channel.told, []).append(channel.client_id)
+        return [
+            SubscriptionVariant(
+                client_ids=list(dict.fromkeys(client_ids)),
+                subscriptions=[
+                    ToldSubscription(topic=topic, sub_string=expression, expression_type=kind)
+                    for topic, expression, kind in told
+                ],
+            )
+            for told, client_ids in members.items()
+        ]
+
+    def _tell(self, channel: ClientChannel, told: Told | None, room_bytes: int) -> None:
+        """Keep what the member told, in place of what it told before, if there is room."""
+        if told == channel.told:
+            return
+        if channel.told is not None:
+            self._variants[channel.told] -= 1
+            if not self._variants[channel.told]:
+                del self._variants[channel.told]
+                self._told_bytes -= _size_of_told(channel.told)
+                room_bytes += _size_of_told(channel.told)
+        channel.told = None
+        if told is None:
+            return
+        if told in self._variants:
+            # The very tuple that others have, so that a thousand equal members keep one.
+            told = next(variant for variant in self._variants if variant == told)
+        elif len(self._variants) >= TOLD_VARIANTS_MAX or _size_of_told(told) > room_bytes:
+            return
+        else:
+            self._told_bytes += _size_of_told(told)
+        self._variants[told] = self._variants.get(told, 0) + 1
+        channel.told = told
 
     def _update_channel(self, channel: ClientChannel) -> bool:
         known = self._channels.get(channel.peer.id)
@@ -108,6 +153,11 @@ def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:
     )
 
 
+def _size_of_told(told: Told) -> int:
+    """About how much memory it takes."""
+    return sum(300 + len(topic) + len(expression) + len(kind) for topic, expression, kind in told)
+
+
 class ConsumerManager:
     """All groups that are online. `monotonic` is a clock of seconds that never jumps."""
 
@@ -118,6 +168,7 @@ class ConsumerManager:
         self._fingerprints: dict[str, int] = {}
         self._members = 0
         self._subscriptions_bytes = 0
+        self._told_bytes = 0
 
     @property
     def groups(self) -> Mapping[str, ConsumerGroupInfo]:
@@ -172,9 +223,15 @@ class ConsumerManager:
         info.consume_from_where = consume_from_where
         channel.seen_s = self._monotonic()
         members, size_bytes = len(info._channels), info._subscriptions_bytes
+        replaced = info._channels.get(channel.peer.id)
+        if replaced is not None and replaced.client_id != channel.client_id:
+            self._tell(info, replaced, None)
         joined = info._update_channel(channel)
         if joined:
             logger.info("consumer %s joins group %s", channel.client_id, group)
+        if subscriptions is not None:
+            told = tuple(sorted((data.topic, data.sub_string, data.expression_type) for data in subscriptions))
+            self._tell(info, info._channels[channel.peer.id], told)
         resubscribed = subscriptions is not None and info._update_subscriptions(subscriptions)
         self._members += len(info._channels) - members
         self._subscriptions_bytes += info._subscriptions_bytes - size_bytes
@@ -182,6 +239,11 @@ class ConsumerManager:
         if changed and notify:
             self._notify(info)
         return changed
+
+    def _tell(self, info: ConsumerGroupInfo, channel: ClientChannel, told: Told | None) -> None:
+        before = info._told_bytes
+        info._tell(channel, told, TOLD_BYTES_MAX - self._told_bytes)
+        self._told_bytes += info._told_bytes - before
 
     def unregister(self, group: str, peer: Peer, *, notify: bool = True) -> bool:
         """A client leaves a group; tells whether it was in it."""
@@ -193,6 +255,7 @@ class ConsumerManager:
             return False
         logger.info("consumer %s leaves group %s", channel.client_id, group)
         self._members -= 1
+        self._tell(info, channel, None)
         if not info._channels:
             self._subscriptions_bytes -= info._subscriptions_bytes
             del self._groups[group]

@@ -66,6 +66,7 @@ def get_consumer_connection_list(broker: _Broker, peer: Peer, request: RemotingC
     body = ConsumerConnection(
         connection_set=[channel.to_connection() for channel in info.channels],
         subscription_table=dict(info.subscriptions),
+        subscription_variants=info.variants(),
         consume_type=info.consume_type,
         message_model=info.message_model,
         consume_from_where=info.consume_from_where,

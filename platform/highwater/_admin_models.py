@@ -158,9 +158,22 @@ class ClientConnection:
     version: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class MemberSubscription:
+    """One topic as a member of a group subscribes to it."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerConnections:
-    """A group's members; `subscriptions` maps topics to expressions. All empty when no one is connected."""
+    """A group's members; `subscriptions` maps topics to expressions. All empty when no one is connected.
+
+    `told` maps client ids to what each of them subscribes to. Brokers of Apache RocketMQ don't tell it, and Highwater's
+    keep it within bounds: a client that is connected may be missing.
+    """
 
     group: str
     connections: tuple[ClientConnection, ...] = ()
@@ -168,6 +181,7 @@ class ConsumerConnections:
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
+    told: Mapping[str, tuple[MemberSubscription, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brokerd.consumer_manager import TOLD_VARIANTS_MAX
 from mqwire.bodies import (
     CheckClientRequestBody,
     ConsumerConnection,
@@ -277,6 +278,35 @@ def test_the_connections_of_a_group_are_listed(broker: BrokerUnderTest, new_peer
     assert (connection.client_id, connection.client_addr, connection.language) == ("c1", "10.1.2.3:4567", "JAVA")
     assert list(body.subscription_table) == ["orders"]
     assert body.message_model == "CLUSTERING"
+
+
+def test_each_members_own_subscription_is_told_until_it_leaves(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
+    def told() -> dict[str, list[str]]:
+        reply = broker.ask(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader(consumer_group="g")
+        )
+        variants = ConsumerConnection.from_json(reply.body).subscription_variants or []
+        return {",".join(one.client_ids): [each.topic for each in one.subscriptions] for one in variants}
+
+    odd = new_peer()
+    beat(broker, new_peer(), "c1", "g")
+    beat(broker, odd, "c2", "g", topics=("refunds",))
+    beat(broker, new_peer(), "c3", "g")
+    assert told() == {"c1,c3": ["orders"], "c2": ["refunds"]}
+    odd.close()
+    broker.broker.consumers.close_peer(odd)
+    assert told() == {"c1,c3": ["orders"]}
+
+
+def test_what_members_tell_is_kept_in_bounds(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
+    for number in range(TOLD_VARIANTS_MAX + 1):
+        beat(broker, new_peer(), f"c{number}", "g", topics=(f"t{number}",))
+    info = broker.broker.consumers.find("g")
+    assert info is not None
+    assert len(info.channels) == TOLD_VARIANTS_MAX + 1
+    assert len(info.variants()) == TOLD_VARIANTS_MAX
 
 
 def test_the_connections_of_an_offline_group_are_refused_as_not_online(broker: BrokerUnderTest) -> None:

@@ -9,6 +9,7 @@ import pytest
 from highwater import (
     Admin,
     ConfigurationError,
+    MemberSubscription,
     Message,
     MessageQueue,
     NoRouteError,
@@ -217,6 +218,8 @@ def test_a_groups_progress_and_members_are_told(cluster: Cluster, admin: Admin, 
         assert [member.client_id for member in members.connections] == [consumer.client_id]
         assert members.connections[0].language == "PYTHON"
         assert members.subscriptions[topic] == "*"
+        if cluster.brand == "highwater":  # RocketMQ's brokers don't tell it
+            assert MemberSubscription(topic, "*", "TAG") in members.told[consumer.client_id]
         assert (members.message_model, members.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
     send_many(producer, topic, 2)
     progress = admin.consumer_progress(group, topic=topic)

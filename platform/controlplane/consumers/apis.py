@@ -33,13 +33,15 @@ class GroupMembersApi(ClusterApi):
 
     @extend_schema(operation_id="consumer_group_members", responses=GroupMembersSerializer, tags=["consumer groups"])
     def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
-        """Return the clients that are connected now, and what they subscribe to."""
+        """Return the clients that are connected now, what they subscribe to, and which of them subscribe otherwise."""
         found = group_members(self.cluster, group)
         data: dict[str, Any] = {
             "members": found.members,
             "subscriptions": [{"topic": topic, "expression": words} for topic, words in found.subscriptions],
             "consume_type": found.consume_type,
             "message_model": found.message_model,
+            "subscriptions_have_majority": found.comparison.has_majority,
+            "odd_members": found.comparison.odd,
         }
         return Response(GroupMembersSerializer(data).data)
 

@@ -10,6 +10,8 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import NotFound
 from controlplane.consumers.models import DeadLetterReplay, OffsetReset
+from controlplane.consumers.subscriptions import Comparison, Subscribed, compare
+from controlplane.topics.names import topic_name_is_system
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """Who is connected now. `subscriptions` maps topics to expressions; what no one who is connected has told is empty."""
+    """Who is connected now. `subscriptions` maps topics to expressions; what no one who is connected has told is empty.
+
+    `comparison` tells which members subscribe otherwise than the others.
+    """
 
     members: tuple[Member, ...]
     subscriptions: tuple[tuple[str, str], ...]
     consume_type: str
     message_model: str
+    comparison: Comparison
 
 
 def group_members(cluster: Cluster, group: str) -> GroupMembers:
@@ -43,6 +49,16 @@ def group_members(cluster: Cluster, group: str) -> GroupMembers:
         subscriptions=tuple(found.subscriptions.items()),
         consume_type=found.consume_type or "",
         message_model=found.message_model or "",
+        comparison=compare(
+            {
+                client_id: {
+                    one.topic: Subscribed(one.expression, one.expression_type)
+                    for one in mine
+                    if not topic_name_is_system(one.topic)
+                }
+                for client_id, mine in found.told.items()
+            }
+        ),
     )
 
 

@@ -33,6 +33,28 @@ class GroupSubscriptionSerializer(Shape):
     expression = serializers.CharField(allow_blank=True)
 
 
+class SubscribedSerializer(Shape):
+    """How a topic is subscribed to."""
+
+    expression = serializers.CharField(allow_blank=True)
+    expression_type = serializers.CharField(allow_blank=True)
+
+
+class SubscriptionDifferenceSerializer(Shape):
+    """A topic that a member subscribes to otherwise. null: not subscribed."""
+
+    topic = serializers.CharField()
+    own = SubscribedSerializer(allow_null=True)
+    usual = SubscribedSerializer(allow_null=True)
+
+
+class OddMemberSerializer(Shape):
+    """A member that subscribes otherwise than most."""
+
+    client_id = serializers.CharField()
+    differences = SubscriptionDifferenceSerializer(many=True)
+
+
 class GroupMembersSerializer(Shape):
     """Who is connected in a group now; no one, when `members` is empty."""
 
@@ -40,6 +62,12 @@ class GroupMembersSerializer(Shape):
     subscriptions = GroupSubscriptionSerializer(many=True)
     consume_type = serializers.CharField(allow_blank=True, help_text="empty: no one is connected")
     message_model = serializers.CharField(allow_blank=True, help_text="empty: no one is connected")
+    odd_members = OddMemberSerializer(
+        many=True, help_text="who subscribes otherwise than most members, which makes the group lose messages"
+    )
+    subscriptions_have_majority = serializers.BooleanField(
+        help_text="false: as many subscribe one way as another, and the difference is to one of them"
+    )
 
 
 class OffsetResetCreateSerializer(DryRunShape):

@@ -18,6 +18,8 @@ from mqwire.bodies.client import (
     ProducerConnection,
     ProducerData,
     SubscriptionData,
+    SubscriptionVariant,
+    ToldSubscription,
     UnlockBatchRequestBody,
 )
 from mqwire.bodies.data_version import DataVersion
@@ -120,6 +122,8 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SubscriptionGroupList",
     "SubscriptionGroupWrapper",
+    "SubscriptionVariant",
+    "ToldSubscription",
     "TopicConfig",
     "TopicConfigAndMappingSerializeWrapper",
     "TopicConfigSerializeWrapper",

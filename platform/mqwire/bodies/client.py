@@ -105,11 +105,31 @@ class Connection(Body, frozen=True, kw_only=True):
     version: Int32
 
 
+class ToldSubscription(Body, frozen=True, kw_only=True):
+    """One topic as a member subscribes to it."""
+
+    topic: str
+    sub_string: str
+    expression_type: str = "TAG"
+
+
+class SubscriptionVariant(Body, frozen=True, kw_only=True):
+    """Members of a group that subscribe alike, letter by letter, and to what."""
+
+    client_ids: list[str] = []
+    subscriptions: list[ToldSubscription] = []
+
+
 class ConsumerConnection(Body, frozen=True, kw_only=True):
-    """GET_CONSUMER_CONNECTION_LIST's answer. Source: ConsumerConnection."""
+    """GET_CONSUMER_CONNECTION_LIST's answer. Source: ConsumerConnection.
+
+    `subscription_table` is what the last heartbeat told for all. `subscription_variants` is Highwater's own, which other
+    clients ignore: what each member told; a member whose words the broker has not kept is in none.
+    """
 
     connection_set: list[Connection] = []
     subscription_table: dict[str, SubscriptionData] = {}
+    subscription_variants: list[SubscriptionVariant] | None = None
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None

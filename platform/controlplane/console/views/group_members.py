@@ -9,6 +9,7 @@ from controlplane.topics.names import topic_name_is_system
 
 RESETS_SHOWN_MAX = 20
 MEMBERS_SHOWN_MAX = 200
+ODD_SHOWN_MAX = 20
 # RocketMQ's words for how a group consumes.
 _WORDS = {
     "CONSUME_PASSIVELY": "messages are pushed to them",
@@ -33,6 +34,8 @@ def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> di
             "members": shown,
             "members_more": len(connected.members) - len(shown),
             "subscriptions": [one for one in connected.subscriptions if not topic_name_is_system(one[0])],
+            "odd": connected.comparison.odd[:ODD_SHOWN_MAX],
+            "odd_more": len(connected.comparison.odd) - ODD_SHOWN_MAX,
             "how": ", ".join(
                 _WORDS[word] for word in (connected.consume_type, connected.message_model) if word in _WORDS
             ),

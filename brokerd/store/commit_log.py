@@ -333,8 +333,10 @@ class CommitLog:
     def start_over(self, base: int) -> None:
         """Delete all files, the last one first, and begin an empty log at `base`. Durable on return."""
         self.close()
-        while self.bases:
-            self._disk.unlink(self.path(self.bases.pop()))
+        self.bases.clear()
+        # All that there are: the next file was created ahead, and may be the one to begin with.
+        for name in sorted(self._disk.listdir(self.directory), reverse=True):
+            self._disk.unlink(os.path.join(self.directory, name))
             self._disk.sync_directory(self.directory)
         self._disk.close(self._create(base))
 

@@ -13,7 +13,7 @@ from brokerd.replica.pull_protocol import Diverged, Empty, SendBytes, TooOld
 from brokerd.services.flush import FlushService
 from brokerd.services.store_gate import StoreGate
 from tests.brokerd.replica_members import Member, group
-from tests.sim.store_harness import FILE_BYTES, ManualClock
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ManualClock
 
 DAYS_4_MS = 4 * 24 * 3_600_000
 
@@ -87,3 +87,14 @@ def test_a_follower_that_has_nothing_of_the_leaders_log_any_more_begins_anew() -
     assert isinstance(old.pull_from(leader), SendBytes)
     assert old.store.end_offset == leader.store.end_offset
     assert old.replica.epochs.last_epoch == 2
+
+
+def test_a_log_starts_over_where_its_next_file_was_created_ahead() -> None:
+    follower, _ = group()
+    ahead = follower.store.min_physical_offset + FILE_BYTES
+    while f"{ahead:020d}" not in follower.disk.listdir(COMMIT_LOG):
+        follower.send()
+    follower.store.start_over(ahead)
+    follower.restart()
+    assert (follower.store.min_physical_offset, follower.store.end_offset) == (ahead, ahead)
+    assert follower.disk.listdir(COMMIT_LOG) == [f"{ahead:020d}"]

@@ -42,6 +42,7 @@ class GroupMembersApi(ClusterApi):
             "message_model": found.message_model,
             "subscriptions_have_majority": found.comparison.has_majority,
             "odd_members": found.comparison.odd,
+            "not_compared": found.not_compared,
         }
         return Response(GroupMembersSerializer(data).data)
 

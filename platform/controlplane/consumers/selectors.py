@@ -28,7 +28,7 @@ class Member:
 class GroupMembers:
     """Who is connected now. `subscriptions` maps topics to expressions; what no one who is connected has told is empty.
 
-    `comparison` tells which members subscribe otherwise than the others.
+    `comparison` tells which members subscribe otherwise than the others; the broker does not know of `not_compared` of them.
     """
 
     members: tuple[Member, ...]
@@ -36,6 +36,7 @@ class GroupMembers:
     consume_type: str
     message_model: str
     comparison: Comparison
+    not_compared: int
 
 
 def group_members(cluster: Cluster, group: str) -> GroupMembers:
@@ -59,6 +60,7 @@ def group_members(cluster: Cluster, group: str) -> GroupMembers:
                 for client_id, mine in found.told.items()
             }
         ),
+        not_compared=sum(one.client_id not in found.told for one in found.connections),
     )
 
 

@@ -66,7 +66,10 @@ class GroupMembersSerializer(Shape):
         many=True, help_text="who subscribes otherwise than most members, which makes the group lose messages"
     )
     subscriptions_have_majority = serializers.BooleanField(
-        help_text="false: as many subscribe one way as another, and the difference is to one of them"
+        help_text="false: no way to subscribe is the most common, and the difference is to one of the most common"
+    )
+    not_compared = serializers.IntegerField(
+        help_text="members whose own subscriptions the broker does not know: it keeps 16 ways to subscribe for a group"
     )
 
 

@@ -139,13 +139,19 @@ def test_jobs_that_are_switched_off_are_said_to_be(world: World, settings: Any) 
     assert awaited.sentence == f"{SWITCHED_OFF} No usage is counted."
 
 
+def complete_runs(rows_out: int) -> None:
+    """All runs were begun 70 s before now, and not before these tests were collected: that may be long ago."""
+    begun_at = datetime.now(UTC) - timedelta(seconds=70)
+    JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=rows_out, created_at=begun_at)
+
+
 def test_a_job_that_never_wrote_anything_is_due_each_minute(world: World, file: Path) -> None:
     file.write_text(json.dumps(READY))
     jobs_dispatch()
-    JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=0, created_at=NOW - timedelta(seconds=70))
+    complete_runs(rows_out=0)
     jobs_dispatch()
     assert JobRun.objects.count() == 2
-    JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=5, created_at=NOW - timedelta(seconds=70))
+    complete_runs(rows_out=5)
     jobs_dispatch()
     assert JobRun.objects.count() == 2
 
@@ -154,7 +160,7 @@ def test_a_platform_without_traffic_is_not_kept_busy(world: World, file: Path) -
     file.write_text(json.dumps(READY))
     for _ in range(services.FIRST_RUNS_MAX + 3):
         jobs_dispatch()
-        JobRun.objects.update(state=JobRunState.COMPLETED, rows_out=0, created_at=NOW - timedelta(seconds=70))
+        complete_runs(rows_out=0)
     assert JobRun.objects.count() == services.FIRST_RUNS_MAX
 
 

@@ -24,6 +24,7 @@ from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotAllowed, NotFound
+from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Invitation, Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_includes, actor_require, role_require
 from controlplane.tenants.token_services import issuer_of
@@ -66,17 +67,17 @@ def invitation_create(*, actor: Actor, tenant: Tenant, email: str, role: str) ->
     The answer is the same whether or not the address has an account. Raises InvalidInput for an unknown role, Conflict for a
     member, LimitReached.
     """
-    actor_require(actor, "member.manage", tenant)
     email = email.strip().lower()
     if role not in Role.values:
         raise InvalidInput.for_field("role", f"Use one of {', '.join(Role.values)}.", "invalid_choice")
-    role_require(actor, tenant, role)
-    if tenant.memberships.filter(user__email=email).exists():
-        raise Conflict(f"{email} is a member already.", code="already_member")
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     inviter = issuer_of(actor)
     with transaction.atomic():
-        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        members_lock(actor, tenant)
+        actor_require(actor, "member.manage", tenant)
+        role_require(actor, tenant, role)
+        if tenant.memberships.filter(user__email=email).exists():
+            raise Conflict(f"{email} is a member already.", code="already_member")
         invitation_list(tenant).filter(email=email).update(ended_at=timezone.now())
         _require_room(tenant, inviter)
         invitation = Invitation.objects.create(
@@ -201,6 +202,7 @@ def _inviter_may(invitation: Invitation) -> bool:
 def _locked(user: User, secret: str) -> Invitation:
     """Return the open invitation, locked against its other uses; raises NotFound, NotAllowed."""
     found = invitation_of_secret(secret)
+    members_lock(user, found.tenant)  # who invited may be losing the right to
     Invitation.objects.select_for_update().get(pk=found.pk)
     invitation = invitation_of_secret(secret)
     if invitation.email != user.email:

@@ -8,10 +8,11 @@ from django.db import IntegrityError, transaction
 from controlplane.accounts.actors import Actor, SystemActor
 from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import Conflict, InvalidInput, LimitReached
+from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.words import name_check
 from controlplane.common.zones import zone_check
 from controlplane.tenants.invitation_services import invitations_of_inviter_revoke
+from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_require, role_require
 from controlplane.tenants.token_services import issued_tokens_revoke
@@ -80,11 +81,15 @@ def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time
 
 
 def membership_update(*, actor: Actor, membership: Membership, role: str) -> Membership:
-    """Change a member's role; raises Conflict for the last owner, NotAllowed for a role above the actor's, old or new."""
-    actor_require(actor, "member.manage", membership.tenant)
-    role_require(actor, membership.tenant, membership.role)
-    role_require(actor, membership.tenant, role)
+    """Change a member's role.
+
+    Raises Conflict for the last owner, NotAllowed for a role above the actor's, old or new, NotFound for one who left meanwhile.
+    """
     with transaction.atomic():
+        membership = _locked(actor, membership)
+        actor_require(actor, "member.manage", membership.tenant)
+        role_require(actor, membership.tenant, membership.role)
+        role_require(actor, membership.tenant, role)
         _require_another_owner(membership, leaving=Role(role) != Role.OWNER)
         membership.role = Role(role)
         membership.save(update_fields=["role", "updated_at"])
@@ -96,11 +101,15 @@ def membership_update(*, actor: Actor, membership: Membership, role: str) -> Mem
 
 
 def membership_remove(*, actor: Actor, membership: Membership) -> None:
-    """Remove a member; members may remove themselves. Raises Conflict for the last owner."""
-    if not (isinstance(actor, User) and actor.pk == membership.user_id):
-        actor_require(actor, "member.manage", membership.tenant)
-        role_require(actor, membership.tenant, membership.role)
+    """Remove a member; members may remove themselves.
+
+    Raises Conflict for the last owner, NotAllowed for a role above the actor's, NotFound for one who left meanwhile.
+    """
     with transaction.atomic():
+        membership = _locked(actor, membership)
+        if not (isinstance(actor, User) and actor.pk == membership.user_id):
+            actor_require(actor, "member.manage", membership.tenant)
+            role_require(actor, membership.tenant, membership.role)
         _require_another_owner(membership, leaving=True)
         _record(actor, "member.remove", membership)
         issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user)
@@ -108,14 +117,19 @@ def membership_remove(*, actor: Actor, membership: Membership) -> None:
         membership.delete()
 
 
+def _locked(actor: Actor, membership: Membership) -> Membership:
+    """Return the row as it is once the tenant's members are locked; raises NotFound when it is gone."""
+    members_lock(actor, membership.tenant)
+    now = Membership.objects.select_related("tenant", "user").filter(pk=membership.pk).first()
+    if now is None:
+        raise NotFound("There is no such member.")
+    return now
+
+
 def _require_another_owner(membership: Membership, *, leaving: bool) -> None:
-    """Lock the tenant's owners, so that two owners can't remove each other at the same time."""
-    owners = list(
-        Membership.objects.select_for_update()
-        .filter(tenant=membership.tenant, role=Role.OWNER)
-        .values_list("pk", flat=True)
-    )
-    if leaving and owners == [membership.pk]:
+    """Raise Conflict when the last owner would leave. The tenant's members are locked: no other owner can leave meanwhile."""
+    owners = membership.tenant.memberships.filter(role=Role.OWNER).values_list("pk", flat=True)
+    if leaving and list(owners) == [membership.pk]:
         raise Conflict("A tenant needs an owner. Make someone else an owner first.", code="last_owner")
 
 

@@ -16,6 +16,7 @@ from controlplane.accounts.tokens import token_text_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
 from controlplane.common.words import name_check
+from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Role, Tenant
 from controlplane.tenants.rules import Scope, actor_includes, actor_require, role_includes
 
@@ -59,19 +60,20 @@ def api_token_issue(
     `days` is its life, None for no end. No one hands out more than they hold: raises NotAllowed for a role or a
     scope above the actor's own, InvalidInput for an unknown one.
     """
-    actor_require(actor, "token.manage", tenant)
     if role not in Role.values:
         raise InvalidInput.for_field("role", f"Use one of {', '.join(Role.values)}.", "invalid_choice")
     known = {*ALL_SCOPES, OPERATE_SCOPE} if _for_operator(actor, user) else set(ALL_SCOPES)
     unknown = sorted(set(scopes) - known)
     if unknown or not scopes:
         raise InvalidInput.for_field("scopes", f"Use one or more of {', '.join(ALL_SCOPES)}.", "invalid_choice")
-    if not actor_includes(actor, tenant, role):
-        raise NotAllowed("A token can't have a role that may do more than its issuer.")
-    if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):
-        raise NotAllowed("A token can't have more scopes than the token that issues it.")
     text = token_text_generate(settings.HIGHWATER_ENVIRONMENT)
     with transaction.atomic():
+        members_lock(actor, tenant)
+        actor_require(actor, "token.manage", tenant)
+        if not actor_includes(actor, tenant, role):
+            raise NotAllowed("A token can't have a role that may do more than its issuer.")
+        if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):
+            raise NotAllowed("A token can't have more scopes than the token that issues it.")
         token = ApiToken.objects.create(
             tenant=tenant,
             user=user,
@@ -90,8 +92,9 @@ def api_token_issue(
 
 def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:
     """Revoke a token at once. Twice is harmless."""
-    actor_require(actor, "token.manage", token.tenant)
     with transaction.atomic():
+        members_lock(actor, token.tenant)
+        actor_require(actor, "token.manage", token.tenant)
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
             _record(actor, "token.revoke", token)
 

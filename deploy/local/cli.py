@@ -149,8 +149,10 @@ class Dev:
     def _logs(self) -> dict[str, Path]:
         """Log files by name: ours, and those of the tenants' daemons, running or not."""
         names = ClusterNames.of(self.layout)
-        files = [*self.layout.logs.glob("*.log"), *self.layout.clusters.glob("*/logs/*.log")]
-        logs = {names.full(path.stem): path for path in sorted(files)}
+        logs = {path.stem: path for path in sorted(self.layout.logs.glob("*.log"))}
+        for path in sorted(self.layout.daemon_logs.glob("*.log")):
+            _, _, process_name = path.stem.partition(".")
+            logs[names.full(process_name)] = path
         for process in self.stack.processes() or []:
             if process.log is not None and process.log.exists():
                 logs[names.full(process.full_name)] = process.log

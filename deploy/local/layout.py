@@ -49,6 +49,11 @@ class Layout:
         return self.supervisor / "conf.d"
 
     @property
+    def daemon_logs(self) -> Path:
+        """The tenants' daemons' logs: `<cluster id>.<process>.log`."""
+        return self.supervisor / "logs"
+
+    @property
     def supervisor_pid(self) -> Path:
         return self.supervisor / "supervisord.pid"
 

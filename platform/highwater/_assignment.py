@@ -213,7 +213,7 @@ class Assignment:
         """The last step of stopping: give every queue back."""
         for held in self._held.values():
             held.process_queue.dropped = held.process_queue.detached = True
-        await self._offsets.persist()
+        await self._offsets.persist_at_last()
         if self._locks is not None and self._held:
             await self._locks.unlock(self._held)
         self._held.clear()

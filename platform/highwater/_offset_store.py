@@ -20,6 +20,9 @@ from mqwire.headers_offset import (
 
 logger = logging.getLogger("highwater")
 
+_LAST_TRIES = 3
+_LAST_TRY_PAUSE_S = 0.5
+
 
 class OffsetStore:
     """Where one group is, queue by queue. Offsets only move forward here; a reset replaces them."""
@@ -78,6 +81,14 @@ class OffsetStore:
                 offset = self._offsets.get(queue)
                 if offset is not None and self._stored.get(queue) != offset:
                     tasks.start_soon(self._persist_logged, queue, offset)
+
+    async def persist_at_last(self) -> None:
+        """Store what has changed before the offsets are forgotten: a broker that is busy is asked again."""
+        for _ in range(_LAST_TRIES):
+            await self.persist()
+            if all(self._stored.get(queue) == offset for queue, offset in self._offsets.items()):
+                return
+            await anyio.sleep(_LAST_TRY_PAUSE_S)
 
     async def _persist_logged(self, queue: MessageQueue, offset: int) -> None:
         try:

@@ -141,6 +141,38 @@ def test_files_are_private_and_go_with_the_cluster(supervisor: RealSupervisor) -
     assert not supervisor.driver.cluster_dir(cluster_id).exists()
 
 
+def test_a_program_of_a_cluster_whose_folder_is_gone_stops_no_other_from_starting(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    orphan = DaemonProcess("hw-orphan", uuid.uuid4(), [sys.executable, "-c", SLEEPS], "")
+    supervisor.driver.process_start(orphan)  # its directory was never there, as after a race with a deletion
+    try:
+        one = process()
+        supervisor.driver.process_start(one)
+        wait(supervisor.driver, one, ProcessState.RUNNING)
+    finally:
+        supervisor.driver.process_remove(orphan.name)
+
+
+def test_with_its_directory_a_cluster_loses_the_programs_and_logs_that_are_left(supervisor: RealSupervisor) -> None:
+    driver = supervisor.driver
+    one, other = (
+        DaemonProcess(f"hw-left-{number}", uuid.uuid4(), [sys.executable, "-c", SLEEPS], "") for number in range(2)
+    )
+    try:
+        for program in (one, other):
+            driver.files_write(program.cluster_id, {"file": "text"})
+            driver.process_start(program)
+            wait(driver, program, ProcessState.RUNNING)
+        driver.files_remove(one.cluster_id)
+        assert state_of(driver, one) == ProcessState.MISSING
+        assert driver.log_tail(one.cluster_id, one.name, 5) == []
+        assert state_of(driver, other) == ProcessState.RUNNING
+    finally:
+        for program in (one, other):
+            driver.process_remove(program.name)
+
+
 def test_a_port_that_is_listened_on_is_not_free(supervisor: RealSupervisor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -192,7 +224,7 @@ def test_a_clusters_daemon_runs_as_a_user_of_its_own_that_reads_no_others_files(
         assert (paths[0].parent / "tls.key").stat().st_uid == 612_345
         # Whoever owned these could have supervisord, which is root, write anywhere.
         folder = driver.cluster_dir(clusters[0])
-        assert [path.stat().st_uid for path in (folder, folder / "logs")] == [0, 0]
+        assert [path.stat().st_uid for path in (folder, supervisor.state_dir / "supervisor" / "logs")] == [0, 0]
     finally:
         driver.process_remove(one.name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -24,8 +24,8 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.services import cluster_create, cluster_delete
 from controlplane.common.errors import Conflict
-from controlplane.provisioning import probe, steps
-from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning import health, probe, steps
+from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.ports import leader_ports, ports_release
 from controlplane.provisioning.processes import (
@@ -318,3 +318,38 @@ def test_name_servers_know_every_key_of_the_cluster_as_brokers_do(world: World, 
     for daemon in cluster_daemons(world.cluster, driver):
         (text,) = [text for path, text in daemon.files.items() if path.endswith("/plain_acl.yml")]
         assert {account["accessKey"] for account in yaml.safe_load(text)["accounts"]} == keys
+
+
+@pytest.mark.parametrize("model", [Replica, NameServer])
+def test_a_daemon_that_was_removed_while_its_health_was_sampled_is_not_started_again(
+    world: World, driver: DriverTwin, model: type[Replica] | type[NameServer]
+) -> None:
+    cluster, operation = create(world)
+    run(operation, driver)
+    row = model.objects.get(**{"group__cluster" if model is Replica else "cluster": cluster})
+    statuses = driver.process_statuses
+
+    def removed_at_once(names: Sequence[str]) -> dict[str, ProcessStatus]:
+        for name in names:
+            if ("namesrv" in name) == (model is NameServer):
+                driver.process_remove(name)
+        model.objects.filter(pk=row.pk).delete()
+        return statuses(names)
+
+    running = set(driver.processes)
+    with (
+        patch.object(driver, "process_statuses", removed_at_once),
+        patch.object(health, "registrations", return_value=[]),
+    ):
+        health.cluster_sample_health(cluster.pk, driver)
+    assert len(driver.processes) == len(running) - 1
+
+
+def test_a_daemon_that_no_one_restarts_is_started_again(world: World, driver: DriverTwin) -> None:
+    cluster, operation = create(world)
+    run(operation, driver)
+    running = set(driver.processes)
+    driver.process_remove(replica_process_name(cluster, Replica.objects.get(group__cluster=cluster)))
+    with patch.object(health, "registrations", return_value=[]):
+        health.cluster_sample_health(cluster.pk, driver)
+    assert set(driver.processes) == running

@@ -21,11 +21,12 @@ DEMO, OTHER = "0f9d5b52-6f0e-4a3e-9d0e-8f5f4b1f0001", "aabbccdd-6f0e-4a3e-9d0e-8
 def add_cluster(state: Path, cluster_id: str, name: str) -> str:
     """Returns the name of its first broker's process."""
     folder = state / "clusters" / cluster_id
-    for part in ("broker-a-0", "logs"):
-        (folder / part).mkdir(parents=True)
+    (folder / "broker-a-0").mkdir(parents=True)
     (folder / "broker-a-0" / "broker.conf").write_text(f"brokerName = broker-a\nbrokerClusterName = {name}\n")
     process = f"hw-{cluster_id.replace('-', '')[:12]}-broker-a-0"
-    (folder / "logs" / f"{process}.log").write_text("hello\n")
+    logs = Layout(state).daemon_logs
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / f"{cluster_id}.{process}.log").write_text("hello\n")
     return process
 
 

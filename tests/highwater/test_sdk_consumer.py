@@ -103,6 +103,25 @@ async def test_pulling_begins_at_the_stored_offset() -> None:
     assert sorted(got.bodies) == [b"3", b"4"]
 
 
+async def test_an_offset_that_a_busy_broker_did_not_store_is_stored_before_the_consumer_ends() -> None:
+    got = Got()
+    async with scripted_cluster() as (name_server, broker):
+        broker.store(b"x")
+        refused = 2
+
+        def busy_at_first(request: RemotingCommand) -> RemotingCommand:
+            nonlocal refused
+            if request.ext_fields["topic"] == "t" and refused:
+                refused -= 1
+                return request.reply(ResponseCode.SYSTEM_BUSY, "too many requests")
+            return broker.update_offset(request)
+
+        broker.server.scripts[RequestCode.UPDATE_CONSUMER_OFFSET] = busy_at_first
+        async with consuming(name_server, got, persist_consumer_offset_interval_ms=60_000):
+            await got.wait(1)
+        assert (broker.offsets["t", 0], refused) == (1, 0)
+
+
 async def test_offsets_are_stored_while_consuming_and_with_every_pull() -> None:
     got = Got()
     async with (

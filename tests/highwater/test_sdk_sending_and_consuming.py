@@ -254,7 +254,8 @@ def test_a_group_goes_on_where_it_left_off(cluster: Cluster, producer: Producer,
     after = Collector()
     with cluster.consumer(group, after, topic):
         after.wait_for_bodies({b"after%d" % number for number in range(20)})
-    assert sorted(after.bodies) == sorted(b"after%d" % number for number in range(20))
+    # A send that is answered late is sent again, so a body may come twice; none of those before may.
+    assert set(after.bodies) == {b"after%d" % number for number in range(20)}
 
 
 def test_stopping_awaits_the_handlers_that_run(cluster: Cluster, producer: Producer, admin: Admin, topic: str) -> None:

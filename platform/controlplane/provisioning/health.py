@@ -105,22 +105,27 @@ def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgemen
         "sampled_at",
         "process_state",
         "process_started_at",
-        "updated_at",
     ]
     if isinstance(row, Replica):
         row.registered = judgement.registered
         fields.append("registered")
-    row.save(update_fields=fields)
+    # Not save(): the row may have gone since it was read.
+    type(row).objects.filter(pk=row.pk).update(**{name: getattr(row, name) for name in fields}, updated_at=now)
 
 
 def _start_again(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
-    """Start a daemon that no one restarts. The row is locked meanwhile, so that neither a deletion nor a failover's
-    fence can slip in between.
+    """Start a daemon that no one restarts. The cluster's row is locked meanwhile, so that neither a deletion nor a fence can
+    slip in between. A replica whose row went since it was read has been removed: its process must not come back.
     """
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().filter(pk=cluster.pk, state=ClusterState.RUNNING)
-        fenced = Replica.objects.filter(pk=daemon.row.pk, fenced=True)
-        if locked.exists() and not fenced.exists():
+        if locked.exists() and _is_wanted(daemon.row):
             driver.files_write(cluster.pk, daemon.files)
             driver.process_start(daemon.process)
             _log.warning("daemon started again", process=daemon.process.name)
+
+
+def _is_wanted(row: NameServer | Replica) -> bool:
+    if isinstance(row, NameServer):
+        return NameServer.objects.filter(pk=row.pk).exists()
+    return Replica.objects.filter(pk=row.pk, fenced=False).exists()

@@ -1,7 +1,8 @@
 """The `local` driver: daemons on this machine under supervisord.
 
 supervisord is no one's child but init's, so daemons outlive workers and the web server; it restarts what crashes.
-The program files in `supervisor/conf.d` are what it starts from after its own restart.
+The program files in `supervisor/conf.d` are what it starts from after its own restart. It reads all of them or none: a file
+that names a log in a folder that is gone stops every cluster from being changed. So all logs are in one folder that stays.
 """
 
 import hashlib
@@ -31,7 +32,6 @@ _STOP_WAIT_S = 12
 # supervisord waits 1 s, 2 s, 3 s … between tries: ten minutes in all. After that the health sampling starts it again.
 _START_RETRIES = 34
 _LOG_TAIL_BYTES = 64 * 1024
-_LOGS = "logs"
 
 
 class LocalDriver:
@@ -54,8 +54,12 @@ class LocalDriver:
 
     def files_remove(self, cluster_id: uuid.UUID) -> None:
         path = self.cluster_dir(cluster_id)
+        for name in self._programs_in(path):  # there should be none
+            self.process_kill(name)
         if path.exists():
             shutil.rmtree(path)
+        for log in self._logs.glob(f"{cluster_id}.*"):
+            log.unlink(missing_ok=True)
 
     def folder_remove(self, cluster_id: uuid.UUID, folder: str) -> None:
         _check_name(folder)
@@ -71,6 +75,7 @@ class LocalDriver:
         changed = not path.is_file() or path.read_text("utf-8") != text
         if changed:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._logs.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write_atomically(path, text)
         if known and changed:
             self._rpc.stop(process.name)
@@ -78,20 +83,19 @@ class LocalDriver:
         if process.user:
             self._give_folders(process.cluster_id, process.user)
         if changed or not known:
-            (self.cluster_dir(process.cluster_id) / _LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
             self._rpc.reload_config()
             self._rpc.add_group(process.name)
         self._rpc.start(process.name)
 
     def _give_folders(self, cluster_id: uuid.UUID, user: int) -> None:
-        """Make the user the owner of the daemons' folders. The cluster's directory and its logs stay the platform's: supervisord
-        opens those files as root, and whoever owned the directory could put a link in their place.
+        """Make the user the owner of the daemons' folders. The cluster's directory stays the platform's, which writes there as
+        root: whoever owned it could put a link in a folder's place.
         """
         cluster = self.cluster_dir(cluster_id)
         for folder in (cluster, cluster.parent):
             folder.chmod(0o711)
         for folder in cluster.iterdir():
-            if folder.is_dir() and folder.name != _LOGS:
+            if folder.is_dir():
                 _give(folder, user)
 
     def process_remove(self, name: str) -> None:
@@ -135,11 +139,26 @@ class LocalDriver:
                 return False
         return True
 
+    @property
+    def _programs(self) -> Path:
+        return self._state_dir / "supervisor" / "conf.d"
+
+    @property
+    def _logs(self) -> Path:
+        return self._state_dir / "supervisor" / "logs"
+
     def _program_path(self, name: str) -> Path:
-        return self._state_dir / "supervisor" / "conf.d" / f"{name}.conf"
+        return self._programs / f"{name}.conf"
+
+    def _programs_in(self, directory: Path) -> list[str]:
+        """Return the names of the programs that run in this directory."""
+        line = f"directory={directory}".replace("%", "%%")
+        return [
+            path.stem for path in sorted(self._programs.glob("*.conf")) if line in path.read_text("utf-8").splitlines()
+        ]
 
     def _log_path(self, cluster_id: uuid.UUID, name: str) -> Path:
-        return self.cluster_dir(cluster_id) / _LOGS / f"{name}.log"
+        return self._logs / f"{cluster_id}.{name}.log"
 
     def _program_text(self, process: DaemonProcess) -> str:
         environment = {

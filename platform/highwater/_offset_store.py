@@ -75,12 +75,26 @@ class OffsetStore:
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Store what has changed; a queue that fails is logged and stays to be stored the next time."""
-        wanted = list(self._offsets) if queues is None else list(queues)
+        changed: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue in list(self._offsets) if queues is None else list(queues):
+            offset = self._offsets.get(queue)
+            if offset is not None and self._stored.get(queue) != offset:
+                changed.setdefault((queue.topic, queue.broker_name), []).append(queue)
         async with anyio.create_task_group() as tasks:
-            for queue in wanted:
-                offset = self._offsets.get(queue)
-                if offset is not None and self._stored.get(queue) != offset:
-                    tasks.start_soon(self._persist_logged, queue, offset)
+            for of_one_broker in changed.values():
+                tasks.start_soon(self._persist_topic, of_one_broker)
+
+    async def _persist_topic(self, queues: list[MessageQueue]) -> None:
+        """Store the offsets of one topic's queues at one broker, the first alone.
+
+        Apache's brokers make a group's table for a topic at its first offset; several at once make several tables, of which
+        one stays and the others' offsets are lost (ConsumerOffsetManager.commitOffset).
+        """
+        first, *others = queues
+        await self._persist_logged(first)
+        async with anyio.create_task_group() as tasks:
+            for queue in others:
+                tasks.start_soon(self._persist_logged, queue)
 
     async def persist_at_last(self) -> None:
         """Store what has changed before the offsets are forgotten: a broker that is busy is asked again."""
@@ -90,7 +104,10 @@ class OffsetStore:
                 return
             await anyio.sleep(_LAST_TRY_PAUSE_S)
 
-    async def _persist_logged(self, queue: MessageQueue, offset: int) -> None:
+    async def _persist_logged(self, queue: MessageQueue) -> None:
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return  # forgotten meanwhile
         try:
             await self.write(queue, offset)
         except HighwaterError as error:

@@ -10,6 +10,8 @@ import anyio
 import pytest
 
 from highwater import AsyncPushConsumer, ConsumeFrom, MessageQueue, ReceivedMessage, RetryLater
+from highwater._client import ClientInstance, ClientOptions
+from highwater._offset_store import OffsetStore
 from mqwire import bodies
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -120,6 +122,34 @@ async def test_an_offset_that_a_busy_broker_did_not_store_is_stored_before_the_c
         async with consuming(name_server, got, persist_consumer_offset_interval_ms=60_000):
             await got.wait(1)
         assert (broker.offsets["t", 0], refused) == (1, 0)
+
+
+async def test_a_topics_first_offset_at_a_broker_is_stored_alone() -> None:
+    at_once = 0
+    most_at_once: list[int] = []
+
+    async def slow(request: RemotingCommand) -> RemotingCommand:
+        nonlocal at_once
+        at_once += 1
+        most_at_once.append(at_once)
+        await anyio.sleep(0.05)
+        at_once -= 1
+        return request.reply()
+
+    async with scripted_server(UPDATE_CONSUMER_OFFSET=slow) as broker:
+        routes = route_script({"a": broker.address}, queues=4, topics=("t",))
+        async with scripted_server(GET_ROUTEINFO_BY_TOPIC=routes) as name_server:
+            client = ClientInstance(ClientOptions(namesrv=(name_server.address,)))
+            await client.start()
+            try:
+                offsets = OffsetStore(client, "g")
+                for queue_id in range(4):
+                    offsets.advance(MessageQueue("t", "a", queue_id), 1)
+                await offsets.persist()
+            finally:
+                await client.stop()
+    assert most_at_once[:2] == [1, 1]
+    assert max(most_at_once) == 3
 
 
 async def test_offsets_are_stored_while_consuming_and_with_every_pull() -> None:

@@ -22,4 +22,5 @@ urlpatterns = [
     path("", include("controlplane.failover.urls")),
     path("", include("controlplane.insight.urls")),
     path("", include("controlplane.billing.urls")),
+    path("", include("controlplane.alerts.urls")),
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from controlplane.alerts.models import Alert, AlertSilence
 from controlplane.billing.models import Plan, Usage
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
@@ -21,7 +22,7 @@ from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
-from tests.controlplane.world import SYSTEM, Json, World, dead_letter_replay, offset_reset
+from tests.controlplane.world import SYSTEM, Json, World, alert_of, dead_letter_replay, offset_reset
 
 CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
 
@@ -115,6 +116,22 @@ ROWS = [
         200,
         body={"lag_messages": 100, "growth_per_second": 0.1},
     ),
+    Row(f"{TENANT}alerts/", "GET", 200, 200),
+    Row(f"{TENANT}alerts/<uuid:alert_id>/", "GET", 200, 200),
+    Row(f"{TENANT}alerts/<uuid:alert_id>/acknowledge/", "POST", 200, 403, body={}),
+    Row(f"{TENANT}alert-silences/", "GET", 200, 200),
+    Row(
+        f"{TENANT}alert-silences/",
+        "POST",
+        201,
+        403,
+        body={"until": (datetime.now(UTC) + timedelta(hours=1)).isoformat(), "reason": "upkeep"},
+    ),
+    Row(f"{TENANT}alert-silences/<uuid:silence_id>/", "DELETE", 204, 403),
+    Row(f"{ONE}alert-rules/", "GET", 200, 200),
+    Row(f"{ONE}alert-rules/<slug:kind>/", "GET", 200, 200),
+    Row(f"{ONE}alert-rules/<slug:kind>/", "PATCH", 200, 403, body={"is_on": False}),
+    Row(f"{ONE}alert-rules/<slug:kind>/", "DELETE", 200, 403),
     Row(f"{GROUP}members/", "GET", 503, 503),
     Row(f"{GROUP}offset-resets/", "GET", 200, 200),
     Row(f"{GROUP}offset-resets/", "POST", 503, 403, body={"topic": "payments", "target": "latest"}),
@@ -198,7 +215,14 @@ def _address(world: World, pattern: str) -> str:
     price = plan.prices.get()
     if not Usage.objects.exists():
         use(world.cluster, datetime.now(UTC), "1.5", price=price)
+    if "alert-rules" in pattern:
+        pattern = pattern.replace("<slug:kind>", "disk_used")
+    alert = Alert.objects.first() or alert_of(world.cluster)
+    now = datetime.now(UTC)
+    silence = AlertSilence.objects.create(tenant=world.acme, until=now + timedelta(hours=1), reason="upkeep")
     values = {
+        "<uuid:alert_id>": str(alert.pk),
+        "<uuid:silence_id>": str(silence.pk),
         "<slug:plan>": plan.slug,
         "<uuid:price_id>": str(price.pk),
         "<slug:kind>": "csv",

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.accounts.actors import SystemActor
 from controlplane.accounts.models import User
+from controlplane.alerts.models import Alert, AlertState
 from controlplane.clusters.credential_services import credential_rows_create
 from controlplane.clusters.models import (
     BrokerGroup,
@@ -114,6 +116,22 @@ def offset_reset(cluster: Cluster, group: str = "billing", topic: str = "payment
         queues=queues,
         made_by="alice@example.com",
     )
+
+
+def alert_of(cluster: Cluster, kind: str = "disk_used", **changes: Any) -> Alert:
+    """An alert that fires."""
+    now = timezone.now()
+    values: dict[str, Any] = {
+        "kind": kind,
+        "subject": "",
+        "state": AlertState.FIRING,
+        "value": 95,
+        "threshold": 85,
+        "since": now,
+        "known_at": now,
+        "fired_at": now,
+    }
+    return Alert.objects.create(cluster=cluster, **{**values, **changes})
 
 
 def dead_letter_replay(cluster: Cluster, state: ReplayState = ReplayState.RUNNING, **changes: Any) -> DeadLetterReplay:

@@ -125,6 +125,7 @@ INSTALLED_APPS = [
     "controlplane.failover",
     "controlplane.insight",
     "controlplane.billing",
+    "controlplane.alerts",
     "controlplane.console",
 ]
 
@@ -287,6 +288,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "JobRunState": "controlplane.insight.models.JobRunState",
         "ReplayTarget": "controlplane.consumers.models.ReplayTarget",
         "ReplayState": "controlplane.consumers.models.ReplayState",
+        "AlertState": ["firing", "resolved"],
+        "AlertKind": "controlplane.alerts.kinds.KIND_CHOICES",
+        "AlertSeverity": "controlplane.alerts.kinds.SEVERITY_CHOICES",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -348,6 +352,8 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     "insight-figures-expire": {"task": "insight.figures_expire", "schedule": 600.0, "options": {"expires": 600}},
     "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
     "insight-job-runs-expire": {"task": "insight.job_runs_expire", "schedule": 3600.0},
+    "alerts-evaluate": {"task": "alerts.evaluate", "schedule": 15.0, "options": {"expires": 15}},
+    "alerts-expire": {"task": "alerts.expire", "schedule": 3600.0},
     "tenants-invitations-mail": {"task": "tenants.invitations_mail", "schedule": 60.0, "options": {"expires": 60}},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},
     "billing-invoices-issue": {"task": "billing.invoices_issue", "schedule": 3600.0, "options": {"expires": 3600}},

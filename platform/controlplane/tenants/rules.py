@@ -59,6 +59,8 @@ PERMISSIONS: dict[str, Requirement] = {
     "topic.create": Requirement(Role.DEVELOPER, Scope.MANAGE),
     "topic.update": Requirement(Role.DEVELOPER, Scope.MANAGE),
     "topic.delete": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "alert.view": Requirement(Role.VIEWER, Scope.READ),
+    "alert.manage": Requirement(Role.OPERATOR, Scope.MANAGE),
     "offset.reset": Requirement(Role.OPERATOR, Scope.MANAGE),
     "message.browse": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "message.send": Requirement(Role.DEVELOPER, Scope.MESSAGES),

@@ -1,0 +1,141 @@
+"""The evaluation: reads the facts of all clusters, decides, and writes what changed."""
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from controlplane.alerts.evaluation import Act, Change, Key, OpenAlert, evaluate
+from controlplane.alerts.facts import facts_now
+from controlplane.alerts.kinds import KINDS, Rule
+from controlplane.alerts.models import OPEN_STATES, Alert, AlertRule, AlertSilence, AlertState
+from controlplane.common.logging import get_logger
+
+_log = get_logger("controlplane.alerts")
+
+# PostgreSQL's advisory locks: one evaluation at a time, wherever the workers are.
+_LOCK = 0x48_57_41_4C
+KEPT_FOR = timedelta(days=90)
+_BATCH = 500
+
+
+def alerts_evaluate(now: datetime | None = None) -> int | None:
+    """Bring the open alerts in line with what is known; returns how many changed their state, None when another worker is at it."""
+    at = now or timezone.now()
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("select pg_try_advisory_xact_lock(%s)", [_LOCK])
+            row = cursor.fetchone()
+        if row is None or not row[0]:
+            return None
+        rows = {alert.pk: alert for alert in Alert.objects.filter(state__in=OPEN_STATES)}
+        open_alerts = [_open(alert) for alert in rows.values()]
+        rules = _rules()
+
+        def rule_of(cluster_id: uuid.UUID, kind: str) -> Rule:
+            return rules.get((cluster_id, kind)) or Rule.default(KINDS[kind])
+
+        changes = evaluate(facts_now(at, open_alerts), rule_of, open_alerts, at)
+        return _write(changes, rows, at)
+
+
+def alerts_expire(now: datetime | None = None) -> int:
+    """Delete alerts that ended, and silences that were over, more than 90 days ago; returns how many."""
+    before = (now or timezone.now()) - KEPT_FOR
+    alerts, _ = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=before).delete()
+    silences, _ = AlertSilence.objects.filter(until__lt=before).delete()
+    return alerts + silences
+
+
+def rule_from(row: AlertRule) -> Rule:
+    """Return what a tenant set as a rule."""
+    return Rule(KINDS[row.kind], row.is_on, row.threshold, row.duration_s, is_default=False)
+
+
+def _rules() -> dict[tuple[uuid.UUID, str], Rule]:
+    return {(row.cluster_id, row.kind): rule_from(row) for row in AlertRule.objects.filter(kind__in=KINDS)}
+
+
+def _open(alert: Alert) -> OpenAlert:
+    return OpenAlert(
+        id=alert.pk,
+        key=Key(alert.cluster_id, alert.kind, alert.subject),
+        since=alert.since,
+        known_at=alert.known_at,
+        fired_at=alert.fired_at,
+        clear_since=alert.clear_since,
+    )
+
+
+def _write(changes: list[Change], rows: dict[uuid.UUID, Alert], now: datetime) -> int:
+    begun: list[Alert] = []
+    updated: list[Alert] = []
+    dropped: list[uuid.UUID] = []
+    states = 0
+    for change in changes:
+        if change.alert is None:
+            begun.append(_begun(change, now))
+            continue
+        alert = rows[change.alert.id]
+        if change.act is Act.DROP:
+            dropped.append(alert.pk)
+            continue
+        _apply(change, alert, now)
+        updated.append(alert)
+        if change.act in (Act.FIRE, Act.RESOLVE):
+            states += 1
+            _log.info(
+                "alert", act=str(change.act), kind=alert.kind, subject=alert.subject, cluster=str(alert.cluster_id)
+            )
+    Alert.objects.bulk_create(begun, batch_size=_BATCH)
+    # Only what the evaluation writes: somebody may acknowledge one at this moment.
+    Alert.objects.bulk_update(
+        updated,
+        [
+            "state",
+            "value",
+            "threshold",
+            "detail",
+            "known_at",
+            "clear_since",
+            "fired_at",
+            "resolved_at",
+            "resolved_because",
+            "updated_at",
+        ],
+        batch_size=_BATCH,
+    )
+    Alert.objects.filter(pk__in=dropped).delete()
+    return states
+
+
+def _begun(change: Change, now: datetime) -> Alert:
+    assert change.value is not None
+    assert change.threshold is not None
+    return Alert(
+        cluster_id=change.key.cluster_id,
+        kind=change.key.kind,
+        subject=change.key.subject,
+        value=change.value,
+        threshold=change.threshold,
+        detail=change.detail[:1024],
+        since=now,
+        known_at=now,
+    )
+
+
+def _apply(change: Change, alert: Alert, now: datetime) -> None:
+    alert.updated_at = now
+    match change.act:
+        case Act.SEEN | Act.FIRE:
+            assert change.value is not None
+            assert change.threshold is not None
+            alert.value, alert.threshold, alert.detail = change.value, change.threshold, change.detail[:1024]
+            alert.known_at, alert.clear_since = now, None
+            if change.act is Act.FIRE:
+                alert.state, alert.fired_at = AlertState.FIRING, now
+        case Act.CLEARING:
+            alert.clear_since = alert.clear_since or now
+        case Act.RESOLVE:
+            alert.state, alert.resolved_at, alert.resolved_because = AlertState.RESOLVED, now, change.reason

@@ -1,0 +1,143 @@
+"""From what is known now to what changes in the open alerts. Pure: no clock, no database.
+
+Unknown neither fires an alert nor ends one. What went right again ends its alert when it has stayed right for CLEAR_S, so that
+one that comes and goes is one alert.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from controlplane.alerts.kinds import KINDS, OPEN_MAX, Rule
+
+CLEAR_S = 60
+# An alert of a group that nobody counts any more: it was deleted, or Spark is off for good.
+FORGOTTEN_AFTER = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an alert is about: at most one is open for it."""
+
+    cluster_id: uuid.UUID
+    kind: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """The present value of one subject, in its kind's unit (1 or 0 for a kind that is wrong or not); None: not known now."""
+
+    key: Key
+    value: float | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAlert:
+    """An alert that has not ended. `fired_at` is None while it has not lasted long enough."""
+
+    id: uuid.UUID
+    key: Key
+    since: datetime
+    known_at: datetime
+    fired_at: datetime | None = None
+    clear_since: datetime | None = None
+
+
+class Act(StrEnum):
+    """BEGIN: a new row. SEEN: still wrong. CLEARING: right again, not yet for long enough. FIRE: it lasted. RESOLVE: a fired one
+    ended. DROP: one ended that never fired.
+    """
+
+    BEGIN = "begin"
+    SEEN = "seen"
+    CLEARING = "clearing"
+    FIRE = "fire"
+    RESOLVE = "resolve"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change. `alert` is None for BEGIN; `value` and `threshold` are those of the fact, for BEGIN, SEEN and FIRE."""
+
+    act: Act
+    key: Key
+    alert: OpenAlert | None = None
+    value: float | None = None
+    threshold: float | None = None
+    detail: str = ""
+    reason: str = ""
+
+
+def evaluate(
+    facts: Iterable[Fact],
+    rule_of: Callable[[uuid.UUID, str], Rule],
+    open_alerts: Iterable[OpenAlert],
+    now: datetime,
+) -> list[Change]:
+    """Return what is to be changed; an alert that begins and needs no time gets BEGIN, and FIRE the next time."""
+    opened = {alert.key: alert for alert in open_alerts}
+    counts: dict[tuple[uuid.UUID, str], int] = defaultdict(int)
+    for key in opened:
+        counts[key.cluster_id, key.kind] += 1
+    changes: list[Change] = []
+    begins: list[Change] = []
+    told: set[Key] = set()
+    for fact in facts:
+        told.add(fact.key)
+        rule, alert = rule_of(fact.key.cluster_id, fact.key.kind), opened.get(fact.key)
+        if not rule.is_on:
+            if alert is not None:
+                changes.append(_ended(alert, "Its rule was switched off."))
+        elif fact.value is None:
+            continue
+        elif rule.kind.is_wrong(fact.value, rule.threshold):
+            change = _wrong(fact, rule, alert, now)
+            (begins if alert is None else changes).append(change)
+        elif alert is not None:
+            changes.append(_right(alert, now))
+    for key, alert in opened.items():
+        if key not in told and (reason := _gone(alert, rule_of(key.cluster_id, key.kind), now)):
+            changes.append(_ended(alert, reason))
+    for change in begins:
+        place = change.key.cluster_id, change.key.kind
+        if counts[place] < OPEN_MAX:
+            counts[place] += 1
+            changes.append(change)
+    return changes
+
+
+def _wrong(fact: Fact, rule: Rule, alert: OpenAlert | None, now: datetime) -> Change:
+    if alert is None:
+        act = Act.BEGIN
+    elif alert.fired_at is None and now - alert.since >= timedelta(seconds=rule.duration_s):
+        act = Act.FIRE
+    else:
+        act = Act.SEEN
+    return Change(act, fact.key, alert, fact.value, rule.threshold, fact.detail)
+
+
+def _right(alert: OpenAlert, now: datetime) -> Change:
+    if alert.fired_at is None:
+        return _ended(alert, "")
+    if alert.clear_since is None or now - alert.clear_since < timedelta(seconds=CLEAR_S):
+        return Change(Act.CLEARING, alert.key, alert)
+    return _ended(alert, "It is right again.")
+
+
+def _gone(alert: OpenAlert, rule: Rule, now: datetime) -> str:
+    """Why an alert ends of whose subject nothing is told; empty while it may only be unknown."""
+    if not rule.is_on:
+        return "Its rule was switched off."
+    if KINDS[alert.key.kind].every_subject_is_known:
+        return "What it was about is gone, or its cluster does not run any more."
+    return "Nothing was heard of it for a day." if now - alert.known_at > FORGOTTEN_AFTER else ""
+
+
+def _ended(alert: OpenAlert, reason: str) -> Change:
+    return Change(Act.DROP if alert.fired_at is None else Act.RESOLVE, alert.key, alert, reason=reason)

@@ -1,0 +1,153 @@
+"""What is known now of all running clusters: one query for each kind of row, however many clusters there are.
+
+What nobody looked at lately is not known, and so is None. Nothing here asks a broker: what is told is what the samplings and
+Spark have written down.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from controlplane.alerts.evaluation import Fact, Key, OpenAlert
+from controlplane.alerts.kinds import KINDS
+from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Process, Replica
+from controlplane.clusters.selectors import HEALTH_STALE_AFTER
+from controlplane.failover.models import ReplicaSample
+from controlplane.insight.figures import STALE_AFTER
+from controlplane.insight.models import ClusterFigures, LagWindow
+
+# A window is counted after its end, by a job that runs every few minutes and may have to be repeated.
+_WINDOW_STALE_AFTER = timedelta(minutes=20)
+_LAG_KINDS = ("lag_seconds", "group_stuck", "loss_ahead")
+# Who is never late by the smallest threshold that can be set is not looked at.
+_LEAST_LAG_MS = round(KINDS["lag_seconds"].least * 1000)
+
+
+def facts_now(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
+    """Yield the facts of all running clusters; of consumer groups those that may be wrong, or have an open alert."""
+    clusters = {row.pk: row for row in Cluster.objects.filter(state=ClusterState.RUNNING)}
+    yield from _daemons(now)
+    yield from _groups(clusters, now)
+    yield from _disks(clusters, now)
+    yield from _certificates(clusters, now)
+    yield from _lag(now, open_alerts)
+
+
+def subject_of(group: str, topic: str) -> str:
+    """Return what an alert about a consumer group in a topic is about."""
+    return f"{group} on {topic}"
+
+
+def _daemons(now: datetime) -> Iterator[Fact]:
+    rows: list[tuple[uuid.UUID, str, Process]] = [
+        *((row.cluster_id, str(row), row) for row in NameServer.objects.filter(cluster__state=ClusterState.RUNNING)),
+        *((row.group.cluster_id, _name(row), row) for row in _replicas()),
+    ]
+    for cluster_id, name, row in rows:
+        known = _is_fresh(row, now) and row.health != Health.UNKNOWN
+        value = float(row.health == Health.DOWN) if known else None
+        yield Fact(Key(cluster_id, "daemon_down", name), value, row.health_message)
+
+
+def _groups(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]:
+    """Whether each broker group has a leader, and how far the others are behind it."""
+    members: dict[tuple[uuid.UUID, str], list[Replica]] = defaultdict(list)
+    for row in _replicas():
+        members[row.group.cluster_id, row.group.name].append(row)
+    for (cluster_id, name), rows in members.items():
+        cluster = clusters.get(cluster_id)
+        if cluster is None:  # it began to run meanwhile
+            continue
+        if not cluster.is_replicated:
+            yield Fact(Key(cluster_id, "leader_missing", name), _missing_alone(rows, now))
+            continue
+        samples = [(row, _sample(row, now)) for row in rows]
+        missing = _missing([sample for _, sample in samples])
+        yield Fact(Key(cluster_id, "leader_missing", name), missing)
+        for row, sample in samples:
+            # A gap is what the leader told of it; the leader's own is 0.
+            gap = None if sample is None or missing != 0 else sample.gap_bytes
+            yield Fact(Key(cluster_id, "replica_behind", _name(row)), None if gap is None else float(gap))
+
+
+def _missing_alone(rows: list[Replica], now: datetime) -> float | None:
+    if not all(_is_fresh(row, now) and row.health != Health.UNKNOWN for row in rows):
+        return None
+    return float(any(row.health == Health.DOWN for row in rows))
+
+
+def _missing(samples: list[ReplicaSample | None]) -> float | None:
+    if any(sample is not None and sample.answers and sample.role == "master" for sample in samples):
+        return 0.0
+    return None if None in samples else 1.0
+
+
+def _disks(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]:
+    latest = (
+        ClusterFigures.objects.filter(sampled_at__gt=now - STALE_AFTER, cluster__state=ClusterState.RUNNING)
+        .order_by("cluster_id", "-sampled_at")
+        .distinct("cluster_id")
+    )
+    used = {row.cluster_id: row.disk_used for row in latest}
+    for cluster_id in clusters:
+        share = used.get(cluster_id)
+        yield Fact(Key(cluster_id, "disk_used", ""), None if share is None else share * 100)
+
+
+def _certificates(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]:
+    for cluster in clusters.values():
+        if cluster.tls_renew_at is not None:
+            late = now - cluster.tls_renew_at
+            yield Fact(Key(cluster.pk, "certificate_old", ""), late / timedelta(days=1))
+
+
+def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
+    opened = {(alert.key.cluster_id, alert.key.subject) for alert in open_alerts if alert.key.kind in _LAG_KINDS}
+    groups = {subject.partition(" on ")[0] for _, subject in opened}
+    recent = LagWindow.objects.filter(
+        queue_id=-1,
+        window_start__gt=now - _WINDOW_STALE_AFTER,
+        cluster_id__in=Cluster.objects.filter(state=ClusterState.RUNNING).values("pk"),
+    )
+    # One that has just begun, with a single sample, knows no trend yet: the one before it stands.
+    latest = (
+        recent.filter(samples__gt=1)
+        .order_by("cluster_id", "consumer_group", "topic", "-window_start")
+        .distinct("cluster_id", "consumer_group", "topic")
+    )
+    telling = LagWindow.objects.filter(pk__in=latest.values("pk")).filter(
+        Q(stuck=True)
+        | Q(lag_ms_last__gte=_LEAST_LAG_MS)
+        | Q(loses_data_at__isnull=False)
+        | Q(cluster_id__in={cluster_id for cluster_id, _ in opened}, consumer_group__in=groups)
+    )
+    for window in telling.iterator():
+        subject = subject_of(window.consumer_group, window.topic)
+        late_s = None if window.lag_ms_last is None else window.lag_ms_last / 1000
+        yield Fact(Key(window.cluster_id, "lag_seconds", subject), late_s)
+        yield Fact(Key(window.cluster_id, "group_stuck", subject), float(window.stuck))
+        left = timedelta.max if window.loses_data_at is None else window.loses_data_at - now
+        yield Fact(Key(window.cluster_id, "loss_ahead", subject), left / timedelta(hours=1))
+
+
+def _replicas() -> list[Replica]:
+    return list(
+        Replica.objects.filter(group__cluster__state=ClusterState.RUNNING).select_related("group__cluster", "sample")
+    )
+
+
+def _name(row: Replica) -> str:
+    return str(row) if row.group.cluster.is_replicated else row.group.name
+
+
+def _is_fresh(row: Process, now: datetime) -> bool:
+    return row.sampled_at is not None and now - row.sampled_at <= HEALTH_STALE_AFTER
+
+
+def _sample(row: Replica, now: datetime) -> ReplicaSample | None:
+    """Return what was last told of it; None when that is too old, or it was never looked at."""
+    sample: ReplicaSample | None = getattr(row, "sample", None)
+    return sample if sample is not None and now - sample.sampled_at <= HEALTH_STALE_AFTER else None

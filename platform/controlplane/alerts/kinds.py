@@ -1,0 +1,161 @@
+"""What is watched in every cluster from its birth on: one table. Pure, without Django."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+MEBIBYTE = 1024 * 1024
+DURATION_MAX_S = 86_400
+
+
+class Severity(StrEnum):
+    """CRITICAL: messages are refused or may be lost. WARNING: it will be so if nobody acts."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A thing that is watched.
+
+    It is wrong from `threshold` on upwards (`is_floor`: downwards), in `unit`; a kind without a unit is wrong or not. It fires when
+    that has lasted for `duration_s`. `least` and `most` bound what a tenant may set. `every_subject_is_known`: a subject that is no
+    longer told of is gone; otherwise whoever counts it may only be away.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    severity: Severity
+    unit: str = ""
+    threshold: float = 1
+    least: float = 1
+    most: float = 1
+    duration_s: int = 60
+    is_floor: bool = False
+    every_subject_is_known: bool = True
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether a tenant may set one."""
+        return bool(self.unit)
+
+    def is_wrong(self, value: float, threshold: float) -> bool:
+        """Whether the value is past the threshold."""
+        return value <= threshold if self.is_floor else value >= threshold
+
+
+_ALL = (
+    Kind(
+        "leader_missing",
+        "No leader",
+        "A broker group has no leader that answers: what is sent to its queues is refused.",
+        Severity.CRITICAL,
+        duration_s=15,
+    ),
+    Kind(
+        "daemon_down",
+        "A daemon is down",
+        "A broker or a name server of the cluster does not run, or is not known to the others.",
+        Severity.WARNING,
+        duration_s=60,
+    ),
+    Kind(
+        "replica_behind",
+        "A replica is behind",
+        "A replica lacks that much of its leader's log: it could not take over without a loss, or only late.",
+        Severity.WARNING,
+        unit="bytes",
+        threshold=64 * MEBIBYTE,
+        least=1024,
+        most=float(2**50),
+        duration_s=120,
+    ),
+    Kind(
+        "disk_used",
+        "The disk fills up",
+        "The fullest disk of the leaders holds that much. From 90 % on brokers refuse what is sent.",
+        Severity.CRITICAL,
+        unit="percent",
+        threshold=85,
+        least=1,
+        most=100,
+        duration_s=60,
+    ),
+    Kind(
+        "lag_seconds",
+        "A group is late",
+        "The oldest message that a consumer group has not consumed in a topic is that old.",
+        Severity.WARNING,
+        unit="seconds",
+        threshold=900,
+        least=10,
+        most=30 * 86_400,
+        duration_s=300,
+        every_subject_is_known=False,
+    ),
+    Kind(
+        "group_stuck",
+        "A group stands still",
+        "A consumer group has a backlog in a topic and consumes nothing: its consumers are away, or hang.",
+        Severity.WARNING,
+        duration_s=300,
+        every_subject_is_known=False,
+    ),
+    Kind(
+        "loss_ahead",
+        "Messages will be lost unread",
+        "The cluster keeps messages for a time. At the present rate a consumer group is that far from what is removed unread.",
+        Severity.CRITICAL,
+        unit="hours",
+        threshold=24,
+        least=1,
+        most=720,
+        duration_s=900,
+        is_floor=True,
+        every_subject_is_known=False,
+    ),
+    Kind(
+        "certificate_old",
+        "Certificates are not renewed",
+        "The daemons' certificates should have been renewed that long ago; when they end, no client can connect.",
+        Severity.CRITICAL,
+        unit="days",
+        threshold=1,
+        least=1,
+        most=14,
+        duration_s=0,
+    ),
+)
+KINDS = {kind.name: kind for kind in _ALL}
+KIND_CHOICES = [(kind.name, kind.title) for kind in _ALL]
+SEVERITY_CHOICES = [(severity.value, severity.value.capitalize()) for severity in Severity]
+
+# Of one kind in one cluster; a cluster of thousands of late groups has one trouble, not thousands.
+OPEN_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds for a kind in one cluster."""
+
+    kind: Kind
+    is_on: bool
+    threshold: float
+    duration_s: int
+    is_default: bool
+
+    @classmethod
+    def default(cls, kind: Kind) -> "Rule":
+        """Return what holds where nobody set anything."""
+        return cls(kind, is_on=True, threshold=kind.threshold, duration_s=kind.duration_s, is_default=True)
+
+
+def threshold_problem(kind: Kind, threshold: float) -> str:
+    """Return why a threshold can't be set; empty when it can."""
+    if not kind.has_threshold:
+        return "" if threshold == kind.threshold else "This kind is wrong or not: it has no threshold."
+    if not math.isfinite(threshold) or not kind.least <= threshold <= kind.most:
+        return f"Use a number from {kind.least:g} to {kind.most:g} {kind.unit}."
+    return ""

@@ -1,9 +1,9 @@
 """What each request needs, as a table: the one place that says who may do what.
 
 Each code that the broker serves is in the table (the dispatcher checks it at the start). Resources are taken from the
-request itself; a request whose resource only the store knows (VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK) is checked
-again by its processor, with `AccessControl.refuses`. Source of the first half: PlainAccessResource and
-AclUtils.permission of 4.9; RocketMQ leaves most of the second half to anyone with an account.
+request itself; a request whose resource only the store knows (VIEW_MESSAGE_BY_ID, CONSUME_MESSAGE_DIRECTLY,
+CONSUMER_SEND_MSG_BACK) is checked again by its processor, with `AccessControl.refuses`. Source of the first half:
+PlainAccessResource and AclUtils.permission of 4.9; RocketMQ leaves most of the second half to anyone with an account.
 """
 
 from __future__ import annotations
@@ -132,6 +132,9 @@ NEEDS: Final[Mapping[int, Needs | Level]] = {
     Code.GET_CONSUMER_CONNECTION_LIST: _group("consumerGroup"),
     Code.QUERY_TOPICS_BY_CONSUMER: _group("group"),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: _group("group"),
+    # Asking a member of one's own group; whose message a member may be given, its processor checks.
+    Code.GET_CONSUMER_RUNNING_INFO: _group("consumerGroup"),
+    Code.CONSUME_MESSAGE_DIRECTLY: _group("consumerGroup"),
     Code.QUERY_CONSUME_TIME_SPAN: _all(_group("group"), _topic("topic", _SUB)),
     # A tenant's administration: its topics, groups, offsets and messages, and looks at what carries them.
     Code.UPDATE_AND_CREATE_TOPIC: Level.ADMIN,

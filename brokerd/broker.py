@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.acl import AccessControl
+from brokerd.client_calls import ClientCalls
 from brokerd.config_dleger import peer_id
 from brokerd.config_values import BrokerRole, FlushDiskType, InnerClientCredentials
 from brokerd.consumer_manager import ConsumerManager
@@ -120,6 +121,7 @@ class Broker:
         self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk, write)
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.producers = ProducerManager(config, clock.monotonic)
+        self.client_calls = ClientCalls()
         self.rebalance_locks = RebalanceLockManager(clock.monotonic)
         self.acl = AccessControl(config, clock.time_ms) if config.acl_enable else None
         self._tls_context = client_tls(config)
@@ -241,11 +243,12 @@ class Broker:
             self.acknowledgements.add(peer, end_offset_bytes, frames, self.clock.monotonic())
 
     def answer_expired(self) -> None:
-        """Answer what has waited too long for a flush or for a message."""
+        """Answer what has waited too long for a flush, a message or a client."""
         now_s = self.clock.monotonic()
         self.held_changed()  # time passed: a slave may have left the in-sync set
         _flush_all(self.acknowledgements.expire(now_s, self.replica.held_offset))
         self.replica_server.answer_expired(now_s)
+        self.client_calls.expire(now_s)
         self._look_for_damage()
         if not self.store_gate.closed:
             _flush_all(self.dispatcher.pulls.answer_expired(now_s))
@@ -484,6 +487,7 @@ class Broker:
         self.quotas.disconnect(peer)
         self.producers.close_peer(peer)
         self.consumers.close_peer(peer)
+        self.client_calls.close_peer(peer)
 
     def load(self) -> None:
         """Read config/*.json and find out which role this replica has, before anything is served.

@@ -64,10 +64,10 @@ class ConsumerGroupInfo:
         return self._subscriptions.get(topic)
 
     def find_channel(self, client_id: str) -> ClientChannel | None:
-        """The member's newest connection."""
+        """The member's newest open connection."""
         found = None
         for channel in self._channels.values():
-            if channel.client_id == client_id:
+            if channel.client_id == client_id and not channel.peer.closed:
                 found = channel
         return found
 

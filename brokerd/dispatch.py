@@ -84,7 +84,8 @@ class Dispatcher:
         until_s = monotonic() + _TURN_S
         for number, command in enumerate(commands):
             if command.flag & 1:
-                continue  # the answer to a notification of ours: nothing waits for it
+                self._broker.client_calls.answered(peer, command)
+                continue
             if command.code in SEND_CODES:
                 sends.append(command)
                 continue

@@ -15,6 +15,7 @@ from mqwire.command import RemotingCommand
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
+    from brokerd.client_calls import ClientCalls
     from brokerd.config import BrokerConfig
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
@@ -132,6 +133,7 @@ class Broker(Protocol):
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
     consumers: ConsumerManager
+    client_calls: ClientCalls
     producers: ProducerManager
     rebalance_locks: RebalanceLockManager
     acl: AccessControl | None

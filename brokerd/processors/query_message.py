@@ -45,13 +45,16 @@ if TYPE_CHECKING:
 _INDEX_OF_TAGS: Final = "T"  # of RocketMQ 5.5; it would make each message's tag another entry
 
 
-class _Broker(Protocol):
+class _Counting(Protocol):
+    acl: AccessControl | None
+    quotas: Quotas
+
+
+class _Broker(_Counting, Protocol):
     """What these processors use of the broker."""
 
     config: BrokerConfig
     store: MessageStore
-    acl: AccessControl | None
-    quotas: Quotas
     replica: Replica
 
     @property
@@ -119,7 +122,7 @@ def view_message_by_id(broker: _Broker, peer: Peer, request: RemotingCommand) ->
     if broker.acl is not None and broker.acl.refuses(request, Kind.TOPIC, decode_record(record).topic, Permission.SUB):
         # Someone else's message must look as if it were not there.
         raise missing
-    _count_as_pulled(broker, request, decode_record(record).topic, [record])
+    count_as_pulled(broker, request, decode_record(record).topic, [record])
     return request.reply(body=record)
 
 
@@ -141,7 +144,7 @@ def query_message(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
             ResponseCode.INVALID_PARAMETER, "the key is empty: name one of the message's keys or its UNIQ_KEY"
         )
     unique = (request.ext_fields or {}).get(UNIQUE_MSG_QUERY_FLAG, "").lower() == "true"
-    _count_as_pulled(broker, request, header.topic, ())
+    count_as_pulled(broker, request, header.topic, ())
     count_max = min(config.default_query_max_num if unique else header.max_num, config.max_msgs_num_batch)
     try:
         result = broker.store.queries.query(
@@ -157,11 +160,11 @@ def query_message(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
     )
     if not result.records:
         return request.reply(ResponseCode.QUERY_NOT_FOUND, _why_not_found(broker, result), header=answer)
-    _count_as_pulled(broker, request, header.topic, result.records)
+    count_as_pulled(broker, request, header.topic, result.records)
     return request.reply(header=answer, body=b"".join(result.records))
 
 
-def _count_as_pulled(broker: _Broker, request: RemotingCommand, topic: str, records: Sequence[bytes]) -> None:
+def count_as_pulled(broker: _Counting, request: RemotingCommand, topic: str, records: Sequence[bytes]) -> None:
     """Take what is handed out of the quotas of pulls: looking is no way around them. Raises Refusal when one is used up."""
     quotas = broker.quotas
     if not quotas.are_set:

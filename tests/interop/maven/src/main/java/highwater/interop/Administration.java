@@ -13,6 +13,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.admin.ConsumeStats;
 import org.apache.rocketmq.remoting.protocol.admin.TopicStatsTable;
 import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
+import org.apache.rocketmq.remoting.protocol.body.ConsumeMessageDirectlyResult;
+import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.remoting.protocol.route.QueueData;
 import org.apache.rocketmq.remoting.protocol.route.TopicRouteData;
@@ -36,6 +38,9 @@ final class Administration {
         operations.put("view_message", Administration::viewMessage);
         operations.put("query_key", Administration::queryKey);
         operations.put("consume_stats", Administration::consumeStats);
+        operations.put("member_ids", Administration::memberIds);
+        operations.put("running_info", Administration::runningInfo);
+        operations.put("consume_directly", Administration::consumeDirectly);
         operations.put("runtime_info", order ->
             admin(order).fetchBrokerRuntimeStats(order.getString("address")).getTable());
         operations.put("broker_config", order -> admin(order).getBrokerConfig(order.getString("address")));
@@ -152,6 +157,35 @@ final class Administration {
         List<Map<String, Object>> found = new ArrayList<>();
         result.getMessageList().forEach(message -> found.add(Consuming.describe(message)));
         return found;
+    }
+
+    private static Object memberIds(JSONObject order) throws Exception {
+        List<String> ids = new ArrayList<>();
+        admin(order).examineConsumerConnectionInfo(order.getString("group")).getConnectionSet()
+            .forEach(connection -> ids.add(connection.getClientId()));
+        return ids;
+    }
+
+    private static Object runningInfo(JSONObject order) throws Exception {
+        ConsumerRunningInfo info = admin(order).getConsumerRunningInfo(
+            order.getString("group"), order.getString("client_id"), order.getBooleanValue("jstack"));
+        List<String> topics = new ArrayList<>();
+        info.getSubscriptionSet().forEach(subscription -> topics.add(subscription.getTopic()));
+        List<Map<String, Object>> queues = new ArrayList<>();
+        info.getMqTable().forEach((queue, progress) -> queues.add(Map.of("topic", queue.getTopic(),
+            "broker", queue.getBrokerName(), "queue_id", queue.getQueueId(), "commit", progress.getCommitOffset())));
+        Map<String, Object> row = new LinkedHashMap<>();
+        row.put("properties", info.getProperties());
+        row.put("topics", topics);
+        row.put("queues", queues);
+        row.put("jstack", info.getJstack());
+        return row;
+    }
+
+    private static Object consumeDirectly(JSONObject order) throws Exception {
+        ConsumeMessageDirectlyResult result = admin(order).consumeMessageDirectly(order.getString("group"),
+            order.getString("client_id"), order.getString("topic"), order.getString("msg_id"));
+        return Map.of("result", String.valueOf(result.getConsumeResult()), "order", result.isOrder());
     }
 
     private static Object consumeStats(JSONObject order) throws Exception {

@@ -1,0 +1,131 @@
+"""ClientCalls: what this broker asks of a client because another client asked it to, and who waits for the answer.
+
+A client answers with the opaque of our request, so an answer counts only over the connection that the request went out
+on. In memory only; the clock is passed in. Source: Broker2Client.callClient, which blocks a thread for as long.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mqwire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from brokerd.client_channel import Peer
+    from mqwire.command import RemotingCommand
+
+CALL_TIMEOUT_S: Final = 10.0
+# An administrator's few looks; more at once are a mistake, or an attempt to keep a consumer from its work.
+CALLS_PER_CLIENT_MAX: Final = 8
+CALLS_MAX: Final = 1024
+# A request may carry a message, and a connection with much more unread than this is ended.
+UNREAD_MAX_BYTES: Final = 4 * 1024 * 1024
+# Two bytes in the binary header, which the requester's answer may have.
+_CODE_MAX: Final = 0x7FFF
+
+logger = logging.getLogger("brokerd.client_calls")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    called: str  # the client, as remarks name it
+    requester: Peer
+    request: RemotingCommand
+    deadline_s: float
+
+
+class ClientCalls:
+    """Calls that have no answer yet.
+
+    Invariant: they are in the order of their deadlines, since all have the same time.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], _Call] = {}  # by connection and opaque
+        self._opaques: dict[int, set[int]] = {}  # of each connection
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def refusal(self, client: Peer) -> str | None:
+        """Why the client is asked nothing more now, as a remark; None when it can be."""
+        if len(self._opaques.get(client.id, ())) >= CALLS_PER_CLIENT_MAX:
+            return f"it has yet to answer {CALLS_PER_CLIENT_MAX} requests"
+        if client.pending_bytes > UNREAD_MAX_BYTES:
+            return f"it has yet to read {client.pending_bytes} bytes"
+        if len(self._calls) >= CALLS_MAX:
+            return f"this broker waits for {CALLS_MAX} answers of clients already"
+        return None
+
+    def call(
+        self,
+        client: Peer,
+        command: RemotingCommand,
+        *,
+        called: str,
+        requester: Peer,
+        request: RemotingCommand,
+        now_s: float,
+    ) -> None:
+        """Send `command` to the client; its answer becomes that to the requester's `request`. Ask `refusal` first."""
+        self._calls[client.id, command.opaque] = _Call(called, requester, request, now_s + CALL_TIMEOUT_S)
+        self._opaques.setdefault(client.id, set()).add(command.opaque)
+        client.send(command)
+
+    def answered(self, client: Peer, answer: RemotingCommand) -> None:
+        """A client answered something: relay it if someone waits for it."""
+        call = self._take(client.id, answer.opaque)
+        if call is None:
+            logger.debug("%r answers %d, which nobody waits for", client, answer.opaque)
+            return
+        if not -_CODE_MAX <= answer.code <= _CODE_MAX:
+            _reply(
+                call, ResponseCode.SYSTEM_ERROR, f"{call.called} answered with the code {answer.code}, which is none"
+            )
+            return
+        # Not the extension fields: these answers have none, and what a client writes there is nobody's word but its own.
+        reply = call.request.reply(answer.code, answer.remark, body=answer.body)
+        reply.language = answer.language
+        _send(call, reply)
+
+    def expire(self, now_s: float) -> None:
+        """Answer those who have waited too long."""
+        while self._calls:
+            key, call = next(iter(self._calls.items()))
+            if call.deadline_s > now_s:
+                return
+            self._take(*key)
+            _reply(
+                call,
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"{call.called} Timeout: no answer within {CALL_TIMEOUT_S:g} s; it may be busy, or its listener still at work",
+            )
+
+    def close_peer(self, peer: Peer) -> None:
+        """A connection ended: what it was asked stays unanswered, what it asked has no reader."""
+        for opaque in list(self._opaques.get(peer.id, ())):
+            call = self._take(peer.id, opaque)
+            if call is not None:
+                _reply(call, ResponseCode.SYSTEM_ERROR, f"{call.called} disconnected before it answered; ask again")
+        for key in [key for key, call in self._calls.items() if call.requester is peer]:
+            self._take(*key)
+
+    def _take(self, client_id: int, opaque: int) -> _Call | None:
+        call = self._calls.pop((client_id, opaque), None)
+        if call is not None:
+            opaques = self._opaques[client_id]
+            opaques.discard(opaque)
+            if not opaques:
+                del self._opaques[client_id]
+        return call
+
+
+def _reply(call: _Call, code: int, remark: str) -> None:
+    _send(call, call.request.reply(code, remark))
+
+
+def _send(call: _Call, reply: RemotingCommand) -> None:
+    if not call.requester.closed:
+        call.requester.send(reply)

@@ -1,13 +1,16 @@
 """Who may open and change what: an owner, a member, a viewer, an outsider of another tenant, and no one."""
 
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from django.utils.html import escape
 
+from controlplane.alerts.models import Alert, AlertSilence
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.consumers.models import DeadLetterReplay
@@ -19,7 +22,7 @@ from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
-from tests.controlplane.world import dead_letter_replay, offset_reset
+from tests.controlplane.world import alert_of, dead_letter_replay, offset_reset
 
 
 def addresses(world: World) -> list[str]:
@@ -39,6 +42,10 @@ def addresses(world: World) -> list[str]:
         kind=FailoverKind.PROMOTE,
         requested_by="alice@example.com",
         candidate_id=1,
+    )
+    alert = Alert.objects.first() or alert_of(world.cluster)
+    silence = AlertSilence.objects.create(
+        tenant=world.tenant, until=datetime.now(UTC) + timedelta(hours=1), reason="upkeep", kind="lag_seconds"
     )
     use(world.cluster, datetime.now(UTC), "1.5", price=make_plan().prices.get())
     draft = f"draft-{Month.of(datetime.now(UTC))}-eur"
@@ -63,6 +70,12 @@ def addresses(world: World) -> list[str]:
             f"invoices/{draft}/pdf/",
             f"invoices/{draft}/lines/1/",
             "settings/",
+            "alerts/",
+            f"alerts/{alert.pk}/",
+            f"alerts/{alert.pk}/silence/",
+            f"silences/{silence.pk}/end/",
+            "clusters/orders/alerts/",
+            "clusters/orders/alerts/disk_used/",
             "limits/",
             "tokens/",
             f"tokens/{token.pk}/revoke/",
@@ -227,7 +240,10 @@ def test_a_topic_name_in_the_page_is_text_not_markup(world: World) -> None:
     assert "&lt;script&gt;alert" in page
 
 
-def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_is_promised(world: World) -> None:
+def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_is_promised(
+    world: World, settings: Any, tmp_path: Path
+) -> None:
+    settings.HIGHWATER_STATE_DIR = tmp_path
     assert world.client(world.alice).get("/operator/machine/").status_code == 404
     world.alice.is_staff = True
     world.alice.save()

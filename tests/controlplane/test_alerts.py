@@ -191,7 +191,7 @@ def test_an_alert_is_written_as_it_lives(world: World) -> None:
         figures(world.cluster, now + timedelta(seconds=seconds), 0.5)
         alerts_evaluate(now + timedelta(seconds=seconds))
     alert.refresh_from_db()
-    assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "It is right again.")
+    assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "Back to normal.")
 
 
 def test_a_cluster_that_no_longer_runs_has_no_open_alert(world: World) -> None:
@@ -247,7 +247,7 @@ def test_alerts_are_listed_with_a_sentence(world: World, api: Callable[..., Json
         "firing",
         "percent",
     )
-    assert found["sentence"] == "The fullest disk of the cluster is used by 95 %."
+    assert found["sentence"] == "The fullest disk of the cluster is 95 % full."
 
 
 def test_an_alert_that_has_not_lasted_is_not_listed(world: World, api: Callable[..., Json]) -> None:

@@ -92,7 +92,7 @@ def test_what_is_right_again_ends_when_that_lasts() -> None:
     assert disk.look(10) == [Act.CLEARING]
     assert disk.look(10, after_s=CLEAR_S - 1) == [Act.CLEARING]
     assert disk.look(10, after_s=1) == [Act.RESOLVE]
-    assert disk.ended == ["It is right again."]
+    assert disk.ended == ["Back to normal."]
 
 
 def test_one_that_comes_and_goes_is_one_alert() -> None:

@@ -127,7 +127,7 @@ def _right(alert: OpenAlert, now: datetime) -> Change:
         return _ended(alert, "")
     if alert.clear_since is None or now - alert.clear_since < timedelta(seconds=CLEAR_S):
         return Change(Act.CLEARING, alert.key, alert)
-    return _ended(alert, "It is right again.")
+    return _ended(alert, "Back to normal.")
 
 
 def _gone(alert: OpenAlert, rule: Rule, now: datetime) -> str:

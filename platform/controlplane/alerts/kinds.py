@@ -64,7 +64,7 @@ _ALL = (
     Kind(
         "replica_behind",
         "A replica is behind",
-        "A replica lacks that much of its leader's log: it could not take over without a loss, or only late.",
+        "A replica lacks that much of its leader’s log: it could not take over without a loss, or only late.",
         Severity.WARNING,
         unit="bytes",
         threshold=64 * MEBIBYTE,
@@ -74,8 +74,8 @@ _ALL = (
     ),
     Kind(
         "disk_used",
-        "The disk fills up",
-        "The fullest disk of the leaders holds that much. From 90 % on brokers refuse what is sent.",
+        "The disk is filling up",
+        "The fullest disk of the leaders is that full. From 90 % on, brokers refuse sends.",
         Severity.CRITICAL,
         unit="percent",
         threshold=85,
@@ -85,7 +85,7 @@ _ALL = (
     ),
     Kind(
         "lag_seconds",
-        "A group is late",
+        "A consumer group is behind",
         "The oldest message that a consumer group has not consumed in a topic is that old.",
         Severity.WARNING,
         unit="seconds",
@@ -97,7 +97,7 @@ _ALL = (
     ),
     Kind(
         "group_stuck",
-        "A group stands still",
+        "A consumer group is stuck",
         "A consumer group has a backlog in a topic and consumes nothing: its consumers are away, or hang.",
         Severity.WARNING,
         duration_s=300,
@@ -119,7 +119,7 @@ _ALL = (
     Kind(
         "certificate_old",
         "Certificates are not renewed",
-        "The daemons' certificates should have been renewed that long ago; when they end, no client can connect.",
+        "The daemons’ certificates should have been renewed that long ago; when they end, no client can connect.",
         Severity.CRITICAL,
         unit="days",
         threshold=1,

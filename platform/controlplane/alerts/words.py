@@ -32,8 +32,8 @@ def sentence(kind: str, subject: str, value: float, detail: str = "") -> str:
         "leader_missing": f"{subject} has no leader that answers.",
         "daemon_down": f"{subject[:1].upper()}{subject[1:]} is down.",
         "replica_behind": f"{subject} is {what} behind its leader.",
-        "disk_used": f"The fullest disk of the cluster is used by {what}.",
-        "lag_seconds": f"{group} is {what} late on {topic}.",
+        "disk_used": f"The fullest disk of the cluster is {what} full.",
+        "lag_seconds": f"{group} is {what} behind on {topic}.",
         "group_stuck": f"{group} has a backlog on {topic} and consumes nothing.",
         "loss_ahead": (
             f"{group} loses messages of {topic} unread now."

@@ -8,6 +8,7 @@ from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.alerts.selectors import firing_count
 from controlplane.billing.budgets import budget_alert_now
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
@@ -39,6 +40,7 @@ def tenant_render(
             "can_see_audit": actor_can(request.user, "audit.view", tenant),
             "can_change_tenant": actor_can(request.user, "tenant.update", tenant),
             "budget_alert": budget_alert_now(tenant),
+            "firing_count": firing_count(tenant) if actor_can(request.user, "alert.view", tenant) else None,
             **context,
         },
         status=status,

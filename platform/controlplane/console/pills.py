@@ -69,6 +69,13 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     # topics and credentials
     "creating": ("busy", "Being created"),
     "active": ("good", "Active"),
+    # alerts and their rules
+    "critical": ("bad", "Critical"),
+    "warning": ("warn", "Warning"),
+    "acknowledged": ("busy", "Acknowledged"),
+    "silenced": ("plain", "Silenced"),
+    "resolved": ("good", "Ended"),
+    "off": ("plain", "Off"),
     # tokens
     "revoked": ("plain", "Revoked"),
     "expired": ("warn", "Expired"),

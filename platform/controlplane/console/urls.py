@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, include, path
 
 from controlplane.console.views import (
+    alerts,
     audit,
     cluster_settings,
     clusters,
@@ -86,6 +87,8 @@ _cluster: list[URLPattern | URLResolver] = [
     path("curves/", figures.cluster_curves, name="cluster-curves"),
     path("connect/", connect.cluster_connect, name="cluster-connect"),
     path("connect/reveal/", connect.cluster_reveal, name="cluster-reveal"),
+    path("alerts/", alerts.cluster_alerts, name="cluster-alerts"),
+    path("alerts/<slug:kind>/", alerts.alert_rule, name="alert-rule"),
     path("settings/", cluster_settings.cluster_settings, name="cluster-settings"),
     path("settings/policy/", cluster_settings.cluster_policy, name="cluster-policy"),
     path("settings/mode/", mode.cluster_mode, name="cluster-mode"),
@@ -115,6 +118,10 @@ _tenant: list[URLPattern | URLResolver] = [
     path("invoices/<str:invoice>/pdf/", invoices.invoice_pdf_page, name="invoice-pdf"),
     path("invoices/<str:invoice>/csv/", invoices.invoice_csv_page, name="invoice-csv"),
     path("invoices/<str:invoice>/lines/<int:position>/", invoices.invoice_line_page, name="invoice-line"),
+    path("alerts/", alerts.alerts_page, name="alerts"),
+    path("alerts/<uuid:alert>/", alerts.alert_page, name="alert"),
+    path("alerts/<uuid:alert>/silence/", alerts.alert_silence, name="alert-silence"),
+    path("silences/<uuid:silence>/end/", alerts.silence_end_page, name="silence-end"),
     path("limits/", limits.limits_page, name="limits"),
     path("settings/", tenant_settings.tenant_settings, name="tenant-settings"),
     path("audit/", audit.audit_page, name="audit"),

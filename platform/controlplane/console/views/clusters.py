@@ -142,6 +142,7 @@ def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obje
         "cluster": cluster,
         "can_create_topic": actor_can(request.user, "topic.create", cluster.tenant),
         "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant),
+        "can_see_alerts": actor_can(request.user, "alert.view", cluster.tenant),
         "can_trace": actor_can(request.user, "message.browse", cluster.tenant),
     }
 

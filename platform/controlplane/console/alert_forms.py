@@ -1,0 +1,99 @@
+"""Forms of alerts: who looks after one, silences, and the rules of a cluster."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+
+from controlplane.alerts.kinds import DURATION_MAX_S, KIND_CHOICES, MEBIBYTE, Kind, Rule
+from controlplane.alerts.services import SILENCE_MAX
+
+# What people type, for each unit that the API counts in.
+_TYPED_AS = {"bytes": ("MiB", MEBIBYTE), "percent": ("%", 1)}
+_LENGTHS = [
+    ("1", "1 hour"),
+    ("4", "4 hours"),
+    ("24", "1 day"),
+    ("168", "7 days"),
+    (str(SILENCE_MAX.days * 24), "30 days"),
+]
+
+
+class AcknowledgeForm(forms.Form):
+    """Somebody looks after an alert."""
+
+    note = forms.CharField(
+        label="Note", required=False, max_length=500, help_text="What others should know: who does what, until when."
+    )
+
+
+class SilenceForm(forms.Form):
+    """Tell nobody of an alert for a time."""
+
+    hours = forms.ChoiceField(label="For", choices=_LENGTHS)
+    reason = forms.CharField(label="Why", max_length=500)
+
+    def until(self, now: datetime) -> datetime:
+        """Return when it ends; a minute early, so that the longest is not refused for the time that sending it takes."""
+        return now + timedelta(hours=int(self.cleaned_data["hours"])) - timedelta(minutes=1)
+
+
+class TenantSilenceForm(SilenceForm):
+    """The same for clusters and kinds that are chosen."""
+
+    cluster = forms.ChoiceField(label="Cluster", required=False)
+    kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "Every kind"), *KIND_CHOICES])
+
+    field_order = ("cluster", "kind", "hours", "reason")
+
+    def __init__(self, *args: Any, clusters: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["cluster"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", "Every cluster"), *clusters]
+
+
+class RuleForm(forms.Form):
+    """The rule of one kind in one cluster."""
+
+    is_on = forms.BooleanField(label="Watch it", required=False)
+    threshold = forms.FloatField()
+    duration_s = forms.IntegerField(
+        label="For how long, in seconds",
+        min_value=0,
+        max_value=DURATION_MAX_S,
+        help_text="It has to be wrong for so long before anyone is told.",
+    )
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, rule: Rule) -> None:
+        self._kind = rule.kind
+        initial = {
+            "is_on": rule.is_on,
+            "threshold": round(rule.threshold / typed_as(rule.kind)[1], 6),
+            "duration_s": rule.duration_s,
+        }
+        super().__init__(data, initial=initial)
+        unit, size = typed_as(rule.kind)
+        if not rule.kind.has_threshold:
+            del self.fields["threshold"]
+            return
+        field = self.fields["threshold"]
+        side = "and below" if rule.kind.is_floor else "on"
+        field.label = f"Wrong from here {side}, in {unit}"
+        field.help_text = (
+            f"{rule.kind.least / size:g} to {rule.kind.most / size:g}. The default is {rule.kind.threshold / size:g}."
+        )
+
+    def changes(self) -> dict[str, Any]:
+        """Return what was typed, in the units of the API; what is shown while nothing was typed, too."""
+        values = self.cleaned_data if self.is_bound else {name: self[name].initial for name in self.fields}
+        found = {name: value for name, value in values.items() if value is not None}
+        if "threshold" in found:
+            found["threshold"] = float(found["threshold"]) * typed_as(self._kind)[1]
+        return found
+
+
+def typed_as(kind: Kind) -> tuple[str, float]:
+    """Return the unit in which people type a threshold, and how many of the API's units that is."""
+    return _TYPED_AS.get(kind.unit, (kind.unit, 1))

@@ -1,0 +1,167 @@
+"""Alerts in the console: what is shown, to whom, and what people do about it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertState
+from controlplane.clusters.models import Cluster, ClusterState
+from tests.console.browser import LogIn, look_at
+from tests.console.world import World
+from tests.controlplane.world import alert_of
+
+
+def some_alerts(world: World) -> Alert:
+    """One that is loud, one that is looked after, one that ended; returns the loud one."""
+    now = timezone.now()
+    alert_of(
+        world.cluster,
+        "lag_seconds",
+        subject="billing on payments",
+        value=1200,
+        threshold=900,
+        acknowledged_at=now,
+        acknowledged_by="bob@example.com",
+        note="two consumers are added",
+    )
+    alert_of(
+        world.cluster,
+        "leader_missing",
+        subject="broker-a",
+        value=1,
+        threshold=1,
+        state=AlertState.RESOLVED,
+        resolved_at=now,
+        resolved_because="Back to normal.",
+    )
+    return alert_of(world.cluster)
+
+
+def test_a_member_sees_what_is_wrong_the_loud_first(world: World) -> None:
+    some_alerts(world)
+    page = world.client(world.bob).get(world.path("alerts/")).content.decode()
+    assert page.index("95 % full") < page.index("20 min behind on payments") < page.index("has no leader")
+    assert "two consumers are added" in page
+    assert "New silence" not in page
+
+
+def test_the_navigation_counts_what_nobody_looks_after(world: World) -> None:
+    some_alerts(world)
+    page = world.client(world.alice).get(world.path("limits/")).content.decode()
+    assert 'Alerts <span class="count">1<' in page
+
+
+def test_an_empty_page_says_why_it_is_empty(world: World) -> None:
+    client = world.client(world.alice)
+    assert "Nothing is wrong that we know of" in client.get(world.path("alerts/")).content.decode()
+    Cluster.objects.filter(tenant=world.tenant).update(state=ClusterState.FAILED)
+    assert "Nothing is watched" in client.get(world.path("alerts/")).content.decode()
+
+
+def test_somebody_looks_after_an_alert(world: World) -> None:
+    alert = alert_of(world.cluster)
+    world.client(world.alice).post(world.path(f"alerts/{alert.pk}/"), {"note": "a disk is added"})
+    alert.refresh_from_db()
+    assert (alert.acknowledged_by, alert.note) == ("alice@example.com", "a disk is added")
+
+
+def test_who_may_not_manage_alerts_is_refused(world: World) -> None:
+    alert = alert_of(world.cluster)
+    assert world.client(world.bob).post(world.path(f"alerts/{alert.pk}/"), {}).status_code in (200, 403, 422)
+    alert.refresh_from_db()
+    assert alert.acknowledged_at is None
+
+
+def test_an_alert_is_silenced_for_its_subject_only(world: World) -> None:
+    alert = alert_of(world.cluster, "group_stuck", subject="billing on payments", value=1, threshold=1)
+    answer = world.client(world.alice).post(
+        world.path(f"alerts/{alert.pk}/silence/"), {"hours": "720", "reason": "known"}
+    )
+    assert answer.status_code == 302, answer.content
+    silence = AlertSilence.objects.get()
+    assert (silence.cluster, silence.kind, silence.subject) == (world.cluster, "group_stuck", "billing on payments")
+
+
+def test_a_silence_needs_a_reason(world: World) -> None:
+    answer = world.client(world.alice).post(world.path("alerts/"), {"hours": "4", "reason": ""})
+    assert answer.status_code == 422
+    assert not AlertSilence.objects.exists()
+
+
+def test_a_tenant_is_silenced_and_the_silence_ended(world: World) -> None:
+    client = world.client(world.alice)
+    assert client.post(world.path("alerts/"), {"hours": "4", "reason": "upkeep"}).status_code == 302
+    silence = AlertSilence.objects.get()
+    assert (silence.cluster, silence.kind) == (None, "")
+    client.post(world.path(f"silences/{silence.pk}/end/"))
+    silence.refresh_from_db()
+    assert silence.until <= timezone.now()
+
+
+def test_a_rule_is_typed_in_the_units_that_people_use(world: World) -> None:
+    path = world.cluster_path("alerts/replica_behind/")
+    client = world.client(world.alice)
+    page = client.get(path).content.decode()
+    assert "in MiB" in page
+    assert 'value="64.0"' in page
+    assert client.post(path, {"is_on": "on", "threshold": "128", "duration_s": "60"}).status_code == 302
+    assert AlertRule.objects.get().threshold == 128 * 2**20
+
+
+def test_a_rule_out_of_bounds_is_refused_beside_the_field(world: World) -> None:
+    answer = world.client(world.alice).post(
+        world.cluster_path("alerts/disk_used/"), {"is_on": "on", "threshold": "150", "duration_s": "60"}
+    )
+    assert answer.status_code == 422
+    assert "Use a number from 1 to 100" in answer.content.decode()
+
+
+def test_a_rule_is_switched_off_and_reset(world: World) -> None:
+    path = world.cluster_path("alerts/leader_missing/")
+    client = world.client(world.alice)
+    client.post(path, {"duration_s": "15"})
+    assert not AlertRule.objects.get().is_on
+    assert "Off" in client.get(world.cluster_path("alerts/")).content.decode()
+    client.post(path, {"reset": "1"})
+    assert not AlertRule.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_operator_acknowledges_with_the_keyboard_alone(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn
+) -> None:
+    some_alerts(world)
+    log_in(world.alice)
+    page.goto(live_server.url + world.path("alerts/"))
+    page.get_by_role("link", name="The disk is filling up").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("Note").fill("a disk is added")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("It stays open until what is wrong is right.")).to_be_visible()
+    expect(page.get_by_text("a disk is added")).to_be_visible()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pages_of_alerts_look_right(page: Page, live_server: LiveServer, world: World, log_in: LogIn) -> None:
+    alert = some_alerts(world)
+    AlertSilence.objects.create(
+        tenant=world.tenant,
+        until=timezone.now() + timedelta(hours=4),
+        reason="the nightly import",
+        created_by="alice@example.com",
+        kind="lag_seconds",
+    )
+    log_in(world.alice)
+    for name, path in (
+        ("alerts", world.path("alerts/")),
+        ("alert", world.path(f"alerts/{alert.pk}/")),
+        ("cluster alerts", world.cluster_path("alerts/")),
+        ("alert rule", world.cluster_path("alerts/disk_used/")),
+    ):
+        page.goto(live_server.url + path)
+        look_at(page, name)

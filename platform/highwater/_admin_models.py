@@ -185,6 +185,58 @@ class ConsumerConnections:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessQueueInfo:
+    """A queue as the member that reads it tells: what it has fetched and not finished. Offsets are None while that is nothing.
+
+    `commit_offset` is where the member itself stands; the brokers hear of it each few seconds. Times are None for never.
+    """
+
+    queue: MessageQueue
+    commit_offset: int
+    cached_messages: int
+    cached_mebibytes: int
+    cached_min_offset: int | None
+    cached_max_offset: int | None
+    locked: bool
+    dropped: bool
+    last_pull_timestamp_ms: int | None
+    last_consume_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRunningInfo:
+    """How a member of a group is doing, by its own word. `properties` are its client's settings, by that client's names.
+
+    `stack` is what its threads do, as its language writes it; None when it was not asked, or does not tell.
+    """
+
+    group: str
+    client_id: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    subscriptions: tuple[MemberSubscription, ...] = ()
+    queues: tuple[ProcessQueueInfo, ...] = ()
+    stack: str | None = None
+
+    @property
+    def cached_messages(self) -> int:
+        """How many messages it has fetched and not finished."""
+        return sum(queue.cached_messages for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeMessageDirectlyResult:
+    """What became of a message that a member handled on request. `consume_result` is CMResult's name, such as CR_SUCCESS,
+    CR_LATER or CR_THROW_EXCEPTION; `remark` the member's words on a failure.
+    """
+
+    consume_result: str
+    remark: str | None
+    order: bool
+    auto_commit: bool
+    spent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AclAccount:
     """An account of a broker's ACL (plain_acl.yml). Permissions are DENY, PUB, SUB or PUB|SUB.
 

@@ -10,7 +10,14 @@ from highwater._cli_format import parse_time, time_text
 from highwater._cli_session import Session, Switch, verb
 from highwater._cli_topics import Broker, Cluster, parse_attributes
 from highwater._sync_admin import Admin
-from highwater.errors import BrokerError
+from highwater.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectionLostError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
 
 app = typer.Typer()
 
@@ -72,6 +79,83 @@ def consumer_connection(session: Session, group: Group) -> None:
     if not session.as_json:
         for topic, expression in found.subscriptions.items():
             print(f"{topic}: {expression}")
+
+
+@verb(app, "consumerStatus")
+def consumer_status(
+    session: Session,
+    group: Group,
+    client_id: Annotated[
+        str | None, typer.Option("-i", "--client-id", help="One member, queue by queue. Without it: a row for each.")
+    ] = None,
+    stack: Annotated[bool, typer.Option("-s", "--jstack", help="Also what the member's threads do; with -i.")] = False,
+) -> None:
+    """Show how the members of a group are doing, by their own word."""
+    if stack and client_id is None:
+        raise ConfigurationError("-s goes with -i: the stacks of one member are long enough")
+    with session.admin() as admin:
+        if client_id is None:
+            _all_members(session, admin, group)
+            return
+        info = admin.consumer_running_info(group, client_id, stack=stack)
+    columns = ["topic", "broker", "queue", "committed", "fetched", "locked", "last_pull", "last_consume"]
+    rows = [
+        [
+            one.queue.topic,
+            one.queue.broker_name,
+            one.queue.queue_id,
+            one.commit_offset,
+            one.cached_messages,
+            one.locked,
+            time_text(one.last_pull_timestamp_ms),
+            time_text(one.last_consume_timestamp_ms),
+        ]
+        for one in info.queues
+    ]
+    if session.as_json:
+        session.values(
+            {
+                "client": info.client_id,
+                "properties": dict(info.properties),
+                "subscriptions": {one.topic: one.expression for one in info.subscriptions},
+                "queues": [dict(zip(columns, row, strict=True)) for row in rows],
+                "stack": info.stack,
+            }
+        )
+        return
+    session.values(info.properties)
+    print()
+    for subscription in info.subscriptions:
+        print(f"{subscription.topic}: {subscription.expression}")
+    print()
+    session.table(columns, rows)
+    if stack:
+        print(f"\n{info.stack or 'This client does not tell what its threads do.'}")
+
+
+def _all_members(session: Session, admin: Admin, group: str) -> None:
+    rows: list[list[object]] = []
+    for member in admin.consumer_connections(group).connections:
+        try:
+            info = admin.consumer_running_info(group, member.client_id)
+        except PermissionDeniedError:
+            raise
+        except (BrokerError, ConnectionLostError, RequestTimeoutError, ProtocolError) as error:
+            # One that hangs is what one looks for: it must not hide the others.
+            rows.append([member.client_id, member.language, None, None, None, str(error)])
+            continue
+        consumed = [one.last_consume_timestamp_ms for one in info.queues if one.last_consume_timestamp_ms is not None]
+        rows.append(
+            [
+                member.client_id,
+                member.language,
+                len(info.queues),
+                info.cached_messages,
+                time_text(max(consumed, default=None)),
+                None,
+            ]
+        )
+    session.table(["client", "language", "queues", "fetched", "last_consume", "error"], rows)
 
 
 @verb(app, "producerConnection")

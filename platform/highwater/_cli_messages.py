@@ -48,9 +48,29 @@ def query_msg_by_id(
     session: Session,
     message_id: Annotated[str, typer.Option("-i", "--msg-id", help="The broker's id (offsetMsgId).")],
     topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("-g", "--group-name", help="Have a member of this group handle it now; together with -d."),
+    ] = None,
+    client_id: Annotated[
+        str | None, typer.Option("-d", "--client-id", help="The member, as consumerConnection shows it.")
+    ] = None,
 ) -> None:
-    """Show the message that an offsetMsgId names."""
+    """Show the message that an offsetMsgId names, or hand it to one member of a group."""
+    if (group is None) != (client_id is None):
+        raise ConfigurationError("-g and -d go together: they name the member that handles the message")
     with session.admin() as admin:
+        if group is not None and client_id is not None:
+            result = admin.consume_message_directly(group, client_id, message_id, topic=topic)
+            session.values(
+                {
+                    "result": result.consume_result,
+                    "remark": result.remark,
+                    "orderly": result.order,
+                    "spent_ms": result.spent_ms,
+                }
+            )
+            return
         session.values(_facts(admin.message_by_id(message_id, topic)))
 
 

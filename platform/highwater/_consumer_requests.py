@@ -15,11 +15,16 @@ from highwater._offset_store import OffsetStore
 from highwater._process_queue import ProcessQueue
 from highwater._pull import received
 from highwater._queue_locks import LOCK_MAX_LIVE_SECONDS
+from highwater._stacks import stacks_text
 from highwater.errors import ProtocolError
 from mqwire import bodies
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_client import ConsumeMessageDirectlyResultRequestHeader, NotifyConsumerIdsChangedRequestHeader
+from mqwire.headers_client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
 
 logger = logging.getLogger("highwater")
 
@@ -79,6 +84,9 @@ class ConsumerRequests:
         return request.reply(body=bodies.GetConsumerStatusBody(message_queue_table=table).to_json())
 
     async def _running_info(self, address: str, request: RemotingCommand) -> RemotingCommand:
+        header = read_header(request, GetConsumerRunningInfoRequestHeader)
+        if header.consumer_group != self._group:
+            return self._of_another_group(request, header.consumer_group)
         settings = self._handling.settings
         info = bodies.ConsumerRunningInfo(
             properties={
@@ -95,8 +103,13 @@ class ConsumerRequests:
             mq_table={
                 _wire_queue(window.queue): self._queue_info(window) for window in self._assignment.process_queues()
             },
+            jstack=stacks_text() if header.jstack_enable else None,
         )
         return request.reply(body=info.to_json())
+
+    @staticmethod
+    def _of_another_group(request: RemotingCommand, group: str) -> RemotingCommand:
+        return request.reply(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")
 
     def _queue_info(self, window: ProcessQueue) -> bodies.ProcessQueueInfo:
         first = window.commit_offset or 0
@@ -122,7 +135,7 @@ class ConsumerRequests:
         header = read_header(request, ConsumeMessageDirectlyResultRequestHeader)
         records = read_records(request)
         if header.consumer_group != self._group or not records:
-            return request.reply(ResponseCode.SYSTEM_ERROR, f"this client is not in group {header.consumer_group}")
+            return self._of_another_group(request, header.consumer_group)
         started = time.monotonic()
         message = received(records[0], broker_name=header.broker_name or "")
         later = await self._handling.try_once(message)

@@ -15,8 +15,10 @@ from highwater._admin_models import (
     AclAccount,
     ClientConnection,
     ClusterInfo,
+    ConsumeMessageDirectlyResult,
     ConsumerConnections,
     ConsumerProgress,
+    ConsumerRunningInfo,
     QueryResult,
     SubscriptionGroup,
     TopicConfig,
@@ -56,6 +58,25 @@ class Admin(SyncClient[AsyncAdmin]):
     def cluster_info(self) -> ClusterInfo:
         """Every cluster and broker group that the name server knows."""
         return self._run(self._twin.cluster_info)
+
+    def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+        """How a connected member is doing, by its own word; `stack` has it tell what its threads do.
+
+        Any broker that the member is connected to can ask it. Raises ConsumerOfflineError when none is connected, and
+        BrokerError when the member does not answer within 10 s.
+        """
+        return self._run(self._twin.consumer_running_info, group, client_id, stack=stack)
+
+    def consume_message_directly(
+        self, group: str, client_id: str, message_id: str, *, topic: str | None = None
+    ) -> ConsumeMessageDirectlyResult:
+        """Have a connected member handle one stored message now, and return what became of it. No progress changes.
+
+        `message_id` is the broker's (offsetMsgId), and that broker is asked. Raises ConsumerOfflineError when the member
+        is not connected to it, ConfigurationError for text that isn't an offsetMsgId, and BrokerError when there is no
+        such message, or the member has not handled it within 10 s: then it may be at it still.
+        """
+        return self._run(self._twin.consume_message_directly, group, client_id, message_id, topic=topic)
 
     def group_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
         """The names of the consumer groups on the masters of `cluster`, or of all clusters, sorted."""

@@ -9,11 +9,13 @@ import pytest
 from highwater import (
     Admin,
     ConfigurationError,
+    ConsumerOfflineError,
     MemberSubscription,
     Message,
     MessageQueue,
     NoRouteError,
     Producer,
+    ReceivedMessage,
     TopicNotFoundError,
     _admin_messages,
     is_system_topic,
@@ -30,6 +32,13 @@ def routed(admin: Admin, topic: str) -> bool:
     except NoRouteError:
         return False
     return True
+
+
+def wait_for_member(admin: Admin, group: str, client_id: str) -> None:
+    def is_there() -> bool:
+        return client_id in {member.client_id for member in admin.consumer_connections(group).connections}
+
+    wait_until(is_there, "the broker knows the member")
 
 
 def send_many(producer: Producer, topic: str, count: int) -> MessageQueue:
@@ -228,6 +237,71 @@ def test_a_groups_progress_and_members_are_told(cluster: Cluster, admin: Admin, 
     assert progress.lag == 2
     assert admin.consumer_offset(group, queue) == 5
     assert group in admin.topic_groups(topic)
+
+
+def test_a_member_tells_how_it_is_doing(cluster: Cluster, admin: Admin, producer: Producer, topic: str) -> None:
+    group = f"g-{topic}"
+    queue = send_many(producer, topic, 5)
+    collector = Collector()
+    consumer = cluster.consumer(group, collector, topic)
+    with consumer:
+        collector.wait(5)
+        wait_for_member(admin, group, consumer.client_id)
+        info = admin.consumer_running_info(group, consumer.client_id, stack=True)
+    assert MemberSubscription(topic, "*", "TAG") in info.subscriptions
+    (mine,) = [one for one in info.queues if one.queue == queue]
+    assert (mine.commit_offset, mine.cached_messages, mine.dropped) == (5, 0, False)
+    assert mine.last_consume_timestamp_ms is not None
+    assert "MainThread" in str(info.stack)
+
+
+def test_a_member_handles_one_message_again(cluster: Cluster, admin: Admin, producer: Producer, topic: str) -> None:
+    group = f"g-{topic}"
+    sent = producer.send(Message(topic, b"again"))
+    collector = Collector()
+    consumer = cluster.consumer(group, collector, topic)
+    with consumer:
+        collector.wait(1)
+        wait_for_member(admin, group, consumer.client_id)
+        result = admin.consume_message_directly(group, consumer.client_id, sent.offset_message_id)
+        collector.wait(2)
+    assert (result.consume_result, result.order) == ("CR_SUCCESS", False)
+    assert collector.bodies == [b"again", b"again"]
+
+
+def test_a_handler_that_fails_on_request_says_why(
+    cluster: Cluster, admin: Admin, producer: Producer, topic: str
+) -> None:
+    def fail(message: ReceivedMessage) -> None:
+        raise ValueError("out of stock")
+
+    group = f"g-{topic}"
+    sent = producer.send(Message(topic, b"x"))
+    consumer = cluster.consumer(group, Collector(fail), topic)
+    with consumer:
+        wait_for_member(admin, group, consumer.client_id)
+        result = admin.consume_message_directly(group, consumer.client_id, sent.offset_message_id)
+    assert result.consume_result == "CR_LATER"
+    assert "out of stock" in str(result.remark)
+
+
+def test_a_member_that_is_not_connected_is_offline(
+    cluster: Cluster, admin: Admin, producer: Producer, topic: str
+) -> None:
+    group = f"g-{topic}"
+    sent = producer.send(Message(topic, b"x"))
+    consumer = cluster.consumer(group, Collector(), topic)
+    with consumer:
+        wait_for_member(admin, group, consumer.client_id)
+        with pytest.raises(ConsumerOfflineError):
+            admin.consumer_running_info(group, "nobody@1")
+        with pytest.raises(ConsumerOfflineError):
+            admin.consume_message_directly(group, "nobody@1", sent.offset_message_id)
+
+
+def test_a_member_handles_no_text_that_is_no_id(admin: Admin) -> None:
+    with pytest.raises(ConfigurationError, match="not a message id"):
+        admin.consume_message_directly("g", "c@1", "hello")
 
 
 def test_a_group_without_members_has_no_connections(admin: Admin, unique: str) -> None:

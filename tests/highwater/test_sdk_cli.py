@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from highwater import Message, Producer
 from highwater.cli import app
 from tests.highwater.cluster import Cluster
-from tests.highwater.collector import wait_until
+from tests.highwater.collector import Collector, wait_until
 
 pytestmark = pytest.mark.parametrize("cluster", ["highwater"], indirect=True)
 
@@ -125,8 +125,6 @@ def test_a_group_is_made_shown_reset_and_deleted(n: tuple[str, str], topic: str,
 
 
 def test_a_groups_progress_is_shown(cluster: Cluster, n: tuple[str, str], topic: str, producer: Producer) -> None:
-    from tests.highwater.collector import Collector
-
     producer.send(Message(topic, b"x"))
     collector = Collector()
     with cluster.consumer(f"g-{topic}", collector, topic):
@@ -134,6 +132,42 @@ def test_a_groups_progress_is_shown(cluster: Cluster, n: tuple[str, str], topic:
         (member,) = as_json("consumerConnection", *n, "-g", f"g-{topic}")
         assert member["language"] == "PYTHON"
     assert "Consume Diff Total: 0" in succeed("consumerProgress", *n, "-g", f"g-{topic}")
+
+
+def test_a_groups_members_tell_how_they_are_doing(
+    cluster: Cluster, n: tuple[str, str], topic: str, producer: Producer
+) -> None:
+    producer.send(Message(topic, b"x"))
+    group = f"g-{topic}"
+    collector = Collector()
+    consumer = cluster.consumer(group, collector, topic)
+    with consumer:
+        collector.wait(1)
+        (member,) = as_json("consumerStatus", *n, "-g", group)
+        assert (member["client"], member["queues"], member["error"]) == (consumer.client_id, 5, None)
+        one = ("consumerStatus", *n, "-g", group, "-i", consumer.client_id)
+        told = as_json(*one)
+        assert told["subscriptions"][topic] == "*"
+        assert {row["queue"] for row in told["queues"] if row["topic"] == topic} == {0, 1, 2, 3}
+        assert told["stack"] is None
+        assert "MainThread" in succeed(*one, "-s")
+        assert run("consumerStatus", *n, "-g", group, "-i", "nobody@1").exit_code == 1
+    assert run("consumerStatus", *n, "-g", group, "-s").exit_code == 2
+
+
+def test_a_message_is_handed_to_one_member(
+    cluster: Cluster, n: tuple[str, str], topic: str, producer: Producer
+) -> None:
+    sent = producer.send(Message(topic, b"x"))
+    group = f"g-{topic}"
+    collector = Collector()
+    consumer = cluster.consumer(group, collector, topic)
+    by_id = ("queryMsgById", *n, "-i", sent.offset_message_id, "-g", group)
+    with consumer:
+        collector.wait(1)
+        assert as_json(*by_id, "-d", consumer.client_id)["result"] == "CR_SUCCESS"
+        collector.wait(2)
+    assert run(*by_id).exit_code == 2
 
 
 def test_a_brokers_state_and_configuration_are_shown(cluster: Cluster, n: tuple[str, str]) -> None:

@@ -15,7 +15,11 @@ from highwater._offset_store import OffsetStore
 from mqwire import bodies
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_client import ConsumeMessageDirectlyResultRequestHeader, NotifyConsumerIdsChangedRequestHeader
+from mqwire.headers_client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
 from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from tests.highwater.scripted import Answer, ScriptedServer, route_script, scripted_server
@@ -437,16 +441,45 @@ async def test_a_reset_that_a_broker_asks_for_is_followed() -> None:
     assert sorted(got.bodies[3:]) == [b"1", b"2"]
 
 
+def running_info_request(group: str, *, stack: bool = False) -> RemotingCommand:
+    header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id="c", jstack_enable=stack)
+    return RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+
+
 async def test_a_consumer_tells_its_state() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker), consuming(name_server, got):
         broker.store(b"x")
         await got.wait(1)
-        answer = await push(broker, RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO))
+        answer = await push(broker, running_info_request("g"))
         info = bodies.ConsumerRunningInfo.from_json(answer.body)
         assert {one.topic for one in info.subscription_set} == {"t", "%RETRY%g"}
         assert bodies.MessageQueue(topic="t", broker_name="a", queue_id=0) in info.mq_table
         assert info.properties["PROP_CONSUMEORDERLY"] == "false"
+        assert info.jstack is None
+
+
+async def test_a_consumer_tells_where_its_handler_hangs() -> None:
+    async def hang_here(message: ReceivedMessage) -> None:
+        await anyio.sleep_forever()
+
+    got = Got(hang_here)
+    async with scripted_cluster() as (name_server, broker), consuming(name_server, got, drain_timeout_ms=1):
+        broker.store(b"x")
+        await got.wait(1)
+        answer = await push(broker, running_info_request("g", stack=True))
+    stack = bodies.ConsumerRunningInfo.from_json(answer.body).jstack
+    assert stack is not None
+    assert '"MainThread"' in stack
+    assert "in hang_here" in stack
+
+
+async def test_a_consumer_tells_nothing_of_another_group() -> None:
+    got = Got()
+    async with scripted_cluster() as (name_server, broker), consuming(name_server, got):
+        await eventually(lambda: bool(broker.pulls()))
+        answer = await push(broker, running_info_request("other"))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_a_consumer_tells_its_offsets() -> None:

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from highwater import Admin
 from tests.interop.clients import ClientError, DriverProcess
 from tests.interop.content import plans
 from tests.interop.targets import Target
@@ -47,6 +48,23 @@ def test_a_stock_consumer_tells_how_it_is_doing(
             return {queue["queue_id"] for queue in info["queues"] if queue["topic"] == topic}
 
         wait_until(lambda: queues() == {0, 1, 2, 3}, timeout_s=60.0, what="the queues are the member's")
+
+
+def test_our_administration_reads_what_a_stock_consumer_tells(
+    java_client: DriverProcess, client: DriverProcess, target: Target, topic: str
+) -> None:
+    group = new_group()
+    (message,) = plans(topic, 1, sizes=[100])
+    with client.consumer(target.cluster, topic, group=group) as consumer, Admin(target.cluster.namesrv) as admin:
+        (outcome,) = java_client.produce(target.cluster, topic, [message])
+        consumer.receive(1)
+        member = member_of(java_client, target, group)
+        info = admin.consumer_running_info(group, member, stack=True)
+        result = admin.consume_message_directly(group, member, outcome["offset_msg_id"], topic=topic)
+    assert topic in {subscription.topic for subscription in info.subscriptions}
+    assert topic in {queue.queue.topic for queue in info.queues}
+    assert info.stack
+    assert result.consume_result == "CR_SUCCESS"
 
 
 def test_a_java_consumer_tells_its_threads_when_asked(java_client: DriverProcess, target: Target, topic: str) -> None:

@@ -1,0 +1,122 @@
+"""Asking a connected member of a group: how it is doing, and to handle one message now."""
+
+from __future__ import annotations
+
+from highwater._admin_groups import GroupAdmin
+from highwater._admin_models import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    MemberSubscription,
+    ProcessQueueInfo,
+)
+from highwater._edge import read_body
+from highwater._models import MessageQueue
+from highwater.errors import BrokerError, ConfigurationError, ConnectError, ConsumerOfflineError, HighwaterError
+from mqwire import bodies
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.errors import RemoteProtocolError
+from mqwire.header import CustomHeader
+from mqwire.headers_client import ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader
+from mqwire.message import parse_offset_message_id
+
+# A broker waits 10 s for the member; its word that there was no answer is worth more than our own timeout.
+ANSWER_TIMEOUT_MS = 12_000
+# CMResult; Go's client writes the number.
+_RESULTS = ("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL")
+
+
+class MemberAdmin(GroupAdmin):
+    """Members of consumer groups."""
+
+    async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+        """How a connected member is doing, by its own word; `stack` has it tell what its threads do.
+
+        Any broker that the member is connected to can ask it. Raises ConsumerOfflineError when none is connected, and
+        BrokerError when the member does not answer within 10 s.
+        """
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
+        failure: HighwaterError = ConsumerOfflineError(
+            ResponseCode.CONSUMER_NOT_ONLINE, f"no broker is known that group {group} reads from", "the cluster"
+        )
+        for address in await self._group_addresses(group):
+            try:
+                response = await self._ask_member(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            except (ConsumerOfflineError, ConnectError) as error:
+                failure = error
+                continue
+            return _running_info(group, client_id, read_body(response, bodies.ConsumerRunningInfo))
+        raise failure
+
+    async def consume_message_directly(
+        self, group: str, client_id: str, message_id: str, *, topic: str | None = None
+    ) -> ConsumeMessageDirectlyResult:
+        """Have a connected member handle one stored message now, and return what became of it. No progress changes.
+
+        `message_id` is the broker's (offsetMsgId), and that broker is asked. Raises ConsumerOfflineError when the member
+        is not connected to it, ConfigurationError for text that isn't an offsetMsgId, and BrokerError when there is no
+        such message, or the member has not handled it within 10 s: then it may be at it still.
+        """
+        try:
+            (host, port), _offset = parse_offset_message_id(message_id)
+        except RemoteProtocolError as error:
+            raise ConfigurationError(str(error)) from error
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group, client_id=client_id, msg_id=message_id, topic=topic
+        )
+        response = await self._ask_member(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+        found = read_body(response, bodies.ConsumeMessageDirectlyResult)
+        return ConsumeMessageDirectlyResult(
+            consume_result=_result(found.consume_result),
+            remark=found.remark,
+            order=found.order,
+            auto_commit=found.auto_commit,
+            spent_ms=found.spent_time_mills,
+        )
+
+    async def _ask_member(self, address: str, code: int, header: CustomHeader) -> RemotingCommand:
+        request = self._client.request(code, header)
+        timeout_ms = max(self._client.options.timeout_ms, ANSWER_TIMEOUT_MS)
+        try:
+            return await self._client.invoke(address, request, timeout_ms)
+        except BrokerError as error:
+            # RocketMQ has a code for it, and does not use it here.
+            if error.response_code == ResponseCode.SYSTEM_ERROR and "not online" in (error.remark or ""):
+                raise ConsumerOfflineError(error.response_code, error.remark, error.address) from error
+            raise
+
+
+def _result(told: str | int | None) -> str:
+    if isinstance(told, int) and 0 <= told < len(_RESULTS):
+        return _RESULTS[told]
+    return str(told)
+
+
+def _running_info(group: str, client_id: str, info: bodies.ConsumerRunningInfo) -> ConsumerRunningInfo:
+    return ConsumerRunningInfo(
+        group=group,
+        client_id=client_id,
+        properties=dict(sorted(info.properties.items())),
+        subscriptions=tuple(
+            sorted(MemberSubscription(one.topic, one.sub_string, one.expression_type) for one in info.subscription_set)
+        ),
+        queues=tuple(
+            ProcessQueueInfo(
+                queue=MessageQueue(key.topic, key.broker_name, key.queue_id),
+                commit_offset=one.commit_offset,
+                cached_messages=one.cached_msg_count,
+                cached_mebibytes=one.cached_msg_size_in_mib,
+                cached_min_offset=one.cached_msg_min_offset if one.cached_msg_count else None,
+                cached_max_offset=one.cached_msg_max_offset if one.cached_msg_count else None,
+                locked=one.locked,
+                dropped=one.droped,
+                last_pull_timestamp_ms=one.last_pull_timestamp if one.last_pull_timestamp > 0 else None,
+                last_consume_timestamp_ms=one.last_consume_timestamp if one.last_consume_timestamp > 0 else None,
+            )
+            for key, one in sorted(
+                info.mq_table.items(), key=lambda item: (item[0].topic, item[0].broker_name, item[0].queue_id)
+            )
+        ),
+        stack=info.jstack or None,
+    )

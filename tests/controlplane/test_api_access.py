@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from controlplane.alerts.models import Alert, AlertSilence
+from controlplane.alerts.channels import channel_list
+from controlplane.alerts.models import Alert, AlertDelivery, AlertSilence
 from controlplane.billing.models import Plan, Usage
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
@@ -119,6 +120,21 @@ ROWS = [
     Row(f"{TENANT}alerts/", "GET", 200, 200),
     Row(f"{TENANT}alerts/<uuid:alert_id>/", "GET", 200, 200),
     Row(f"{TENANT}alerts/<uuid:alert_id>/acknowledge/", "POST", 200, 403, body={}),
+    Row(f"{TENANT}alert-channels/", "GET", 200, 200),
+    Row(
+        f"{TENANT}alert-channels/",
+        "POST",
+        201,
+        403,
+        body={"kind": "webhook", "name": "hook", "address": "https://example.com/hook"},
+    ),
+    Row(f"{TENANT}alert-channels/<uuid:channel_id>/", "GET", 200, 200),
+    Row(f"{TENANT}alert-channels/<uuid:channel_id>/", "PATCH", 200, 403, body={"is_on": False}),
+    Row(f"{TENANT}alert-channels/<uuid:channel_id>/", "DELETE", 409, 403),  # it is e-mail
+    Row(f"{TENANT}alert-channels/<uuid:channel_id>/test/", "POST", 202, 403),
+    Row(f"{TENANT}alert-deliveries/", "GET", 200, 200),
+    Row(f"{TENANT}alert-deliveries/<uuid:delivery_id>/", "GET", 200, 200),
+    Row(f"{TENANT}alert-deliveries/<uuid:delivery_id>/again/", "POST", 202, 403),
     Row(f"{TENANT}alert-silences/", "GET", 200, 200),
     Row(
         f"{TENANT}alert-silences/",
@@ -219,10 +235,15 @@ def _address(world: World, pattern: str) -> str:
         pattern = pattern.replace("<slug:kind>", "disk_used")
     alert = Alert.objects.first() or alert_of(world.cluster)
     now = datetime.now(UTC)
+    delivery = AlertDelivery.objects.create(
+        channel=channel_list(world.acme)[0], payload={"event": "test"}, not_before=now
+    )
     silence = AlertSilence.objects.create(tenant=world.acme, until=now + timedelta(hours=1), reason="upkeep")
     values = {
         "<uuid:alert_id>": str(alert.pk),
         "<uuid:silence_id>": str(silence.pk),
+        "<uuid:channel_id>": str(delivery.channel_id),
+        "<uuid:delivery_id>": str(delivery.pk),
         "<slug:plan>": plan.slug,
         "<uuid:price_id>": str(price.pk),
         "<slug:kind>": "csv",

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.utils import timezone
 
+from controlplane.alerts.deliveries import notices_queue
 from controlplane.alerts.evaluation import Act, Change, Key, OpenAlert, evaluate
 from controlplane.alerts.facts import facts_now
 from controlplane.alerts.kinds import KINDS, Rule
-from controlplane.alerts.models import OPEN_STATES, Alert, AlertRule, AlertSilence, AlertState
+from controlplane.alerts.models import OPEN_STATES, Alert, AlertDelivery, AlertRule, AlertSilence, AlertState
 from controlplane.common.logging import get_logger
 
 _log = get_logger("controlplane.alerts")
@@ -37,15 +38,18 @@ def alerts_evaluate(now: datetime | None = None) -> int | None:
             return rules.get((cluster_id, kind)) or Rule.default(KINDS[kind])
 
         changes = evaluate(facts_now(at, open_alerts), rule_of, open_alerts, at)
-        return _write(changes, rows, at)
+        states = _write(changes, rows, at)
+        notices_queue(at)
+        return states
 
 
 def alerts_expire(now: datetime | None = None) -> int:
-    """Delete alerts that ended, and silences that were over, more than 90 days ago; returns how many."""
+    """Delete alerts that ended, silences that were over and messages that were sent more than 90 days ago; returns how many."""
     before = (now or timezone.now()) - KEPT_FOR
     alerts, _ = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=before).delete()
     silences, _ = AlertSilence.objects.filter(until__lt=before).delete()
-    return alerts + silences
+    deliveries, _ = AlertDelivery.objects.filter(created_at__lt=before).delete()
+    return alerts + silences + deliveries
 
 
 def rule_from(row: AlertRule) -> Rule:

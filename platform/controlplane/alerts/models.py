@@ -1,4 +1,4 @@
-"""Alerts, rules that differ from the defaults, and silences."""
+"""Alerts, rules that differ from the defaults, silences; where alerts are sent, and what was sent."""
 
 from typing import ClassVar
 
@@ -36,6 +36,7 @@ class Alert(BaseModel):
     known_at = models.DateTimeField(help_text="when it was last known to be wrong")
     clear_since = models.DateTimeField(null=True, help_text="it is right again since; it ends when that lasts")
     fired_at = models.DateTimeField(null=True)
+    notified_at = models.DateTimeField(null=True, help_text="when it was first put into a delivery")
     resolved_at = models.DateTimeField(null=True)
     resolved_because = models.CharField(max_length=256, blank=True)
     acknowledged_at = models.DateTimeField(null=True)
@@ -84,6 +85,71 @@ class AlertRule(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} {self.kind}"
+
+
+class ChannelKind(models.TextChoices):
+    """EMAIL goes to the tenant's owners, admins and operators, and is there from the start; the others are addresses."""
+
+    EMAIL = "email", "E-mail"
+    WEBHOOK = "webhook", "Webhook"
+    SLACK = "slack", "Slack"
+    DINGTALK = "dingtalk", "DingTalk"
+    FEISHU = "feishu", "Feishu"
+    WECOM = "wecom", "WeCom"
+
+
+class AlertChannel(BaseModel):
+    """Where a tenant's alerts are sent. Address and secret are encrypted: whoever has a chat's address may write there."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="alert_channels")
+    name = models.CharField(max_length=100)
+    kind = models.CharField(max_length=16, choices=ChannelKind.choices)
+    address_encrypted = models.BinaryField(default=bytes, help_text="an https URL; empty: e-mail")
+    secret_encrypted = models.BinaryField(default=bytes, help_text="what a message is signed with; empty: unsigned")
+    is_on = models.BooleanField(default=True)
+    critical_only = models.BooleanField(default=False)
+
+    class Meta:
+        ordering: ClassVar = ["created_at", "id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="alert_channel_name"),
+            models.UniqueConstraint(fields=["tenant"], condition=Q(kind="email"), name="alert_channel_one_email"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DeliveryState(models.TextChoices):
+    """QUEUED, also between two tries; then DELIVERED, or FAILED after the last try."""
+
+    QUEUED = "queued"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+class AlertDelivery(BaseModel):
+    """One message to one channel: all alerts that began or ended in one evaluation.
+
+    A try is a compare-and-set on `attempts` that puts `not_before` off: so a worker that dies costs time only.
+    """
+
+    channel = models.ForeignKey(AlertChannel, on_delete=models.CASCADE, related_name="deliveries")
+    payload = models.JSONField(help_text="what a webhook gets; other kinds get the same as text")
+    state = models.CharField(max_length=16, choices=DeliveryState.choices, default=DeliveryState.QUEUED)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    not_before = models.DateTimeField(help_text="of the next try")
+    http_status = models.PositiveSmallIntegerField(null=True, help_text="of the last try, where there was an answer")
+    error = models.CharField(max_length=500, blank=True)
+    delivered_at = models.DateTimeField(null=True)
+    is_again_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="repetitions")
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+        indexes: ClassVar = [models.Index(fields=["state", "not_before"], name="alert_delivery_due")]
+
+    def __str__(self) -> str:
+        return f"{self.channel_id} {self.state}"
 
 
 class AlertSilence(BaseModel):

@@ -3,8 +3,8 @@
 Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
 HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_METERING_INTERVAL_MS, HIGHWATER_LOG_LEVEL,
 HIGHWATER_WEB_THREADS, HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER,
-HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, and further settings of the jobs (below). SECRET_KEY is read by
-`local` and `production`.
+HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, HIGHWATER_WEBHOOK_NETWORKS, and further settings of the
+jobs (below). SECRET_KEY is read by `local` and `production`.
 """
 
 from pathlib import Path
@@ -24,6 +24,8 @@ STATE_DIR = Path(env.str("HIGHWATER_STATE_DIR", default=str(ROOT_DIR / ".local")
 # --- Highwater's own -------------------------------------------------------------------------------------------------
 HIGHWATER_ENVIRONMENT = "local"  # the <env> part of API tokens: hw_<env>_<id>_<secret>
 HIGHWATER_STATE_DIR = STATE_DIR
+# Networks beside the public internet to which tenants may have alerts sent, by plain http, too: 10.0.0.0/8,192.168.1.5/32
+HIGHWATER_WEBHOOK_NETWORKS: list[str] = env.list("HIGHWATER_WEBHOOK_NETWORKS", default=[])
 HIGHWATER_SUPERVISOR_SOCKET = env.str(
     "HIGHWATER_SUPERVISOR_SOCKET", default=str(STATE_DIR / "supervisor" / "supervisor.sock")
 )
@@ -289,6 +291,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "ReplayTarget": "controlplane.consumers.models.ReplayTarget",
         "ReplayState": "controlplane.consumers.models.ReplayState",
         "AlertState": ["firing", "resolved"],
+        "ChannelKind": "controlplane.alerts.models.ChannelKind",
+        "DeliveryState": "controlplane.alerts.models.DeliveryState",
         "AlertKind": "controlplane.alerts.kinds.KIND_CHOICES",
         "AlertSeverity": "controlplane.alerts.kinds.SEVERITY_CHOICES",
     },
@@ -353,6 +357,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     "insight-lag-windows-expire": {"task": "insight.lag_windows_expire", "schedule": 3600.0},
     "insight-job-runs-expire": {"task": "insight.job_runs_expire", "schedule": 3600.0},
     "alerts-evaluate": {"task": "alerts.evaluate", "schedule": 15.0, "options": {"expires": 15}},
+    "alerts-deliveries-resume": {
+        "task": "alerts.deliveries_resume",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
     "alerts-expire": {"task": "alerts.expire", "schedule": 3600.0},
     "tenants-invitations-mail": {"task": "tenants.invitations_mail", "schedule": 60.0, "options": {"expires": 60}},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},

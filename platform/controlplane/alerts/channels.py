@@ -1,0 +1,129 @@
+"""Where a tenant's alerts are sent."""
+
+import ipaddress
+import uuid
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+
+from controlplane.accounts.actors import Actor
+from controlplane.alerts.models import AlertChannel, ChannelKind
+from controlplane.alerts.outgoing import Network, url_problem
+from controlplane.clusters.secrets import secret_decrypt, secret_encrypt, secret_generate
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_require
+
+CHANNELS_MAX = 20
+EMAIL_NAME = "E-mail to owners, admins and operators"
+_SIGNED = (ChannelKind.WEBHOOK, ChannelKind.DINGTALK, ChannelKind.FEISHU)
+
+
+def allowed_networks() -> list[Network]:
+    """Return the networks beside the public internet that the operator allows."""
+    return [ipaddress.ip_network(text) for text in settings.HIGHWATER_WEBHOOK_NETWORKS]
+
+
+def channel_list(tenant: Tenant) -> QuerySet[AlertChannel]:
+    """Return the tenant's channels, the one for e-mail among them, which every tenant has."""
+    email_channels_ensure([tenant.pk])
+    return AlertChannel.objects.filter(tenant=tenant).select_related("tenant")
+
+
+def email_channels_ensure(tenants: list[uuid.UUID]) -> None:
+    """Make the tenants' channels for e-mail where there are none yet."""
+    missing = set(tenants) - set(
+        AlertChannel.objects.filter(tenant__in=tenants, kind=ChannelKind.EMAIL).values_list("tenant_id", flat=True)
+    )
+    rows = [AlertChannel(tenant_id=tenant, kind=ChannelKind.EMAIL, name=EMAIL_NAME) for tenant in missing]
+    AlertChannel.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def channel_get(tenant: Tenant, channel_id: uuid.UUID) -> AlertChannel:
+    """Return one channel; raises NotFound."""
+    channel = channel_list(tenant).filter(pk=channel_id).first()
+    if channel is None:
+        raise NotFound("There is no such channel.")
+    return channel
+
+
+def address_shown(channel: AlertChannel) -> str:
+    """Return the host of the address: the rest may be a secret."""
+    if not channel.address_encrypted:
+        return ""
+    return f"https://{urlsplit(secret_decrypt(channel.address_encrypted)).hostname}/…"
+
+
+def channel_create(
+    *, actor: Actor, tenant: Tenant, kind: str, name: str, address: str, secret: str = "", critical_only: bool = False
+) -> tuple[AlertChannel, str]:
+    """Make a channel; returns it with the secret of a webhook that named none, which is shown once.
+
+    Raises InvalidInput, Conflict for a name that is taken, LimitReached.
+    """
+    actor_require(actor, "alert.manage", tenant)
+    if kind not in ChannelKind or kind == ChannelKind.EMAIL:
+        kinds = ", ".join(one for one in ChannelKind.values if one != ChannelKind.EMAIL)
+        raise InvalidInput.for_field("kind", f"Use one of {kinds}.", "unknown_kind")
+    if problem := url_problem(address, allowed_networks()):
+        raise InvalidInput.for_field("address", problem, "invalid_address")
+    if secret and kind not in _SIGNED:
+        raise InvalidInput.for_field("secret", f"{ChannelKind(kind).label} signs no messages.", "not_signed")
+    if channel_list(tenant).count() >= CHANNELS_MAX:
+        raise LimitReached(
+            f"There are {CHANNELS_MAX} channels.", code="over_limit", hint="Delete one that is not needed."
+        )
+    generated = secret_generate() if kind == ChannelKind.WEBHOOK and not secret else ""
+    try:
+        with transaction.atomic():
+            channel = AlertChannel.objects.create(
+                tenant=tenant,
+                kind=kind,
+                name=name,
+                address_encrypted=secret_encrypt(address),
+                secret_encrypted=secret_encrypt(secret or generated) if secret or generated else b"",
+                critical_only=critical_only,
+            )
+            _record(actor, "alert_channel.create", channel, {"kind": kind, "host": address_shown(channel)})
+    except IntegrityError:
+        raise Conflict("A channel has this name.", code="name_taken", hint="Choose another one.") from None
+    return channel, generated
+
+
+def channel_update(
+    *, actor: Actor, channel: AlertChannel, is_on: bool | None = None, critical_only: bool | None = None
+) -> AlertChannel:
+    """Switch a channel on or off, or to critical alerts only."""
+    actor_require(actor, "alert.manage", channel.tenant)
+    after = {
+        "is_on": channel.is_on if is_on is None else is_on,
+        "critical_only": channel.critical_only if critical_only is None else critical_only,
+    }
+    with transaction.atomic():
+        AlertChannel.objects.filter(pk=channel.pk).update(**after)
+        _record(actor, "alert_channel.update", channel, dict(after))
+    channel.refresh_from_db()
+    return channel
+
+
+def channel_delete(*, actor: Actor, channel: AlertChannel) -> None:
+    """Delete a channel with the log of what was sent to it. Raises Conflict for e-mail, which is only switched off."""
+    actor_require(actor, "alert.manage", channel.tenant)
+    if channel.kind == ChannelKind.EMAIL:
+        raise Conflict("E-mail can't be deleted.", code="email_stays", hint="Switch it off.")
+    with transaction.atomic():
+        _record(actor, "alert_channel.delete", channel, {"kind": channel.kind})
+        channel.delete()
+
+
+def _record(actor: Actor, action: str, channel: AlertChannel, details: dict[str, object]) -> None:
+    audit_event_record(
+        actor=actor,
+        action=action,
+        resource=f"{channel.tenant.path}alert-channels/{channel.pk}/",
+        tenant_id=channel.tenant_id,
+        details={"name": channel.name, **details},
+    )

@@ -1,0 +1,231 @@
+"""What is sent to channels: queued with the evaluation, tried by workers, kept as a log, sent again when somebody asks."""
+
+import uuid
+from collections import defaultdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery import current_app
+from celery.exceptions import SoftTimeLimitExceeded
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor
+from controlplane.alerts import outgoing
+from controlplane.alerts.channels import allowed_networks, email_channels_ensure
+from controlplane.alerts.kinds import Severity
+from controlplane.alerts.messages import answer_problem, payload_of, request_of, test_payload, text, title
+from controlplane.alerts.models import (
+    Alert,
+    AlertChannel,
+    AlertDelivery,
+    AlertSilence,
+    AlertState,
+    ChannelKind,
+    DeliveryState,
+)
+from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import LimitReached, NotFound
+from controlplane.common.turns import interleaved, turn
+from controlplane.tenants.models import Membership, Role, Tenant
+from controlplane.tenants.rules import actor_require
+
+DELIVER_TASK = "alerts.deliver"
+# A receiver that drips its answer does not hold a worker for longer.
+TRY_S = 20
+# After each try that failed; then it is given up.
+PAUSES_S = (30, 120, 600, 3600)
+# A worker that died with a try: the next one may begin.
+_LEASE_S = TRY_S + 10
+_RESUMED_MAX = 200
+# By one tenant in a minute: tests and repetitions are requests to strangers that people can ask for.
+ASKED_FOR_MAX = 10
+
+
+def notices_queue(now: datetime) -> int:
+    """Queue a message to each channel of each tenant with alerts that began or ended; returns how many. Inside a transaction.
+
+    An alert that is acknowledged before it is told, or silenced, is not told; one whose silence ends while it fires is told
+    then. Of what ended is told only what had been told.
+    """
+    waiting = Alert.objects.filter(state=AlertState.FIRING, notified_at=None, acknowledged_at=None)
+    ended = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at=now).exclude(notified_at=None)
+    fired: dict[uuid.UUID, list[Alert]] = defaultdict(list)
+    resolved: dict[uuid.UUID, list[Alert]] = defaultdict(list)
+    tenants: dict[uuid.UUID, Tenant] = {}
+    for found, into in ((waiting, fired), (ended, resolved)):
+        for alert in found.select_related("cluster__tenant").order_by("created_at"):
+            tenants[alert.cluster.tenant_id] = alert.cluster.tenant
+            into[alert.cluster.tenant_id].append(alert)
+    if not tenants:
+        return 0
+    silences = list(AlertSilence.objects.filter(tenant__in=tenants, until__gt=now))
+    email_channels_ensure(list(tenants))
+    rows: list[AlertDelivery] = []
+    told: list[uuid.UUID] = []
+    for channel in AlertChannel.objects.filter(tenant__in=tenants, is_on=True):
+        tenant = tenants[channel.tenant_id]
+        mine = [silence for silence in silences if silence.tenant_id == tenant.pk]
+        begins = [alert for alert in fired[tenant.pk] if not any(silence.fits(alert) for silence in mine)]
+        told += [alert.pk for alert in begins]
+        begins = [alert for alert in begins if _wants(channel, alert)]
+        ends = [alert for alert in resolved[tenant.pk] if _wants(channel, alert)]
+        if begins or ends:
+            payload = payload_of(tenant.slug, tenant.name, begins, ends, settings.HIGHWATER_PUBLIC_URL)
+            rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
+    Alert.objects.filter(pk__in=told).update(notified_at=now)
+    AlertDelivery.objects.bulk_create(rows)
+    for row in rows:
+        _enqueue(row)
+    return len(rows)
+
+
+def deliveries_resume(now: datetime | None = None) -> int:
+    """Enqueue messages whose next try is due, one of each tenant in turn; returns how many."""
+    at = now or timezone.now()
+    due = AlertDelivery.objects.filter(state=DeliveryState.QUEUED, not_before__lte=at).order_by("not_before")
+    chosen = interleaved(due.values_list("channel__tenant_id", "pk")[:_RESUMED_MAX])
+    for delivery_id in chosen:
+        current_app.send_task(DELIVER_TASK, args=(str(delivery_id),), expires=15)
+    return len(chosen)
+
+
+def delivery_try(delivery_id: uuid.UUID, now: datetime | None = None) -> str | None:
+    """Try a message that is due; returns its state afterwards, None when another worker has it or it is not due.
+
+    A tenant whose receivers are slow uses no more than its turns: see `common.turns`.
+    """
+    at = now or timezone.now()
+    row = AlertDelivery.objects.select_related("channel__tenant").filter(pk=delivery_id).first()
+    if row is None or row.state != DeliveryState.QUEUED or row.not_before > at:
+        return None
+    with turn("alerts", row.channel.tenant_id, row.channel_id) as mine:
+        if not mine:
+            return None
+        won = AlertDelivery.objects.filter(
+            pk=row.pk, state=DeliveryState.QUEUED, attempts=row.attempts, not_before=row.not_before
+        ).update(attempts=row.attempts + 1, not_before=at + timedelta(seconds=_LEASE_S), updated_at=at)
+        if won != 1:
+            return None
+        status: int | None = None
+        try:
+            status, problem = _send(row, at)
+        except SoftTimeLimitExceeded:
+            problem = f"It did not answer within {TRY_S} s."
+    return _note(row, row.attempts + 1, status, problem, at)
+
+
+def delivery_list(tenant: Tenant) -> QuerySet[AlertDelivery]:
+    """Return what was sent, newest first."""
+    return (
+        AlertDelivery.objects.filter(channel__tenant=tenant)
+        .select_related("channel__tenant")
+        .order_by("-created_at", "-id")
+    )
+
+
+def delivery_get(tenant: Tenant, delivery_id: uuid.UUID) -> AlertDelivery:
+    """Return one of them; raises NotFound."""
+    row = delivery_list(tenant).filter(pk=delivery_id).first()
+    if row is None:
+        raise NotFound("There is no such delivery.")
+    return row
+
+
+def delivery_again(*, actor: Actor, delivery: AlertDelivery) -> AlertDelivery:
+    """Send the same again, as a new delivery. Raises LimitReached."""
+    tenant = delivery.channel.tenant
+    actor_require(actor, "alert.manage", tenant)
+    return _asked_for(actor, "alert_delivery.repeat", delivery.channel, delivery.payload, delivery)
+
+
+def channel_test(*, actor: Actor, channel: AlertChannel) -> AlertDelivery:
+    """Send a message that only shows that messages arrive. Raises LimitReached."""
+    actor_require(actor, "alert.manage", channel.tenant)
+    payload = test_payload(channel.tenant.slug, channel.tenant.name, settings.HIGHWATER_PUBLIC_URL)
+    return _asked_for(actor, "alert_channel.test", channel, payload, None)
+
+
+def _asked_for(
+    actor: Actor, action: str, channel: AlertChannel, payload: dict[str, Any], again_of: AlertDelivery | None
+) -> AlertDelivery:
+    now = timezone.now()
+    recent = delivery_list(channel.tenant).filter(
+        Q(is_again_of__isnull=False) | Q(payload__event="test"), created_at__gt=now - timedelta(minutes=1)
+    )
+    if recent.count() >= ASKED_FOR_MAX:
+        raise LimitReached(
+            f"{ASKED_FOR_MAX} messages were asked for within a minute.", code="over_limit", hint="Wait a minute."
+        )
+    with transaction.atomic():
+        row = AlertDelivery.objects.create(channel=channel, payload=payload, not_before=now, is_again_of=again_of)
+        audit_event_record(
+            actor=actor,
+            action=action,
+            resource=f"{channel.tenant.path}alert-deliveries/{row.pk}/",
+            tenant_id=channel.tenant_id,
+            details={"channel": channel.name},
+        )
+        _enqueue(row)
+    return row
+
+
+def _wants(channel: AlertChannel, alert: Alert) -> bool:
+    return not channel.critical_only or alert.severity is Severity.CRITICAL
+
+
+def _send(row: AlertDelivery, now: datetime) -> tuple[int | None, str]:
+    """Return the HTTP status, where there is one, and why it was not taken; empty when it was."""
+    channel = row.channel
+    if channel.kind == ChannelKind.EMAIL:
+        return None, _mail(channel.tenant, row.payload)
+    try:
+        address = secret_decrypt(channel.address_encrypted)
+        secret = secret_decrypt(channel.secret_encrypted) if channel.secret_encrypted else ""
+        request = request_of(channel.kind, address, secret, row.payload, str(row.pk), now)
+        answer = outgoing.post(request.url, request.headers, request.body, allowed_networks())
+    except (outgoing.OutgoingError, SecretUnreadable) as error:
+        return None, str(error)
+    return answer.status, answer_problem(channel.kind, answer.status, answer.body)
+
+
+def _mail(tenant: Tenant, payload: dict[str, Any]) -> str:
+    addresses = sorted(
+        Membership.objects.filter(
+            tenant=tenant, role__in=(Role.OWNER, Role.ADMIN, Role.OPERATOR), user__is_active=True
+        ).values_list("user__email", flat=True)
+    )
+    if not addresses:
+        return "The tenant has no owner, admin or operator."
+    try:
+        send_mail(title(payload), text(payload), None, addresses)
+    except OSError as error:
+        return f"The mail server did not take it: {error}"
+    return ""
+
+
+def _note(row: AlertDelivery, attempts: int, status: int | None, problem: str, now: datetime) -> str:
+    if not problem:
+        state, next_at = DeliveryState.DELIVERED, now
+    elif attempts > len(PAUSES_S):
+        state, next_at = DeliveryState.FAILED, now
+    else:
+        state, next_at = DeliveryState.QUEUED, now + timedelta(seconds=PAUSES_S[attempts - 1])
+    AlertDelivery.objects.filter(pk=row.pk, attempts=attempts).update(
+        state=state,
+        not_before=next_at,
+        http_status=status,
+        error=problem[:500],
+        delivered_at=now if state == DeliveryState.DELIVERED else None,
+        updated_at=now,
+    )
+    return str(state)
+
+
+def _enqueue(row: AlertDelivery) -> None:
+    # A queue that is away: beat finds it.
+    transaction.on_commit(lambda: current_app.send_task(DELIVER_TASK, args=(str(row.pk),), expires=15), robust=True)

@@ -57,6 +57,9 @@ class DriverTwin:
         self.processes.pop(name, None)
         self.states.pop(name, None)
 
+    def process_pause(self, name: str) -> None:
+        self._called(f"pause {name}")
+
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         self._called("statuses")
         now = timezone.now()

@@ -17,7 +17,7 @@ from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.clusters.selectors import credential_list
 from controlplane.consumers.models import DeadLetterReplay
-from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.insight.models import JobRunState
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
@@ -102,6 +102,9 @@ ROWS = [
     Row(f"{ONE}groups/<slug:group>/replace/", "POST", 422, 403, body={"replica": 0}),
     Row(f"{ONE}groups/<slug:group>/recover/", "POST", 422, 403, body={"replica": 0}),
     Row(f"{ONE}groups/<slug:group>/resize/", "POST", 422, 403, body={"replicas": 5}),
+    Row(f"{ONE}groups/<slug:group>/drill/", "POST", 422, 403, body={"confirm": "broker-a"}),  # no one could take over
+    Row(f"{ONE}drills/", "GET", 200, 200),
+    Row(f"{ONE}drills/<uuid:drill_id>/", "GET", 200, 200),
     Row(f"{ONE}mode/", "POST", 422, 403, body={"mode": "dledger"}),  # it has one master
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
@@ -225,6 +228,15 @@ def _address(world: World, pattern: str) -> str:
         requested_by="alice@example.com",
         candidate_id=1,
     )
+    drill = Drill.objects.create(
+        operation=operation,
+        failover=failover,
+        cluster=world.cluster,
+        group_name="broker-a",
+        mode="sync",
+        requested_by="alice@example.com",
+        leader_id=0,
+    )
     reset = offset_reset(world.cluster)
     replay = DeadLetterReplay.objects.first() or dead_letter_replay(world.cluster)
     plan = Plan.objects.filter(slug="standard").first() or make_plan()
@@ -264,6 +276,7 @@ def _address(world: World, pattern: str) -> str:
         "<uuid:operation_id>": str(operation.pk),
         "<slug:group>": "broker-a",
         "<uuid:failover_id>": str(failover.pk),
+        "<uuid:drill_id>": str(drill.pk),
         "<uuid:reset_id>": str(reset.pk),
         "<uuid:replay_id>": str(replay.pk),
     }

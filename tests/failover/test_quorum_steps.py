@@ -93,7 +93,7 @@ def test_a_worker_killed_behind_the_transfer_has_its_step_taken_over(
 ) -> None:
     operation = begin(cluster, driver, Transfer(1))
     run_step(operation, driver, "quorum_look")
-    with patch.object(membership_steps, "_tell_elected", side_effect=Killed), pytest.raises(Killed):
+    with patch.object(membership_steps, "elected_note", side_effect=Killed), pytest.raises(Killed):
         run_step(operation, driver, "quorum_transfer")
     operation.steps.filter(name="quorum_transfer").update(state="pending", claim=None)
     assert run_all(operation, driver).state == OperationState.COMPLETED

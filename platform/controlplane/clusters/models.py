@@ -277,6 +277,7 @@ class OperationType(models.TextChoices):
     CLUSTER_MODE = "cluster.mode"
     GROUP_PROMOTE = "group.promote"
     GROUP_SWITCHOVER = "group.switchover"
+    GROUP_DRILL = "group.drill"
     # Of groups that elect their leader.
     GROUP_TRANSFER = "group.transfer"
     GROUP_PREFER = "group.prefer"
@@ -287,7 +288,12 @@ class OperationType(models.TextChoices):
 
 
 # They change who leads a group, and nothing else.
-LEADERSHIP = (OperationType.GROUP_PROMOTE, OperationType.GROUP_SWITCHOVER, OperationType.GROUP_TRANSFER)
+LEADERSHIP = (
+    OperationType.GROUP_PROMOTE,
+    OperationType.GROUP_SWITCHOVER,
+    OperationType.GROUP_TRANSFER,
+    OperationType.GROUP_DRILL,
+)
 
 
 class OperationState(models.TextChoices):

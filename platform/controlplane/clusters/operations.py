@@ -99,8 +99,14 @@ def operation_start(
 def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
     """Run a failed operation again from its first step; every step is harmless when its work is done already.
 
-    Raises Conflict when it hasn't failed, or when the cluster has moved on since.
+    Raises Conflict when it hasn't failed, when the cluster has moved on since, or when it was a drill.
     """
+    if operation.type == OperationType.GROUP_DRILL:
+        raise Conflict(
+            "A failover drill is not retried: what it measured ended with it.",
+            code="operation_outdated",
+            hint="Start another drill once the group is healthy.",
+        )
     expected = {
         OperationType.CLUSTER_CREATE: (ClusterState.FAILED, ClusterState.PROVISIONING),
         OperationType.CLUSTER_DELETE: (ClusterState.DELETING, ClusterState.DELETING),

@@ -37,7 +37,7 @@ from mqwire.headers_replica import (
     ReplicaPromoteRequestHeader,
     ReplicaTransferRequestHeader,
 )
-from mqwire.headers_send import SendMessageRequestHeader
+from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
 from mqwire.message import StoredMessage, decode_record
 from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_PROBE
 
@@ -266,12 +266,7 @@ def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str
     own_addresses = {replica.address for replica in replicas}
     found: dict[str, str | None] = {}
     for name_server in cluster.name_server_addresses:
-        try:
-            reply = _request(name_server, access, RequestCode.GET_BROKER_CLUSTER_INFO, None, _STATUS_TIMEOUT_S)
-            data = ClusterInfo.from_json(reply.body).broker_addr_table.get(group)
-        except (OSError, ProtocolError):
-            data = None
-        master = None if data is None else data.broker_addrs.get(_MASTER_ID)
+        master = _told_by(name_server, access, group)
         if master is not None and master not in own_addresses:
             if master not in leader_addresses:
                 found[name_server] = None
@@ -282,12 +277,27 @@ def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str
     return found
 
 
+def _told_by(name_server: str, access: _Access, group: str) -> str | None:
+    """Return where a name server sends producers of the group; None when it knows no leader or does not answer."""
+    try:
+        reply = _request(name_server, access, RequestCode.GET_BROKER_CLUSTER_INFO, None, _STATUS_TIMEOUT_S)
+        data = ClusterInfo.from_json(reply.body).broker_addr_table.get(group)
+    except (OSError, ProtocolError):
+        return None
+    return None if data is None else data.broker_addrs.get(_MASTER_ID)
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What a master answered to a message of ours, as producers read it: SEND_OK, SLAVE_NOT_AVAILABLE, or why not at all."""
+    """What a master answered to a message of ours, as producers read it: SEND_OK, SLAVE_NOT_AVAILABLE, or why not at all.
+
+    `acknowledged` tells that enough replicas have it, `queue_offset` where it stands in the probe topic's only queue.
+    """
 
     answer: str
     stored: bool = False
+    acknowledged: bool = False
+    queue_offset: int | None = None
 
 
 def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
@@ -295,6 +305,41 @@ def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
 
     `stored` tells that the master took it. With too few slaves (SLAVE_NOT_AVAILABLE) it does take sends.
     """
+    return _probe(address, _access(cluster), b"probe")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProducer:
+    """Sends probes to one group as a producer does: to whom the name servers name. It reads no row once it is made, so that
+    threads can share it.
+    """
+
+    group: str
+    access: _Access
+    name_servers: Sequence[str]
+    addresses: frozenset[str]
+
+    @classmethod
+    def of(cls, cluster: Cluster, group: str, leader_addresses: Collection[str]) -> "GroupProducer":
+        """Return the producer of one group; it connects to its replicas' addresses and `leader_addresses` alone."""
+        replicas = Replica.objects.filter(group__cluster=cluster, group__name=group, port__isnull=False)
+        known = frozenset({*(replica.address for replica in replicas), *leader_addresses})
+        return cls(group, _access(cluster), tuple(cluster.name_server_addresses), known)
+
+    def leader_address(self) -> str | None:
+        """Ask the name servers, one after the other, where to send; None when none of them names a leader."""
+        for name_server in self.name_servers:
+            told = _told_by(name_server, self.access, self.group)
+            if told in self.addresses:
+                return told
+        return None
+
+    def send(self, address: str, body: bytes) -> ProbeAnswer:
+        """Send one probe, once."""
+        return _probe(address, self.access, body)
+
+
+def _probe(address: str, access: _Access, body: bytes) -> ProbeAnswer:
     header = SendMessageRequestHeader(
         producer_group=GATEWAY_GROUP,
         topic=RMQ_SYS_PROBE,
@@ -306,15 +351,22 @@ def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
         flag=0,
     )
     try:
-        reply = _request(address, _access(cluster), RequestCode.SEND_MESSAGE, header, _STATUS_TIMEOUT_S, body=b"probe")
+        reply = _request(address, access, RequestCode.SEND_MESSAGE, header, _STATUS_TIMEOUT_S, body=body)
     except (OSError, ProtocolError) as error:
         return ProbeAnswer(str(error) or type(error).__name__)
     match reply.code:
         case ResponseCode.SUCCESS:
-            return ProbeAnswer("SEND_OK", stored=True)
+            return ProbeAnswer("SEND_OK", stored=True, acknowledged=True, queue_offset=_queue_offset(reply))
         case ResponseCode.SLAVE_NOT_AVAILABLE:
-            return ProbeAnswer("SLAVE_NOT_AVAILABLE", stored=True)
+            return ProbeAnswer("SLAVE_NOT_AVAILABLE", stored=True, queue_offset=_queue_offset(reply))
     return ProbeAnswer(reply.remark or f"response code {reply.code}")
+
+
+def _queue_offset(reply: RemotingCommand) -> int | None:
+    try:
+        return reply.header(SendMessageResponseHeader).queue_offset
+    except ProtocolError:
+        return None
 
 
 def _change(address: str, access: _Access, code: int, header: CustomHeader | None, timeout_s: float) -> Answer:

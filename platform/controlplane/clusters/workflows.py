@@ -56,6 +56,28 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("failover_topics", "Tell the new master of every topic", 60),
         StepDefinition("failover_rejoin", "Have the old master rejoin as a slave", 60),
     ),
+    OperationType.GROUP_DRILL: (
+        # Which of them one drill has is in failover/drill/services.py.
+        StepDefinition("drill_preflight", "Look at every replica", 30),
+        StepDefinition("drill_probe", "Send probe messages", 30),
+        StepDefinition("drill_fault", "Stop the leader's process", 60),
+        StepDefinition("failover_fence", "Fence the old master", 60),
+        StepDefinition("failover_promote", "Promote the candidate", 60),
+        StepDefinition("drill_elect", "Wait for the election", 60),
+        StepDefinition("failover_verify", "Verify the first write", 60),
+        StepDefinition("failover_topics", "Tell the new master of every topic", 60),
+        StepDefinition("failover_rejoin", "Have the old leader rejoin as a follower", 60),
+        StepDefinition("drill_judge", "Count the probe messages, and write the report", 60),
+        StepDefinition("return_begin", "Wait until the old leader has caught up", 300),
+        StepDefinition("return_preflight", "Look at every replica, and reserve the epoch", 30),
+        StepDefinition("return_drain", "Hold sends until the old leader is level", 30),
+        StepDefinition("return_fence", "Fence the present master", 60),
+        StepDefinition("return_promote", "Promote the old leader", 60),
+        StepDefinition("return_transfer", "Hand the leadership back", 60),
+        StepDefinition("return_verify", "Verify the first write", 60),
+        StepDefinition("return_topics", "Tell the leader of every topic", 60),
+        StepDefinition("return_rejoin", "Have the other replica follow", 60),
+    ),
     OperationType.CLUSTER_MODE: (
         # Which of them one change has is in failover/mode/services.py.
         StepDefinition("mode_look", "Look at every replica", 30),

@@ -7,9 +7,10 @@ class FailoverConfig(AppConfig):
 
     def ready(self) -> None:
         """Give the operation machine the steps of this app."""
+        from controlplane.failover.drill.steps import STEPS as OF_DRILL
         from controlplane.failover.membership.steps import STEPS as OF_MEMBERSHIP
         from controlplane.failover.mode.steps import STEPS as OF_MODE
         from controlplane.failover.promotion.steps import STEPS as OF_PROMOTION
         from controlplane.provisioning.steps import STEPS
 
-        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE})
+        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE, **OF_DRILL})

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
@@ -45,13 +46,11 @@ def election_note(
     before the samples are written: `before` is who led until now.
     """
     status = known[leader]
-    ordered = Operation.objects.filter(
-        cluster=group.cluster_id,
-        state=OperationState.IN_PROGRESS,
-        metadata__group=group.name,
-        metadata__target=leader.broker_id,
+    running = Operation.objects.filter(
+        cluster=group.cluster_id, state=OperationState.IN_PROGRESS, metadata__group=group.name
     )
-    if ordered.exists():
+    # A drill has a timeline of its own, whomever the group elects.
+    if running.filter(Q(metadata__target=leader.broker_id) | Q(type=OperationType.GROUP_DRILL)).exists():
         return
     now = timezone.now()
     old = before.leader

@@ -87,6 +87,8 @@ class ReplicaSample(BaseModel):
 class FailoverKind(models.TextChoices):
     """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked.
 
+    DRILL: somebody had the leader's process stopped on purpose, to measure that.
+
     REPEAT: the detector gave the last master its role again, which a restart had made it ask for in vain. Of groups that
     elect their leader: TRANSFER, planned, to another voter; ELECTION, which no one ordered, noticed by a sample.
     """
@@ -95,16 +97,17 @@ class FailoverKind(models.TextChoices):
     SWITCHOVER = "switchover"
     AUTOMATIC = "automatic"
     REPEAT = "repeat", "Promotion repeated"
+    DRILL = "drill", "Failover drill"
     TRANSFER = "transfer", "Leadership transferred"
     ELECTION = "election"
 
 
 class Failover(BaseModel):
     """One change of a group's master. How far it is, is told by its operation; what happened, by its steps. An election has
-    no operation: no one ordered it.
+    no operation: no one ordered it. A drill's operation has two where the leadership is given back; the newest is under way.
     """
 
-    operation = models.OneToOneField(Operation, on_delete=models.CASCADE, null=True, related_name="failover")
+    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, null=True, related_name="failovers")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="failovers")
     group_name = models.CharField(max_length=64)
     kind = models.CharField(max_length=16, choices=FailoverKind.choices)
@@ -178,3 +181,69 @@ class FailoverStep(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.failover} {self.name}"
+
+
+class DrillFault(models.TextChoices):
+    """What a drill does to the leader's process."""
+
+    KILL = "kill", "Kill"
+
+
+class DrillVerdict(models.TextChoices):
+    """PASSED: writes came back, and every acknowledged probe was there. LOST: some were not. NOT_MEASURED: no one can say."""
+
+    PASSED = "passed"
+    LOST = "lost"
+    NOT_MEASURED = "not_measured", "Not measured"
+
+
+class Drill(BaseModel):
+    """A failover drill, and its report. How far it is, is told by its operation; what happened, by its failover's timeline.
+
+    `probes` is what the prober writes down as it goes: [sent, answered, answer] for each, milliseconds since
+    `probing_started_at`. The report is written once, when `judged_at` is.
+    """
+
+    operation = models.OneToOneField(Operation, on_delete=models.CASCADE, related_name="drill")
+    failover = models.OneToOneField(Failover, on_delete=models.CASCADE, related_name="drill")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="drills")
+    group_name = models.CharField(max_length=64)
+    mode = models.CharField(max_length=16, help_text="the cluster's mode at that time")
+    fault = models.CharField(max_length=16, choices=DrillFault.choices, default=DrillFault.KILL)
+    gives_back = models.BooleanField(default=False, help_text="the old leader is to lead again afterwards")
+    requested_by = models.CharField(max_length=254)
+    leader_id = models.PositiveIntegerField(help_text="replica id: who led, and was stopped")
+    prober = models.UUIDField(null=True, help_text="whose probes count: a prober that finds another one here ends")
+    probing_started_at = models.DateTimeField(null=True)
+    probed_at = models.DateTimeField(null=True, help_text="when the prober last wrote")
+    probing_until = models.DateTimeField(null=True, help_text="set to end the probing")
+    probing_ended_at = models.DateTimeField(null=True)
+    probes = models.JSONField(default=list)
+    first_queue_offset = models.BigIntegerField(null=True, help_text="of the first probe that was stored")
+    fault_at = models.DateTimeField(null=True)
+    judged_at = models.DateTimeField(null=True)
+    verdict = models.CharField(max_length=16, choices=DrillVerdict.choices, blank=True)
+    verdict_because = models.CharField(max_length=512, blank=True)
+    rto_ms = models.BigIntegerField(null=True, help_text="the longest time without an accepted write after the fault")
+    outage_from_ms = models.BigIntegerField(null=True, help_text="since probing_started_at")
+    probes_sent = models.PositiveIntegerField(null=True)
+    probes_acknowledged = models.PositiveIntegerField(null=True)
+    probes_missing = models.PositiveIntegerField(
+        null=True, help_text="acknowledged, and not in the log afterwards; null when that could not be read"
+    )
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"drill of {self.group_name} replica {self.leader_id}"
+
+    @property
+    def path(self) -> str:
+        """The drill's API path."""
+        return f"{self.cluster.path}drills/{self.id}/"
+
+    @property
+    def state(self) -> str:
+        """in_progress, completed or failed."""
+        return self.operation.state

@@ -13,7 +13,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.common.errors import NotFound
 from controlplane.failover.mode_changes import elections_in_doubt, mode_changes_hanging, replicas_surely_holding
-from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.models import Drill, Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.timeline import TITLES
 from mqwire.bodies import QuorumStatus
@@ -60,6 +60,20 @@ def failover_get(cluster: Cluster, failover_id: uuid.UUID) -> Failover:
     if failover is None:
         raise NotFound("There is no such failover.")
     return failover
+
+
+def drill_list(cluster: Cluster) -> QuerySet[Drill]:
+    """Return the cluster's drills with their timelines, without the single probes."""
+    found = Drill.objects.filter(cluster=cluster).defer("probes")
+    return found.select_related("operation", "cluster__tenant", "failover").prefetch_related("failover__timeline")
+
+
+def drill_get(cluster: Cluster, drill_id: uuid.UUID) -> Drill:
+    """Return one drill of the cluster; raises NotFound."""
+    drill = drill_list(cluster).filter(pk=drill_id).first()
+    if drill is None:
+        raise NotFound("There is no such failover drill.")
+    return drill
 
 
 @dataclass(frozen=True, slots=True)

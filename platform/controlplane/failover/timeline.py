@@ -11,6 +11,8 @@ TITLES = {
     "claim_blocked": "Restarted master may not lead",
     "requested": "Asked for",
     "preflight": "Pre-flight, epoch reserved",
+    "probing": "Probe messages sent",
+    "fault": "Leader's process stopped",
     "sends_held": "Sends held",
     "drained": "Candidate level",
     "fenced": "Fenced: no other replica leads",
@@ -25,6 +27,7 @@ TITLES = {
     "lost": "Leader lost",
     "noticed": "Election detected",
     "elected": "Elected by the group",
+    "measured": "Outage and losses measured",
     "superseded": "Another epoch began",
 }
 

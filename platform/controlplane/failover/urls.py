@@ -3,6 +3,7 @@
 from django.urls import path
 
 from controlplane.failover.apis import GroupListApi
+from controlplane.failover.drill import apis as drill
 from controlplane.failover.membership import apis as membership
 from controlplane.failover.mode.apis import ClusterModeApi
 from controlplane.failover.promotion import apis as promotion
@@ -18,6 +19,9 @@ urlpatterns = [
     path(f"{_CLUSTER}groups/<slug:group>/recover/", membership.GroupRecoverApi.as_view(), name="group-recover"),
     path(f"{_CLUSTER}groups/<slug:group>/replace/", membership.GroupReplaceApi.as_view(), name="group-replace"),
     path(f"{_CLUSTER}groups/<slug:group>/resize/", membership.GroupResizeApi.as_view(), name="group-resize"),
+    path(f"{_CLUSTER}groups/<slug:group>/drill/", drill.GroupDrillApi.as_view(), name="group-drill"),
+    path(f"{_CLUSTER}drills/", drill.DrillListApi.as_view(), name="drill-list"),
+    path(f"{_CLUSTER}drills/<uuid:drill_id>/", drill.DrillDetailApi.as_view(), name="drill-detail"),
     path(f"{_CLUSTER}mode/", ClusterModeApi.as_view(), name="cluster-mode"),
     path(f"{_CLUSTER}failovers/", promotion.FailoverListApi.as_view(), name="failover-list"),
     path(f"{_CLUSTER}failovers/<uuid:failover_id>/", promotion.FailoverDetailApi.as_view(), name="failover-detail"),

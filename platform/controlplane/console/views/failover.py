@@ -44,7 +44,7 @@ def roles_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, Any]:
 def _current_change(cluster: Cluster) -> Operation | None:
     """What is being done to a group just now, but for a change of its leader, which has a timeline."""
     changes = operation_list(cluster.tenant, cluster).filter(
-        state=OperationState.IN_PROGRESS, type__startswith="group.", failover=None
+        state=OperationState.IN_PROGRESS, type__startswith="group.", failovers=None
     )
     return changes.first()
 

@@ -26,6 +26,7 @@ _VERBS = {
     OperationType.GROUP_PROMOTE: "Promoting a replica of",
     OperationType.GROUP_SWITCHOVER: "Switching the master of",
     OperationType.GROUP_TRANSFER: "Transferring the leadership of",
+    OperationType.GROUP_DRILL: "Failover drill of",
     OperationType.GROUP_PREFER: "Preferring a leader of",
     OperationType.GROUP_REPLACE: "Replacing a replica of",
     OperationType.GROUP_GROW: "Growing a group of",
@@ -39,6 +40,7 @@ _DONE = {
     OperationType.GROUP_PROMOTE: "The replica leads",
     OperationType.GROUP_SWITCHOVER: "The replica leads",
     OperationType.GROUP_TRANSFER: "The replica leads",
+    OperationType.GROUP_DRILL: "The drill is over; its report is written",
     OperationType.GROUP_PREFER: "The preferred leader is written into the log",
     OperationType.GROUP_REPLACE: "The new replica counts, the old one is gone",
     OperationType.GROUP_GROW: "The new replicas count",
@@ -107,7 +109,8 @@ def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object
         "words": _words(operation, rows),
         "took": end - operation.started_at,
         "is_deletion": operation.type == OperationType.CLUSTER_DELETE,
-        "can_retry": actor_can(request.user, "operation.retry", operation.tenant),
+        "can_retry": operation.type != OperationType.GROUP_DRILL
+        and actor_can(request.user, "operation.retry", operation.tenant),
     }
 
 

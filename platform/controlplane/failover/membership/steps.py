@@ -16,7 +16,7 @@ from controlplane.failover.membership.plan import recovery_of, successor
 from controlplane.failover.membership.removal import forgotten_by, replica_remove, replica_stop
 from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.models import Failover, GroupLeadership
-from controlplane.failover.promotion.steps import failover_verify
+from controlplane.failover.promotion.steps import failover_verify, present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
@@ -54,7 +54,7 @@ def quorum_look(context: StepContext) -> None:
 
 def quorum_transfer(context: StepContext) -> None:
     """Have the leader hand its role to the target. It waits within itself: each moment of it is outage."""
-    failover = Failover.objects.select_related("cluster__tenant", "operation").get(operation=context.operation)
+    failover = present_failover(context)
     view, leader, _ = _look(context, sends=False)
     target = failover.candidate_id
     if leader.replica_id != target:
@@ -72,7 +72,7 @@ def quorum_transfer(context: StepContext) -> None:
     Failover.objects.filter(pk=failover.pk).update(
         expected_epoch=expected, new_epoch=epoch, fence="none", updated_at=timezone.now()
     )
-    _tell_elected(context, failover, target, epoch)
+    elected_note(context, failover, target, epoch)
 
 
 def quorum_step_aside(context: StepContext) -> None:
@@ -285,7 +285,8 @@ def _confirmed(electorate: Electorate) -> None:
         raise StepNotReady("A majority has not confirmed the last change of the voters yet.", delay_s=0.2)
 
 
-def _tell_elected(context: StepContext, failover: Failover, target: int, epoch: int) -> None:
+def elected_note(context: StepContext, failover: Failover, target: int, epoch: int) -> None:
+    """Write into the timeline who was elected, and when it wrote the record of its epoch."""
     row = next(row for row in _replicas(context) if row.broker_id == target)
     status = replica_remoting.replica_statuses(context.cluster, [row.address])[row.address].status
     record = (

@@ -41,6 +41,7 @@ _WISHES: dict[str, str] = {
     FailoverKind.SWITCHOVER: "switch to {}",
     FailoverKind.AUTOMATIC: "promote {}",
     FailoverKind.REPEAT: "have {} lead again",
+    FailoverKind.DRILL: "a drill, after which {} leads",
 }
 
 # A failed automatic promotion is not repeated at once: somebody should look.

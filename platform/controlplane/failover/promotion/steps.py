@@ -55,7 +55,7 @@ _TRY_AGAIN = "Look at the group's replicas, and ask again."
 
 def failover_preflight(context: StepContext) -> None:
     """Look at every replica, and reserve an epoch above all that anybody has seen."""
-    failover, view = _failover(context), _view(context)
+    failover, view = present_failover(context), _view(context)
     candidate = _answering(view, failover.candidate_id)
     if failover.new_epoch is not None:
         return
@@ -73,7 +73,7 @@ def failover_preflight(context: StepContext) -> None:
 
 def failover_drain(context: StepContext) -> None:
     """Hold sends until the candidate has everything. The one step that waits within itself: each moment of it is outage."""
-    failover, view = _failover(context), _view(context)
+    failover, view = present_failover(context), _view(context)
     if _is_done(failover, view):
         return
     master = view.master
@@ -81,7 +81,7 @@ def failover_drain(context: StepContext) -> None:
         raise StepFailed("The master is gone: nothing was switched.", hint="Promote a replica instead.")
     addresses = _addresses(context.cluster, failover.group_name)
     source, target = addresses[master.replica_id], addresses[failover.candidate_id]
-    _stopped_now(failover)
+    sends_stopped_note(failover)
     frozen = replica_remoting.replica_freeze_sends(
         context.cluster, source, group=failover.group_name, epoch=master.epoch or 0, for_ms=_FREEZE_MS
     )
@@ -114,7 +114,7 @@ def failover_drain(context: StepContext) -> None:
 
 def failover_fence(context: StepContext) -> None:
     """Have every replica promise the fence, stop who may lead and does not answer, and decide for good who leads."""
-    failover, view = _failover(context), _view(context)
+    failover, view = present_failover(context), _view(context)
     if _is_done(failover, view):
         return
     if failover.new_epoch is None or failover.expected_epoch is None:
@@ -127,7 +127,7 @@ def failover_fence(context: StepContext) -> None:
 
 def failover_promote(context: StepContext) -> None:
     """Have whom the promises decided for lead in the reserved epoch."""
-    failover, view = _failover(context), _view(context)
+    failover, view = present_failover(context), _view(context)
     if not _is_done(failover, view):
         if any(replica.leads for replica in view.replicas):
             raise StepFailed("Another replica leads: somebody else changed the group.", hint=_TRY_AGAIN)
@@ -154,7 +154,7 @@ def failover_verify(context: StepContext) -> None:
     """Wait until the name servers send clients to the new master and it stores a message of ours, as a producer's. The
     second step that waits within itself: what it measures is an outage.
     """
-    failover = _failover(context)
+    failover = present_failover(context)
     address = _addresses(context.cluster, failover.group_name)[failover.candidate_id]
     deadline = time.monotonic() + _VERIFY_S
     while (waits_for := _not_verified(context, failover, address)) is not None:
@@ -193,7 +193,7 @@ def failover_topics(context: StepContext) -> None:
 
     Groups need no such thing: whoever consumes makes its own. What can't be told in time does not fail what is done.
     """
-    failover = _failover(context)
+    failover = present_failover(context)
     address = _addresses(context.cluster, failover.group_name)[failover.candidate_id]
     try:
         lacked = topics_assert(context.cluster, failover.group_name, address)
@@ -210,7 +210,7 @@ def failover_rejoin(context: StepContext) -> None:
     """Have those that were stopped run as slaves. An old master that does not come back in time does not fail what is done:
     its return is written when it is seen.
     """
-    failover = _failover(context)
+    failover = present_failover(context)
     cluster = context.cluster
     members = [replica for replica in cluster_replicas(cluster) if replica.group.name == failover.group_name]
     old = next((replica for replica in members if replica.broker_id == failover.old_master_id), None)
@@ -237,8 +237,10 @@ def _start_again(context: StepContext, replica: Replica) -> None:
     context.driver.process_start(daemon.process)
 
 
-def _failover(context: StepContext) -> Failover:
-    return Failover.objects.select_related("cluster__tenant", "operation").get(operation=context.operation)
+def present_failover(context: StepContext) -> Failover:
+    """Return the failover that the operation works on: its newest."""
+    found = Failover.objects.select_related("cluster__tenant", "operation").filter(operation=context.operation)
+    return found.latest("created_at")
 
 
 def _view(context: StepContext) -> GroupView:
@@ -277,7 +279,7 @@ def _save(failover: Failover, **values: object) -> None:
     failover.refresh_from_db()
 
 
-def _stopped_now(failover: Failover) -> None:
+def sends_stopped_note(failover: Failover) -> None:
     """Sends stop now, unless they had stopped before."""
     Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=Coalesce("writes_stopped_at", timezone.now()))
 
@@ -320,9 +322,9 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     for replica_id in doubtful.answering:
         raise StepNotReady(f"Replica {replica_id} did not step down: {told[replica_id].error}", delay_s=0.3)
     for replica_id in doubtful.silent:
-        _stop(context, failover, replica_id)
+        replica_kill(context, failover.group_name, replica_id)
         fence = "stopped"
-    _stopped_now(failover)
+    sends_stopped_note(failover)
     before, view = view, _view(context)
     _require_no_elections(view)  # by what they say after the fence; giving the role back would be a promotion, too
     decision = decision_after_fence(
@@ -394,16 +396,16 @@ def _stopped_words(context: StepContext, failover: Failover) -> str:
     return f"The process of {' and of '.join(names)} is stopped."
 
 
-def _stop(context: StepContext, failover: Failover, replica_id: int) -> None:
-    """Kill a process that does not answer, and confirm that it has ended; no one starts it before it is let go."""
+def replica_kill(context: StepContext, group_name: str, replica_id: int) -> None:
+    """Kill a process, and confirm that it has ended; no one starts it before it is let go."""
     cluster = context.cluster
     with transaction.atomic():
         Cluster.objects.select_for_update().get(pk=cluster.pk)  # the health sampling starts processes under this lock
-        Replica.objects.filter(group__cluster=cluster, group__name=failover.group_name, broker_id=replica_id).update(
+        Replica.objects.filter(group__cluster=cluster, group__name=group_name, broker_id=replica_id).update(
             fenced=True, updated_at=context.now
         )
     replica = Replica.objects.select_related("group").get(
-        group__cluster=cluster, group__name=failover.group_name, broker_id=replica_id
+        group__cluster=cluster, group__name=group_name, broker_id=replica_id
     )
     name = replica_process_name(cluster, replica)
     context.driver.process_kill(name)

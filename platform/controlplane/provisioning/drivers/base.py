@@ -85,6 +85,10 @@ class Driver(Protocol):
         """The same without giving it the time to stop in good order: for one that hangs, while others wait for its end."""
         ...
 
+    def process_pause(self, name: str) -> None:
+        """Have the process do nothing from now on, until it is killed: as if its machine were gone. Harmless where none runs."""
+        ...
+
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         """Return the status of each; MISSING for those that the machinery doesn't know."""
         ...

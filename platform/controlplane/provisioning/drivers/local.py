@@ -110,6 +110,10 @@ class LocalDriver:
         self._rpc.stop(name)
         self._forget(name)
 
+    def process_pause(self, name: str) -> None:
+        _check_name(name)
+        self._rpc.pause(name)
+
     def _forget(self, name: str) -> None:
         self._program_path(name).unlink(missing_ok=True)
         self._rpc.reload_config()

@@ -79,6 +79,10 @@ class SupervisorRpc:
         """Send SIGKILL. Unknown or ended is harmless."""
         self._call("signalProcess", name, "KILL", harmless=(BAD_NAME, NOT_RUNNING))
 
+    def pause(self, name: str) -> None:
+        """Send SIGSTOP. Unknown or ended is harmless."""
+        self._call("signalProcess", name, "STOP", harmless=(BAD_NAME, NOT_RUNNING))
+
     def _call(self, method: str, *arguments: object, harmless: tuple[int, ...] = ()) -> object:
         proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(self._socket_path))
         try:

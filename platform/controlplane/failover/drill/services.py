@@ -1,0 +1,123 @@
+"""Writes: a failover drill. Planned on a fresh look at every replica; the workers do it (steps.py)."""
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType
+from controlplane.clusters.operations import operation_start
+from controlplane.clusters.remoting import require_running
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import InvalidInput
+from controlplane.failover.drill.plan import DrillPlan, plan_drill
+from controlplane.failover.errors import ConfirmationNeeded, NotPossible
+from controlplane.failover.models import Drill, Failover, FailoverKind
+from controlplane.failover.promotion.verdict import GroupView
+from controlplane.failover.sampling import group_sample
+from controlplane.failover.timeline import timeline_add
+from controlplane.provisioning.drivers.base import Driver
+from controlplane.tenants.rules import actor_require
+
+_ALWAYS = {
+    "drill_preflight",
+    "drill_probe",
+    "drill_fault",
+    "failover_verify",
+    "failover_topics",
+    "failover_rejoin",
+    "drill_judge",
+}
+_ASSIGNED = {"failover_fence", "failover_promote"}
+_ELECTED = {"drill_elect"}
+_RETURN = {"return_begin", "return_verify", "return_topics"}
+_RETURN_ASSIGNED = {"return_preflight", "return_drain", "return_fence", "return_promote", "return_rejoin"}
+_RETURN_ELECTED = {"return_transfer"}
+
+
+def drill_preview(*, cluster: Cluster, group: BrokerGroup, driver: Driver, gives_back: bool = False) -> DrillPlan:
+    """Look at every replica now, and say what a drill would do. Raises Conflict unless the cluster is running."""
+    require_running(cluster)
+    view = group_sample(cluster, group.name, driver) or GroupView(name=group.name, in_sync_replicas=1, replicas=())
+    return plan_drill(view, timezone.now(), gives_back=gives_back, running=_running_words(cluster))
+
+
+def drill_start(
+    *, actor: Actor, cluster: Cluster, group: BrokerGroup, driver: Driver, gives_back: bool = False, confirm: str = ""
+) -> Drill:
+    """Start the operation that stops the group's leader and measures what follows.
+
+    Raises NotPossible with the causes, ConfirmationNeeded unless `confirm` is the group's name, Conflict when the cluster isn't
+    running or another operation on it is in progress: of two requests at once, one wins.
+    """
+    actor_require(actor, "group.promote", cluster.tenant)
+    plan = drill_preview(cluster=cluster, group=group, driver=driver, gives_back=gives_back)
+    if confirm and confirm != group.name:
+        raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
+    if plan.problems or plan.leader_id is None or plan.candidate_id is None:
+        raise NotPossible(" ".join(plan.problems) or plan.cleanness.because)
+    if not confirm:
+        raise ConfirmationNeeded(
+            f"The leader of {group.name} is stopped: sends fail or wait for some seconds.",
+            hint=f"Send `confirm` with the group's name, {group.name}, to begin.",
+        )
+    return _start(actor, cluster, group, plan, plan.leader_id, plan.candidate_id)
+
+
+def drill_steps(*, elects: bool, gives_back: bool) -> set[str]:
+    """Return the names of the workflow's steps that a drill has."""
+    steps = _ALWAYS | (_ELECTED if elects else _ASSIGNED)
+    if gives_back:
+        steps |= _RETURN | (_RETURN_ELECTED if elects else _RETURN_ASSIGNED)
+    return steps
+
+
+def _start(
+    actor: Actor, cluster: Cluster, group: BrokerGroup, plan: DrillPlan, leader_id: int, candidate_id: int
+) -> Drill:
+    with transaction.atomic():
+        operation = operation_start(
+            actor=actor,
+            cluster=cluster,
+            operation_type=OperationType.GROUP_DRILL,
+            resource=f"{cluster.path}groups/{group.name}/",
+            metadata={"group": group.name, "target": leader_id, "gives_back": plan.gives_back},
+            steps=drill_steps(elects=plan.elects, gives_back=plan.gives_back),
+        )
+        failover = Failover.objects.create(
+            operation=operation,
+            cluster=cluster,
+            group_name=group.name,
+            kind=FailoverKind.DRILL,
+            requested_by=actor_label(actor),
+            candidate_id=candidate_id,
+            old_master_id=leader_id,
+            bytes_at_risk=0,
+            messages_at_risk=0,
+        )
+        drill = Drill.objects.create(
+            operation=operation,
+            failover=failover,
+            cluster=cluster,
+            group_name=group.name,
+            mode=cluster.mode,
+            gives_back=plan.gives_back,
+            requested_by=actor_label(actor),
+            leader_id=leader_id,
+        )
+        what = f"By {failover.asked_by}: a failover drill that stops replica {leader_id}."
+        timeline_add(failover, "requested", what)
+        audit_event_record(
+            actor=actor,
+            action=str(operation.type),
+            resource=operation.resource,
+            tenant_id=cluster.tenant_id,
+            details={"leader": leader_id, "gives_back": plan.gives_back},
+        )
+    return drill
+
+
+def _running_words(cluster: Cluster) -> str:
+    running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
+    if running is None:
+        return ""
+    return f"Another operation on this cluster is in progress: {running.type}, which {running.requested_by} asked for."

@@ -1,0 +1,213 @@
+"""Drills step by step: pre-flight, repeated steps, a promotion that is not clean any more. The brokers are scripted, the rows
+real, and the probes are written by hand.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from controlplane.clusters.models import (
+    BrokerGroup,
+    Cluster,
+    Operation,
+    OperationState,
+    OperationStep,
+    Replica,
+    StepState,
+)
+from controlplane.clusters.operations import operation_retry
+from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.failover.drill import steps
+from controlplane.failover.drill.services import drill_preview, drill_start
+from controlplane.failover.errors import ConfirmationNeeded, NotPossible
+from controlplane.failover.models import Drill, DrillVerdict, Failover
+from controlplane.failover.sampling import cluster_sample
+from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning.processes import replica_process_name
+from controlplane.provisioning.runner import Outcome, operation_step_run
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import SYSTEM, World
+from tests.failover.replicated import make_replicated
+from tests.failover.scripted_group import ScriptedGroup
+
+
+class CrashingDriver(DriverTwin):
+    """A driver whose killed processes' replicas stop answering."""
+
+    group: ScriptedGroup
+
+    def process_kill(self, name: str) -> None:
+        super().process_kill(name)
+        self.group[int(name.rpartition("-")[2])].answers = False
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    return make_replicated(world.acme, "pair", "sync")
+
+
+@pytest.fixture
+def crashing(tmp_path: Any) -> CrashingDriver:
+    return CrashingDriver(tmp_path)
+
+
+@pytest.fixture
+def group(cluster: Cluster, crashing: CrashingDriver) -> Iterator[ScriptedGroup]:
+    with ScriptedGroup.of(cluster).answering() as group:
+        crashing.group = group
+        for replica in Replica.objects.filter(group__cluster=cluster).select_related("group"):
+            crashing.states[replica_process_name(cluster, replica)] = ProcessState.RUNNING
+        cluster_sample(cluster, crashing)
+        yield group
+
+
+@pytest.fixture(autouse=True)
+def _probes_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends are accepted but for two seconds from the fault on, and all that were acknowledged are found."""
+
+    def started(drill: Drill) -> bool:
+        now = timezone.now()
+        # Since the fault comes within milliseconds, what follows it is written down already.
+        rows = [[50 * n - 3000, 50 * n - 2995, 2] for n in range(60)] + [
+            [2000 + 50 * n, 2005 + 50 * n, 2] for n in range(40)
+        ]
+        Drill.objects.filter(pk=drill.pk).update(
+            prober=uuid.uuid4(), probing_started_at=now, probed_at=now, probing_ended_at=now, probes=rows
+        )
+        return True
+
+    monkeypatch.setattr(steps, "prober_start", started)
+    monkeypatch.setattr(steps, "_numbers_found", lambda context, drill: set(range(len(drill.probes))))
+
+
+def start(cluster: Cluster, driver: DriverTwin, *, gives_back: bool = False, confirm: str = "broker-a") -> Drill:
+    group = BrokerGroup.objects.get(cluster=cluster, name="broker-a")
+    return drill_start(
+        actor=SYSTEM, cluster=cluster, group=group, driver=driver, gives_back=gives_back, confirm=confirm
+    )
+
+
+def run(drill: Drill, driver: CrashingDriver, *, twice: bool = False) -> Operation:
+    """Run the steps; the old leader comes back when it is started. `twice` runs each again before it is completed."""
+    for step in drill.operation.steps.exclude(state=StepState.COMPLETED).order_by("position"):
+        if step.name == "failover_rejoin":
+            driver.group.back(drill.leader_id)
+        outcome = Outcome.WAITING
+        for _ in range(3):
+            OperationStep.objects.filter(pk=step.pk).update(not_before=None)
+            outcome = operation_step_run(step.pk, driver)
+            if twice and outcome == Outcome.COMPLETED:
+                twice_over = OperationStep.objects.filter(pk=step.pk)
+                twice_over.update(state=StepState.PENDING)
+                outcome = operation_step_run(step.pk, driver)
+            if outcome != Outcome.WAITING:
+                break
+        if outcome != Outcome.COMPLETED:
+            break
+    drill.refresh_from_db()
+    return Operation.objects.get(pk=drill.operation_id)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_drill_stops_the_leader_promotes_and_writes_its_report(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver, twice: bool
+) -> None:
+    drill = start(cluster, crashing)
+    operation = run(drill, crashing, twice=twice)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    assert (drill.verdict, drill.probes_sent, drill.probes_missing) == (DrillVerdict.PASSED, 100, 0)
+    assert drill.rto_ms == 2050
+    assert group.promotions == [(3, 1)]
+    assert not Replica.objects.filter(group__cluster=cluster, fenced=True).exists()
+
+
+def test_the_leader_stands_still_before_the_supervisor_is_asked_to_end_it(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    run(start(cluster, crashing), crashing)
+    ends = [call for call in crashing.calls if call.startswith(("pause", "kill"))]
+    assert [call.split()[0] for call in ends[:2]] == ["pause", "kill"]
+    assert all(call.endswith("broker-a-0") for call in ends)
+
+
+def test_the_leadership_is_given_back_by_a_switchover_of_the_same_operation(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, gives_back=True)
+    operation = run(drill, crashing)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    kinds = list(Failover.objects.filter(operation=operation).order_by("created_at").values_list("kind", flat=True))
+    assert kinds == ["drill", "switchover"]
+    assert group[0].leads
+
+
+def test_a_drill_needs_the_groups_name(cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver) -> None:
+    with pytest.raises(ConfirmationNeeded):
+        start(cluster, crashing, confirm="")
+    with pytest.raises(InvalidInput):
+        start(cluster, crashing, confirm="broker-b")
+    assert not Drill.objects.exists()
+
+
+def test_a_drill_does_not_begin_while_a_replica_is_not_in_sync(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    group[1].end_offset -= 100
+    with pytest.raises(NotPossible, match="A drill needs a healthy group"):
+        start(cluster, crashing)
+
+
+def test_asynchronous_replication_promises_too_little_for_a_drill(world: World, crashing: CrashingDriver) -> None:
+    cluster = make_replicated(world.acme, "lossy", "async")
+    row = BrokerGroup.objects.get(cluster=cluster, name="broker-a")
+    with ScriptedGroup.of(cluster).answering():
+        plan = drill_preview(cluster=cluster, group=row, driver=crashing)
+    wanted = "A promotion would not be clean: what the old master acknowledged may be lost"
+    assert [problem.partition(";")[0] for problem in plan.problems] == [wanted]
+
+
+def test_the_preview_names_another_operation(cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver) -> None:
+    start(cluster, crashing)
+    row = BrokerGroup.objects.get(cluster=cluster, name="broker-a")
+    plan = drill_preview(cluster=cluster, group=row, driver=crashing)
+    assert plan.problems[0].startswith("Another operation on this cluster is in progress: group.drill")
+
+
+def test_nothing_is_stopped_when_the_group_is_unwell_by_the_time_the_drill_begins(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing)
+    group[1].answers = False
+    operation = run(drill, crashing)
+    assert operation.state == OperationState.FAILED
+    assert (operation.error or {})["cause"].startswith("Nothing was stopped.")
+    assert not [call for call in crashing.calls if call.startswith(("pause", "kill"))]
+
+
+def test_a_promotion_that_is_not_clean_any_more_is_not_done_and_the_leader_is_started_again(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing)
+    for step in drill.operation.steps.order_by("position")[:3]:
+        while operation_step_run(step.pk, crashing) == Outcome.WAITING:
+            OperationStep.objects.filter(pk=step.pk).update(not_before=None)
+    group[1].damage = "its log is damaged"
+    operation = run(drill, crashing)
+    assert operation.state == OperationState.FAILED
+    assert group.promotions == []
+    assert not Replica.objects.filter(group__cluster=cluster, fenced=True).exists()
+    assert [call for call in crashing.calls if call.startswith("start ")]
+    assert drill.verdict == ""
+
+
+def test_a_failed_drill_is_not_retried(cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver) -> None:
+    drill = start(cluster, crashing)
+    group[1].answers = False
+    operation = run(drill, crashing)
+    with pytest.raises(Conflict, match="is not retried"):
+        operation_retry(actor=SYSTEM, operation=operation)

@@ -29,11 +29,13 @@ _RESULTS = ("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCE
 class MemberAdmin(GroupAdmin):
     """Members of consumer groups."""
 
-    async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+    async def consumer_running_info(
+        self, group: str, client_id: str, *, stack: bool = False, timeout_ms: int | None = None
+    ) -> ConsumerRunningInfo:
         """How a connected member is doing, by its own word; `stack` has it tell what its threads do.
 
-        Any broker that the member is connected to can ask it. Raises ConsumerOfflineError when none is connected, and
-        BrokerError when the member does not answer within 10 s.
+        Any broker that the member is connected to can ask it, and waits 10 s for it; so do we, unless `timeout_ms` says
+        otherwise. Raises ConsumerOfflineError for a member that is not connected, BrokerError for one that does not answer.
         """
         header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
         failure: HighwaterError = ConsumerOfflineError(
@@ -41,7 +43,7 @@ class MemberAdmin(GroupAdmin):
         )
         for address in await self._group_addresses(group):
             try:
-                response = await self._ask_member(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+                response = await self._ask_member(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms)
             except (ConsumerOfflineError, ConnectError) as error:
                 failure = error
                 continue
@@ -75,9 +77,11 @@ class MemberAdmin(GroupAdmin):
             spent_ms=found.spent_time_mills,
         )
 
-    async def _ask_member(self, address: str, code: int, header: CustomHeader) -> RemotingCommand:
+    async def _ask_member(
+        self, address: str, code: int, header: CustomHeader, timeout_ms: int | None = None
+    ) -> RemotingCommand:
         request = self._client.request(code, header)
-        timeout_ms = max(self._client.options.timeout_ms, ANSWER_TIMEOUT_MS)
+        timeout_ms = timeout_ms or max(self._client.options.timeout_ms, ANSWER_TIMEOUT_MS)
         try:
             return await self._client.invoke(address, request, timeout_ms)
         except BrokerError as error:

@@ -59,13 +59,15 @@ class Admin(SyncClient[AsyncAdmin]):
         """Every cluster and broker group that the name server knows."""
         return self._run(self._twin.cluster_info)
 
-    def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+    def consumer_running_info(
+        self, group: str, client_id: str, *, stack: bool = False, timeout_ms: int | None = None
+    ) -> ConsumerRunningInfo:
         """How a connected member is doing, by its own word; `stack` has it tell what its threads do.
 
-        Any broker that the member is connected to can ask it. Raises ConsumerOfflineError when none is connected, and
-        BrokerError when the member does not answer within 10 s.
+        Any broker that the member is connected to can ask it, and waits 10 s for it; so do we, unless `timeout_ms` says
+        otherwise. Raises ConsumerOfflineError for a member that is not connected, BrokerError for one that does not answer.
         """
-        return self._run(self._twin.consumer_running_info, group, client_id, stack=stack)
+        return self._run(self._twin.consumer_running_info, group, client_id, stack=stack, timeout_ms=timeout_ms)
 
     def consume_message_directly(
         self, group: str, client_id: str, message_id: str, *, topic: str | None = None

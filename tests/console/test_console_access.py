@@ -91,6 +91,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/lag/",
             "clusters/orders/lag/billing/",
             "clusters/orders/lag/billing/thresholds/",
+            "clusters/orders/lag/billing/member/",
             "clusters/orders/lag/billing/reset/",
             f"clusters/orders/lag/billing/resets/{offset_reset(world.cluster).pk}/undo/",
             "clusters/orders/connect/reveal/",

@@ -152,6 +152,7 @@ ROWS = [
     Row(f"{ONE}alert-rules/<slug:kind>/", "PATCH", 200, 403, body={"is_on": False}),
     Row(f"{ONE}alert-rules/<slug:kind>/", "DELETE", 200, 403),
     Row(f"{GROUP}members/", "GET", 503, 503),
+    Row(f"{GROUP}members/running/", "GET", 400, 400),  # it asks of which member
     Row(f"{GROUP}offset-resets/", "GET", 200, 200),
     Row(f"{GROUP}offset-resets/", "POST", 503, 403, body={"topic": "payments", "target": "latest"}),
     Row(f"{GROUP}offset-resets/<uuid:reset_id>/", "GET", 200, 200),

@@ -194,6 +194,12 @@ def test_a_group_is_reset_after_a_preview_and_taken_back(cluster: LiveCluster) -
         _until(lambda: len(received) >= stored, "all are received")
         (member,) = cluster.api.get(f"{group}members/").json()["members"]
         assert member["client_id"] == consumer.client_id
+        asked_of = {"client_id": consumer.client_id, "stack": "true"}
+        running = cluster.api.get(f"{group}members/running/", params=asked_of).json()
+        assert "invoices" in {queue["topic"] for queue in running["queues"]}, running
+        assert "MainThread" in running["stack"]
+        absent = cluster.api.get(f"{group}members/running/", params={"client_id": "nobody@1"})
+        assert absent.status_code == 404, absent.text
     _until(lambda: _lag(cluster, "readers") == 0, "offsets are committed")
     asked = {"topic": "invoices", "target": "earliest"}
     preview = cluster.api.post(resets, json={**asked, "dry_run": True})

@@ -12,9 +12,12 @@ from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
 from controlplane.common.strictness import DRY_RUN, is_dry_run
 from controlplane.consumers.models import ResetTarget
+from controlplane.consumers.running import member_running
 from controlplane.consumers.selectors import group_members, reset_get, reset_list
 from controlplane.consumers.serializers import (
     GroupMembersSerializer,
+    MemberRunningQuerySerializer,
+    MemberRunningSerializer,
     OffsetResetCreateSerializer,
     OffsetResetSerializer,
     ResetPlanSerializer,
@@ -45,6 +48,31 @@ class GroupMembersApi(ClusterApi):
             "not_compared": found.not_compared,
         }
         return Response(GroupMembersSerializer(data).data)
+
+
+class MemberRunningApi(ClusterApi):
+    """One member of a group."""
+
+    permissions: ClassVar = {"GET": "consumer.inspect"}
+
+    @extend_schema(
+        operation_id="consumer_group_member_running",
+        parameters=[MemberRunningQuerySerializer],
+        responses=MemberRunningSerializer,
+        tags=["consumer groups"],
+    )
+    def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
+        """Have the broker ask a connected member how it is doing: its queues, its settings and, with `stack`, its threads."""
+        query = MemberRunningQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        found = member_running(
+            actor=self.actor,
+            cluster=self.cluster,
+            group=group,
+            client_id=query.validated_data["client_id"],
+            with_stack=query.validated_data["stack"],
+        )
+        return Response(MemberRunningSerializer(found).data)
 
 
 class OffsetResetListApi(ClusterApi):

@@ -73,6 +73,49 @@ class GroupMembersSerializer(Shape):
     )
 
 
+class MemberRunningQuerySerializer(Shape):
+    """Which member, and whether it is to tell what its threads do."""
+
+    client_id = serializers.CharField(max_length=512)
+    stack = serializers.BooleanField(default=False)
+
+
+class SettingSerializer(Shape):
+    """A setting of the member's client, by that client's own name."""
+
+    name = serializers.CharField(allow_blank=True)
+    value = serializers.CharField(allow_blank=True)
+
+
+class QueueRunningSerializer(Shape):
+    """A queue that the member reads."""
+
+    topic = serializers.CharField(allow_blank=True)
+    broker_name = serializers.CharField(allow_blank=True)
+    queue_id = serializers.IntegerField()
+    commit_offset = serializers.CharField(help_text="as the member knows it; the brokers hear of it each few seconds")
+    fetched = serializers.IntegerField(help_text="messages that it has, and has not finished")
+    locked = serializers.BooleanField(help_text="for consumption in order")
+    dropped = serializers.BooleanField(help_text="another member reads it from now on")
+    last_pull_at = serializers.DateTimeField(allow_null=True)
+    last_consume_at = serializers.DateTimeField(allow_null=True)
+
+
+class MemberRunningSerializer(Shape):
+    """How a member is doing, by its own word."""
+
+    client_id = serializers.CharField()
+    settings = SettingSerializer(many=True)
+    subscriptions = GroupSubscriptionSerializer(many=True)
+    queues = QueueRunningSerializer(many=True)
+    queues_left_out = serializers.IntegerField(help_text="more than 2000 are not listed")
+    fetched = serializers.CharField(help_text="messages that it has, and has not finished, in all queues")
+    stack = serializers.CharField(
+        allow_null=True, allow_blank=True, help_text="what its threads do; null: not asked for, or it doesn't tell"
+    )
+    stack_complete = serializers.BooleanField(help_text="false: cut after 524288 characters")
+
+
 class OffsetResetCreateSerializer(DryRunShape):
     """Where a group is to go on in a topic."""
 

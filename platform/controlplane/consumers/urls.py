@@ -11,6 +11,7 @@ _RESETS = f"{_GROUP}offset-resets/"
 
 urlpatterns = [
     path(f"{_GROUP}members/", apis.GroupMembersApi.as_view(), name="group-members"),
+    path(f"{_GROUP}members/running/", apis.MemberRunningApi.as_view(), name="group-member-running"),
     path(_RESETS, apis.OffsetResetListApi.as_view(), name="offset-reset-list"),
     path(f"{_RESETS}<uuid:reset_id>/", apis.OffsetResetDetailApi.as_view(), name="offset-reset-detail"),
     path(f"{_RESETS}<uuid:reset_id>/undo/", apis.OffsetResetUndoApi.as_view(), name="offset-reset-undo"),

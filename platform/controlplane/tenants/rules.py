@@ -62,6 +62,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "alert.view": Requirement(Role.VIEWER, Scope.READ),
     "alert.manage": Requirement(Role.OPERATOR, Scope.MANAGE),
     "offset.reset": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "consumer.inspect": Requirement(Role.DEVELOPER, Scope.READ),
     "message.browse": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "message.send": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "dead_letter.replay": Requirement(Role.DEVELOPER, Scope.MESSAGES),

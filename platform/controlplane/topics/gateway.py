@@ -241,8 +241,11 @@ class _Read:
         return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)
 
 
-def _moment(timestamp_ms: int) -> datetime | None:
-    """A time that the sender wrote, which may be any number. Years at the calendar's ends have no time in every zone."""
+def calendar_moment(timestamp_ms: int) -> datetime | None:
+    """Return the moment that a tenant's program wrote, which may be any number; None for what no calendar has.
+
+    Years at the calendar's ends have no time in every zone.
+    """
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -258,7 +261,7 @@ def browsed_message(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedM
         broker_name=message.queue.broker_name,
         queue_id=message.queue.queue_id,
         queue_offset=message.queue_offset,
-        born_at=_moment(message.born_timestamp_ms),
+        born_at=calendar_moment(message.born_timestamp_ms),
         stored_at=datetime.fromtimestamp(message.store_timestamp_ms / 1000, UTC),
         born_host=message.born_host[0],
         tags=message.tags or "",

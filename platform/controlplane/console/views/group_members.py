@@ -23,6 +23,7 @@ def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> di
     """Return the members, or why they are not known, and the group's latest resets."""
     context: dict[str, object] = {
         "resets": reset_list(cluster, group)[:RESETS_SHOWN_MAX],
+        "can_inspect": actor_can(request.user, "consumer.inspect", cluster.tenant),
         "can_reset": actor_can(request.user, "offset.reset", cluster.tenant),
     }
     try:

@@ -10,7 +10,9 @@ from unittest.mock import patch
 import pytest
 from django.utils.html import escape
 
-from controlplane.alerts.models import Alert, AlertSilence
+from controlplane.alerts.channels import channel_list
+from controlplane.alerts.messages import trial_payload
+from controlplane.alerts.models import Alert, AlertDelivery, AlertSilence
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.consumers.models import DeadLetterReplay
@@ -44,6 +46,11 @@ def addresses(world: World) -> list[str]:
         candidate_id=1,
     )
     alert = Alert.objects.first() or alert_of(world.cluster)
+    delivery = AlertDelivery.objects.create(
+        channel=channel_list(world.tenant)[0],
+        payload=trial_payload("acme", "Acme", "https://highwater.example"),
+        not_before=datetime.now(UTC),
+    )
     silence = AlertSilence.objects.create(
         tenant=world.tenant, until=datetime.now(UTC) + timedelta(hours=1), reason="upkeep", kind="lag_seconds"
     )
@@ -71,6 +78,9 @@ def addresses(world: World) -> list[str]:
             f"invoices/{draft}/lines/1/",
             "settings/",
             "alerts/",
+            "alerts/channels/",
+            f"alerts/channels/{delivery.channel_id}/",
+            f"alerts/deliveries/{delivery.pk}/again/",
             f"alerts/{alert.pk}/",
             f"alerts/{alert.pk}/silence/",
             f"silences/{silence.pk}/end/",

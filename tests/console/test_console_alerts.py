@@ -9,8 +9,11 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertState
+from controlplane.alerts.channels import channel_create, channel_list
+from controlplane.alerts.messages import payload_of
+from controlplane.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, AlertState
 from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.secrets import secret_decrypt
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
 from tests.controlplane.world import alert_of
@@ -131,6 +134,52 @@ def test_a_rule_is_switched_off_and_reset(world: World) -> None:
     assert not AlertRule.objects.exists()
 
 
+def test_a_webhooks_secret_is_shown_once(world: World) -> None:
+    client = world.client(world.alice)
+    form = {"kind": "webhook", "name": "pager", "address": "https://example.com/hook"}
+    answer = client.post(world.path("alerts/channels/"), form)
+    secret = secret_decrypt(AlertChannel.objects.get(name="pager").secret_encrypted)
+    assert secret in answer.content.decode()
+    assert answer.headers["Cache-Control"] == "no-store, private"
+    assert secret not in client.get(world.path("alerts/channels/")).content.decode()
+
+
+def test_an_inner_address_is_refused_beside_the_field(world: World) -> None:
+    form = {"kind": "slack", "name": "chat", "address": "https://10.0.0.1/"}
+    answer = world.client(world.alice).post(world.path("alerts/channels/"), form)
+    assert answer.status_code == 422
+    assert "not on the public internet" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("act", "field", "value"),
+    [
+        ("off", "is_on", False),
+        ("on", "is_on", True),
+        ("critical", "critical_only", True),
+        ("all", "critical_only", False),
+    ],
+)
+def test_a_channel_is_switched(world: World, act: str, field: str, value: bool) -> None:
+    email = channel_list(world.tenant).get()
+    AlertChannel.objects.filter(pk=email.pk).update(**{field: not value})
+    world.client(world.alice).post(world.path(f"alerts/channels/{email.pk}/"), {"act": act})
+    assert getattr(AlertChannel.objects.get(pk=email.pk), field) is value
+
+
+def test_a_channel_is_tested_the_message_sent_again_and_the_channel_deleted(world: World) -> None:
+    client = world.client(world.alice)
+    channel, _ = channel_create(
+        actor=world.alice, tenant=world.tenant, kind="slack", name="chat", address="https://hooks.example.com/x"
+    )
+    client.post(world.path(f"alerts/channels/{channel.pk}/"), {"act": "test"})
+    delivery = AlertDelivery.objects.get()
+    client.post(world.path(f"alerts/deliveries/{delivery.pk}/again/"))
+    assert AlertDelivery.objects.filter(is_again_of=delivery).count() == 1
+    client.post(world.path(f"alerts/channels/{channel.pk}/"), {"act": "delete"})
+    assert not AlertChannel.objects.filter(pk=channel.pk).exists()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_an_operator_acknowledges_with_the_keyboard_alone(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn
@@ -156,8 +205,17 @@ def test_the_pages_of_alerts_look_right(page: Page, live_server: LiveServer, wor
         created_by="alice@example.com",
         kind="lag_seconds",
     )
+    chat, _ = channel_create(
+        actor=world.alice, tenant=world.tenant, kind="feishu", name="On call", address="https://open.feishu.example/x"
+    )
+    told = payload_of("acme", "Acme", [alert], [], "https://highwater.example")
+    for state, error in (("delivered", ""), ("queued", "open.feishu.example does not answer: timed out")):
+        AlertDelivery.objects.create(
+            channel=chat, payload=told, not_before=timezone.now(), state=state, attempts=1, error=error
+        )
     log_in(world.alice)
     for name, path in (
+        ("alert channels", world.path("alerts/channels/")),
         ("alerts", world.path("alerts/")),
         ("alert", world.path(f"alerts/{alert.pk}/")),
         ("cluster alerts", world.cluster_path("alerts/")),

@@ -17,7 +17,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.alerts import outgoing
 from controlplane.alerts.channels import allowed_networks, email_channels_ensure
 from controlplane.alerts.kinds import Severity
-from controlplane.alerts.messages import answer_problem, payload_of, request_of, test_payload, text, title
+from controlplane.alerts.messages import answer_problem, payload_of, request_of, text, title, trial_payload
 from controlplane.alerts.models import (
     Alert,
     AlertChannel,
@@ -146,7 +146,7 @@ def delivery_again(*, actor: Actor, delivery: AlertDelivery) -> AlertDelivery:
 def channel_test(*, actor: Actor, channel: AlertChannel) -> AlertDelivery:
     """Send a message that only shows that messages arrive. Raises LimitReached."""
     actor_require(actor, "alert.manage", channel.tenant)
-    payload = test_payload(channel.tenant.slug, channel.tenant.name, settings.HIGHWATER_PUBLIC_URL)
+    payload = trial_payload(channel.tenant.slug, channel.tenant.name, settings.HIGHWATER_PUBLIC_URL)
     return _asked_for(actor, "alert_channel.test", channel, payload, None)
 
 

@@ -47,7 +47,7 @@ def payload_of(
     }
 
 
-def test_payload(tenant: str, tenant_name: str, base_url: str) -> dict[str, Any]:
+def trial_payload(tenant: str, tenant_name: str, base_url: str) -> dict[str, Any]:
     """Return a message that only shows that messages arrive."""
     return {**payload_of(tenant, tenant_name, [], [], base_url), "event": "test"}
 

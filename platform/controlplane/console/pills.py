@@ -76,6 +76,7 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "silenced": ("plain", "Silenced"),
     "resolved": ("good", "Ended"),
     "off": ("plain", "Off"),
+    "delivered": ("good", "Delivered"),
     # tokens
     "revoked": ("plain", "Revoked"),
     "expired": ("warn", "Expired"),

@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, include, path
 
 from controlplane.console.views import (
+    alert_channels,
     alerts,
     audit,
     cluster_settings,
@@ -121,6 +122,9 @@ _tenant: list[URLPattern | URLResolver] = [
     path("invoices/<str:invoice>/csv/", invoices.invoice_csv_page, name="invoice-csv"),
     path("invoices/<str:invoice>/lines/<int:position>/", invoices.invoice_line_page, name="invoice-line"),
     path("alerts/", alerts.alerts_page, name="alerts"),
+    path("alerts/channels/", alert_channels.channels_page, name="alert-channels"),
+    path("alerts/channels/<uuid:channel>/", alert_channels.channel_change, name="alert-channel"),
+    path("alerts/deliveries/<uuid:delivery>/again/", alert_channels.delivery_again_page, name="alert-delivery-again"),
     path("alerts/<uuid:alert>/", alerts.alert_page, name="alert"),
     path("alerts/<uuid:alert>/silence/", alerts.alert_silence, name="alert-silence"),
     path("silences/<uuid:silence>/end/", alerts.silence_end_page, name="silence-end"),

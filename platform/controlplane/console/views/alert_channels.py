@@ -1,0 +1,139 @@
+"""Where a tenant's alerts are sent, and what was sent."""
+
+import uuid
+from dataclasses import dataclass
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.alerts.channels import (
+    address_shown,
+    channel_create,
+    channel_delete,
+    channel_get,
+    channel_list,
+    channel_update,
+)
+from controlplane.alerts.deliveries import channel_test, delivery_again, delivery_get, delivery_list
+from controlplane.alerts.messages import title
+from controlplane.alerts.models import AlertChannel, AlertDelivery, ChannelKind
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.channel_forms import ChannelForm
+from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
+from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
+
+ROWS_PER_PAGE = 50
+_EXAMPLE = {"kind": "webhook", "name": "pager", "address": "https://example.com/hook"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """A channel with the host that it leads to."""
+
+    channel: AlertChannel
+
+    @property
+    def address(self) -> str:
+        return address_shown(self.channel)
+
+    @property
+    def state(self) -> str:
+        """`active` or `off`."""
+        return "active" if self.channel.is_on else "off"
+
+    @property
+    def is_email(self) -> bool:
+        """Whether it can only be switched off."""
+        return self.channel.kind == ChannelKind.EMAIL
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    """A message in a line."""
+
+    delivery: AlertDelivery
+
+    @property
+    def title(self) -> str:
+        return title(self.delivery.payload).removeprefix("[Highwater] ")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("alert.view")
+def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
+    """Show the channels and the log; a POST makes a channel. A webhook's secret is in the answer to it and nowhere else."""
+    form = ChannelForm(request.POST if request.method == "POST" else None)
+    typed = {**_EXAMPLE, **form_values(form)}
+    command = curl("POST", f"{tenant.path}alert-channels/", typed)
+    if wants_curl(request):
+        return curl_answer(command)
+    created = ""
+    if form.is_valid():
+        try:
+            channel, created = channel_create(actor=request.user, tenant=tenant, **form.cleaned_data)
+        except ApplicationError as error:
+            form_take_error(form, error, {"name_taken": "name"})
+        else:
+            if not created:
+                tell_done(request, f"“{channel.name}” is created. Send it a test.")
+                return redirect("console:alert-channels", tenant.slug)
+            form = ChannelForm()
+    rows = Paginator(delivery_list(tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "form": form,
+        "created": created,
+        "channels": [ChannelRow(channel) for channel in channel_list(tenant)],
+        "rows": rows,
+        "deliveries": [DeliveryRow(delivery) for delivery in rows.object_list],
+        "can_manage": actor_can(request.user, "alert.manage", tenant),
+        "curl": command,
+        "curl_log": curl("GET", f"{tenant.path}alert-deliveries/"),
+    }
+    page = tenant_render(
+        request, tenant, "console/alert_channels.html", context, section="alerts", status=status_of(form)
+    )
+    return never_store(page)
+
+
+@require_POST
+@tenant_page("alert.manage")
+def channel_change(request: ConsoleRequest, tenant: Tenant, channel: uuid.UUID) -> HttpResponse:
+    """Do what the pressed button says: switch on or off, all or critical alerts only, test, delete."""
+    try:
+        found = channel_get(tenant, channel)
+        match request.POST.get("act"):
+            case "on" | "off" as act:
+                channel_update(actor=request.user, channel=found, is_on=act == "on")
+                tell_done(request, f"“{found.name}” is {act}.")
+            case "critical" | "all" as act:
+                channel_update(actor=request.user, channel=found, critical_only=act == "critical")
+                tell_done(
+                    request, f"“{found.name}” gets {'critical alerts only' if act == 'critical' else 'all alerts'}."
+                )
+            case "delete":
+                channel_delete(actor=request.user, channel=found)
+                tell_done(request, f"“{found.name}” is deleted.")
+            case _:
+                channel_test(actor=request.user, channel=found)
+                tell_done(request, f"A test is on its way to “{found.name}”. The log below says how it went.")
+    except ApplicationError as error:
+        tell_error(request, error)
+    return redirect("console:alert-channels", tenant.slug)
+
+
+@require_POST
+@tenant_page("alert.manage")
+def delivery_again_page(request: ConsoleRequest, tenant: Tenant, delivery: uuid.UUID) -> HttpResponse:
+    """Send a message again."""
+    try:
+        delivery_again(actor=request.user, delivery=delivery_get(tenant, delivery))
+    except ApplicationError as error:
+        tell_error(request, error)
+    else:
+        tell_done(request, "It is on its way again.")
+    return redirect("console:alert-channels", tenant.slug)

@@ -16,7 +16,7 @@ from controlplane.alerts.models import Alert, AlertDelivery, AlertSilence
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.consumers.models import DeadLetterReplay
-from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
@@ -44,6 +44,15 @@ def addresses(world: World) -> list[str]:
         kind=FailoverKind.PROMOTE,
         requested_by="alice@example.com",
         candidate_id=1,
+    )
+    drill = Drill.objects.create(
+        operation=operation,
+        failover=failover,
+        cluster=world.cluster,
+        group_name="broker-a",
+        mode="sync",
+        requested_by="alice@example.com",
+        leader_id=0,
     )
     alert = Alert.objects.first() or alert_of(world.cluster)
     delivery = AlertDelivery.objects.create(
@@ -113,6 +122,10 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/groups/broker-a/replace/",
             "clusters/orders/groups/broker-a/recover/",
             "clusters/orders/groups/broker-a/resize/",
+            "clusters/orders/groups/broker-a/drill/",
+            "clusters/orders/drills/",
+            f"clusters/orders/drills/{drill.pk}/",
+            f"clusters/orders/drills/{drill.pk}/report/",
             "clusters/orders/failovers/",
             f"clusters/orders/failovers/{failover.pk}/",
             f"clusters/orders/failovers/{failover.pk}/timeline/",

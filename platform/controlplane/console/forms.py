@@ -239,6 +239,30 @@ class TypedLossForm(forms.Form):
         return typed
 
 
+class DrillForm(forms.Form):
+    """A failover drill: the group's name is typed, since sends fail or wait meanwhile."""
+
+    gives_back = forms.BooleanField(
+        required=False,
+        label="Give the leadership back",
+        help_text="Once the old leader has caught up it leads again: a second, planned change without loss.",
+    )
+    typed = forms.CharField(widget=forms.TextInput(attrs=_CODE_INPUT))
+
+    def __init__(self, *args: object, expected: str, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        self.expected = expected
+        self.fields["typed"].label = f"Type {expected} to begin"
+        self.fields["typed"].widget.attrs["data-must-equal"] = expected
+        self.fields["typed"].error_messages["required"] = f"Type {expected} first. Nothing was stopped."
+
+    def clean_typed(self) -> str:
+        typed = str(self.cleaned_data["typed"])
+        if typed != self.expected:
+            raise forms.ValidationError(f"This is not {self.expected}. Nothing was stopped.")
+        return typed
+
+
 class TypedNameForm(forms.Form):
     """A dangerous action that waits until the name of its victim is typed."""
 

@@ -53,6 +53,10 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "never_drains": ("warn", "Never catches up"),
     "skewed": ("warn", "Uneven"),
     "live": ("good", "Live"),
+    # failover drills
+    "passed": ("good", "Passed"),
+    "lost": ("bad", "Messages lost"),
+    "not_measured": ("warn", "Not measured"),
     # replays
     "stopped": ("warn", "Stopped"),
     "cancelled": ("plain", "Cancelled"),

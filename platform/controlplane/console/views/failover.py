@@ -14,7 +14,7 @@ from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.forms import TypedLossForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
-from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.failover.promotion.services import failover_start, group_preflight
 from controlplane.failover.role_map import group_rows
 from controlplane.failover.selectors import failover_get, failover_list, group_get, timeline_of
@@ -91,7 +91,12 @@ def failover_page(request: ConsoleRequest, tenant: Tenant, cluster: str, failove
     """Show one failover's timeline; the page updates itself while it goes on."""
     found = cluster_get(tenant, cluster)
     row = failover_get(found, failover)
-    context = {**_cluster_context(request, found), **_timeline(row), "curl": curl("GET", row.path)}
+    context = {
+        **_cluster_context(request, found),
+        **timeline_context(row),
+        "drill": Drill.objects.filter(failover=row).first(),
+        "curl": curl("GET", row.path),
+    }
     return tenant_render(request, tenant, "console/failover.html", context, section="clusters", page="failovers")
 
 
@@ -100,7 +105,7 @@ def failover_page(request: ConsoleRequest, tenant: Tenant, cluster: str, failove
 def failover_timeline(request: ConsoleRequest, tenant: Tenant, cluster: str, failover: uuid.UUID) -> HttpResponse:
     """Return the timeline alone; the answer stops asking by itself once it is over."""
     found = cluster_get(tenant, cluster)
-    context = {"tenant": tenant, "cluster": found, **_timeline(failover_get(found, failover))}
+    context = {"tenant": tenant, "cluster": found, **timeline_context(failover_get(found, failover))}
     return render(request, "console/parts/timeline.html", context)
 
 
@@ -151,7 +156,8 @@ def _cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obj
     return {"cluster": cluster, "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant)}
 
 
-def _timeline(failover: Failover) -> dict[str, object]:
+def timeline_context(failover: Failover) -> dict[str, object]:
+    """Return what the part with a failover's timeline needs."""
     steps = [] if failover.operation is None else operation_view(failover.operation).steps
     return {
         "failover": failover,

@@ -11,6 +11,9 @@ from itertools import pairwise
 
 from controlplane.failover.models import DrillVerdict
 
+# Four probes in a row.
+_PAUSE_MS = 200
+
 
 class ProbeResult(IntEnum):
     """How a probe ended; NO_ANSWER is of one that was refused, or not answered in time."""
@@ -60,6 +63,16 @@ class Measurement:
 def probes_of(rows: Sequence[Sequence[int]]) -> list[Probe]:
     """Return the probes as the prober wrote them down."""
     return [Probe(sent, answered, ProbeResult(result)) for sent, answered, result in rows]
+
+
+def pauses_of(probes: Sequence[Probe]) -> list[Outage]:
+    """Return each time without an accepted write that is longer than a few probes, in order; the ends count, too."""
+    if not probes:
+        return []
+    accepted = sorted(probe.answered_ms for probe in probes if probe.accepted)
+    moments = [probes[0].sent_ms, *accepted, max(probe.answered_ms for probe in probes)]
+    pauses = [Outage(before, after) for before, after in pairwise(moments)]
+    return [pause for pause in pauses if pause.lasted_ms > _PAUSE_MS]
 
 
 def outage_of(probes: Sequence[Probe], fault_ms: int) -> Outage | None:

@@ -176,6 +176,13 @@ def _report(drill: Drill, measured: Measurement) -> None:
         probes_missing=measured.missing,
         updated_at=now,
     )
+    if won == 1 and outage is not None and drill.probing_started_at is not None:
+        Failover.objects.filter(pk=drill.failover_id).update(
+            writes_stopped_at=drill.probing_started_at + timedelta(milliseconds=outage.from_ms),
+            writes_back_at=drill.probing_started_at + timedelta(milliseconds=outage.to_ms),
+            measured_how="Measured by probe messages, one every 50 ms.",
+            updated_at=now,
+        )
     if won == 1:
         timeline_add(drill.failover, "measured", measured.because, at=now)
 

@@ -1,0 +1,141 @@
+"""Pages of failover drills: the pre-flight with its confirmation, the report while it is made and afterwards, and the history."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from controlplane.clusters.models import OperationState
+from controlplane.clusters.selectors import cluster_get
+from controlplane.common.errors import ApplicationError
+from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.curl import curl
+from controlplane.console.forms import DrillForm
+from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.views.clusters import cluster_context
+from controlplane.console.views.failover import timeline_context
+from controlplane.failover.drill.measurement import pauses_of, probes_of
+from controlplane.failover.drill.services import drill_preview, drill_start
+from controlplane.failover.models import Drill
+from controlplane.failover.selectors import drill_get, drill_list, group_get
+from controlplane.provisioning.drivers import get_driver
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
+
+_SHOWN_DRILLS = 100
+# The strip of probes is so wide, in its own units.
+_STRIP_WIDTH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One pause on the strip of probes."""
+
+    left: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """All probes as one line: `bars` are the times without an accepted write, `fault` is where the leader was stopped."""
+
+    lasted_ms: int
+    bars: tuple[Bar, ...]
+    fault: int | None
+    width: int = _STRIP_WIDTH
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("group.promote")
+def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
+    """Show whether a drill may begin and what it would do, and begin it once the group's name is typed."""
+    found = cluster_get(tenant, cluster)
+    row, driver = group_get(found, group), get_driver()
+    form = DrillForm(request.POST if request.method == "POST" else None, expected=row.name)
+    gives_back = bool(request.POST.get("gives_back"))
+    if form.is_valid():
+        try:
+            drill = drill_start(
+                actor=request.user,
+                cluster=found,
+                group=row,
+                driver=driver,
+                gives_back=form.cleaned_data["gives_back"],
+                confirm=form.cleaned_data["typed"],
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            return redirect("console:drill", tenant.slug, found.slug, drill.pk)
+    context = {
+        **cluster_context(request, found),
+        "plan": drill_preview(cluster=found, group=row, driver=driver, gives_back=gives_back),
+        "form": form,
+        "curl": curl("POST", f"{found.path}groups/{row.name}/drill/", {"gives_back": gives_back, "confirm": row.name}),
+    }
+    return tenant_render(
+        request, tenant, "console/drill_new.html", context, section="clusters", page="overview", status=status_of(form)
+    )
+
+
+@require_safe
+@tenant_page("failover.view")
+def drill_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Show the history: every drill with its verdict and figures."""
+    found = cluster_get(tenant, cluster)
+    context = {
+        **cluster_context(request, found),
+        "drills": list(drill_list(found).order_by("-created_at")[:_SHOWN_DRILLS]),
+        "curl": curl("GET", f"{found.path}drills/"),
+    }
+    return tenant_render(request, tenant, "console/drills.html", context, section="clusters", page="failovers")
+
+
+@require_safe
+@tenant_page("failover.view")
+def drill_page(request: ConsoleRequest, tenant: Tenant, cluster: str, drill: uuid.UUID) -> HttpResponse:
+    """Show one drill's report; the page updates itself while the drill goes on."""
+    found = cluster_get(tenant, cluster)
+    row = drill_get(found, drill)
+    context = {
+        **cluster_context(request, found),
+        **_report(row),
+        "can_drill": actor_can(request.user, "group.promote", tenant),
+        "curl": curl("GET", row.path),
+    }
+    return tenant_render(request, tenant, "console/drill.html", context, section="clusters", page="failovers")
+
+
+@require_safe
+@tenant_page("failover.view")
+def drill_report(request: ConsoleRequest, tenant: Tenant, cluster: str, drill: uuid.UUID) -> HttpResponse:
+    """Return the report alone; the answer stops asking by itself once the drill is over."""
+    found = cluster_get(tenant, cluster)
+    context = {"tenant": tenant, "cluster": found, **_report(drill_get(found, drill))}
+    return render(request, "console/parts/drill.html", context)
+
+
+def _report(drill: Drill) -> dict[str, object]:
+    return {
+        **timeline_context(drill.failover),
+        "drill": drill,
+        "running": drill.state == OperationState.IN_PROGRESS,
+        "strip": _strip(drill),
+        "returned": drill.operation.failovers.exclude(pk=drill.failover_id).first(),
+    }
+
+
+def _strip(drill: Drill) -> Strip | None:
+    probes = probes_of(drill.probes) if drill.judged_at is not None else []
+    if not probes or drill.probing_started_at is None:
+        return None
+    lasted_ms = max(probe.answered_ms for probe in probes)
+    scale = _STRIP_WIDTH / max(1, lasted_ms)
+    bars = tuple(Bar(round(one.from_ms * scale), max(1, round(one.lasted_ms * scale))) for one in pauses_of(probes))
+    fault = None
+    if drill.fault_at is not None:
+        fault = round((drill.fault_at - drill.probing_started_at) / timedelta(milliseconds=1) * scale)
+    return Strip(lasted_ms, bars, fault)

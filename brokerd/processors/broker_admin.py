@@ -18,7 +18,7 @@ from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC, is_system_group
+from mqwire.names import DLQ_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC, is_system_group
 from mqwire.properties import PropertiesError, format_properties, parse_properties
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BROKER_VERSION = "HIGHWATER_0_1_0"
+GROUPS_AWAY_MAX = 100
 
 # Keys whose change the system topics or the registration must follow.
 _KEYS_OF_TOPICS = frozenset({"brokerPermission", "autoCreateTopicEnable", "defaultTopicQueueNums"})
@@ -128,6 +129,8 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         "producerGroups": str(len(broker.producers.groups())),
         "consumerGroups": str(len(broker.consumers.groups)),
         "consumerLagMessages": str(consumer_lag_messages(broker)),
+        "consumerGroupsAway": json.dumps(groups_away(broker)),
+        "deadLetterMessages": str(dead_letter_messages(broker)),
     }
     if store.refusal is not None:
         info["storeRefusal"] = str(store.refusal)
@@ -153,6 +156,29 @@ def consumer_lag_messages(broker: _Broker) -> int:
             oldest = max(offset, store.min_offset(topic, queue_id))
             lag += max(store.max_offset(topic, queue_id) - oldest, 0)
     return lag
+
+
+def groups_away(broker: _Broker) -> list[str]:
+    """The first groups by name that have a backlog here and no member that is connected; at most GROUPS_AWAY_MAX."""
+    store = broker.store
+    away: set[str] = set()
+    for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
+        if group in away or is_system_group(group) or broker.consumers.find(group) is not None:
+            continue
+        if store.max_offset(topic, queue_id) > max(offset, store.min_offset(topic, queue_id)):
+            away.add(group)
+    return sorted(away)[:GROUPS_AWAY_MAX]
+
+
+def dead_letter_messages(broker: _Broker) -> int:
+    """Dead letters ever written here, of all groups: retention and readers take none away."""
+    store = broker.store
+    return sum(
+        store.max_offset(topic, queue_id)
+        for topic, queue_ids in store.topics().items()
+        if topic.startswith(DLQ_GROUP_TOPIC_PREFIX)
+        for queue_id in queue_ids
+    )
 
 
 def _rates(rates: tuple[float | None, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import pytest
 
@@ -14,7 +15,8 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_broker import ViewBrokerStatsDataRequestHeader
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from mqwire.properties import parse_properties
-from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock, RecordingPeer
+from tests.brokerd.test_client_manage import beat
 
 
 def runtime_info(broker: BrokerUnderTest) -> dict[str, str]:
@@ -89,6 +91,29 @@ def test_the_backlog_of_all_groups_is_told_without_what_retention_deleted_or_roc
     offsets.commit("orders", "shipping", 0, 3)
     offsets.commit("orders", "CID_RMQ_SYS_x", 0, 0)
     assert runtime_info(broker)["consumerLagMessages"] == "2"
+
+
+def test_groups_with_a_backlog_and_no_member_are_told(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders")
+    for _ in range(3):
+        broker.store_message("orders", queue_id=0)
+    offsets = broker.broker.consumer_offsets
+    offsets.commit("orders", "billing", 0, 1)
+    offsets.commit("orders", "shipping", 0, 3)
+    offsets.commit("orders", "CID_RMQ_SYS_x", 0, 0)
+    assert json.loads(runtime_info(broker)["consumerGroupsAway"]) == ["billing"]
+    broker.create_group("billing")
+    beat(broker, RecordingPeer(), "c1", "billing")
+    assert json.loads(runtime_info(broker)["consumerGroupsAway"]) == []
+
+
+def test_dead_letters_are_counted_over_all_groups(broker: BrokerUnderTest) -> None:
+    for group in ("billing", "shipping"):
+        broker.create_topic(f"%DLQ%{group}", queues=1)
+        broker.store_message(f"%DLQ%{group}")
+    broker.create_topic("orders")
+    broker.store_message("orders")
+    assert runtime_info(broker)["deadLetterMessages"] == "2"
 
 
 # --- configuration ---

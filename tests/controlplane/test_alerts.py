@@ -31,8 +31,8 @@ def healthy(cluster: Cluster, now: datetime) -> None:
         model.objects.filter(**rows).update(health=Health.HEALTHY, sampled_at=now, health_message="")
 
 
-def figures(cluster: Cluster, now: datetime, disk_used: float | None) -> None:
-    ClusterFigures.objects.create(cluster=cluster, sampled_at=now, disk_used=disk_used)
+def figures(cluster: Cluster, now: datetime, disk_used: float | None = None, **values: Any) -> None:
+    ClusterFigures.objects.create(cluster=cluster, sampled_at=now, disk_used=disk_used, **values)
 
 
 def window(cluster: Cluster, now: datetime, **changes: Any) -> LagWindow:
@@ -159,6 +159,33 @@ def test_a_group_whose_windows_no_one_counts_any_more_is_unknown(world: World) -
     now = timezone.now()
     window(world.cluster, now, lag_ms_last=3_600_000, window_start=now - timedelta(hours=1))
     assert not [one for one in known(world.cluster, now) if one.startswith("lag_seconds")]
+
+
+def test_dead_letters_are_those_of_the_last_hour(world: World) -> None:
+    now = timezone.now()
+    for minutes, count in ((90, 2), (50, 5), (0, 9)):
+        figures(world.cluster, now - timedelta(minutes=minutes), dead_letters=count)
+    assert known(world.cluster, now)["dead_letters "] == 4.0
+
+
+def test_groups_without_consumers_are_told_and_end_when_one_connects(world: World) -> None:
+    now = timezone.now()
+    for seconds in (0, 121):
+        figures(world.cluster, now + timedelta(seconds=seconds), groups_away=["billing"])
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    alert = Alert.objects.get(kind="no_consumers")
+    assert (alert.subject, alert.state) == ("billing", AlertState.FIRING)
+    for seconds in (130, 191):
+        figures(world.cluster, now + timedelta(seconds=seconds), groups_away=[])
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    alert.refresh_from_db()
+    assert alert.state == AlertState.RESOLVED
+
+
+def test_the_quota_that_is_used_most_is_a_fact(world: World) -> None:
+    now = timezone.now()
+    figures(world.cluster, now, quota_used=0.95)
+    assert known(world.cluster, now)["quota_used "] == pytest.approx(95)
 
 
 def test_certificates_that_are_not_renewed_are_told(world: World) -> None:

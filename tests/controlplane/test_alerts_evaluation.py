@@ -25,6 +25,7 @@ class Watch:
     now: datetime = T0
     opened: dict[Key, OpenAlert] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
+    running: set[uuid.UUID] = field(default_factory=lambda: {CLUSTER})
 
     def key(self, subject: str = "x") -> Key:
         return Key(CLUSTER, self.kind, subject)
@@ -36,7 +37,7 @@ class Watch:
     def look_at(self, values: dict[str, float | None], after_s: float = 0) -> list[Act]:
         self.now += timedelta(seconds=after_s)
         facts = [Fact(self.key(subject), value) for subject, value in values.items()]
-        changes = evaluate(facts, lambda *_: self.rule, self.opened.values(), self.now)
+        changes = evaluate(facts, lambda *_: self.rule, self.opened.values(), self.now, running=self.running)
         for change in changes:
             alert = change.alert or OpenAlert(uuid.uuid4(), change.key, self.now, self.now)
             if change.act in (Act.DROP, Act.RESOLVE):
@@ -147,6 +148,13 @@ def test_a_group_of_which_nothing_is_told_is_unknown_for_a_day() -> None:
     late = fired("lag_seconds")
     assert late.look(after_s=86_400) == []
     assert late.look(after_s=1) == [Act.RESOLVE]
+
+
+def test_whatever_was_wrong_with_a_cluster_ends_when_it_does_not_run_any_more() -> None:
+    late = fired("lag_seconds")
+    late.running.clear()
+    assert late.look() == [Act.RESOLVE]
+    assert late.ended == ["Its cluster does not run any more."]
 
 
 def test_a_cluster_has_a_bounded_number_of_alerts_of_a_kind() -> None:

@@ -32,6 +32,10 @@ def leader(**changes: str) -> dict[str, str]:
         "commitLogMinOffset": "100",
         "commitLogMaxOffset": "1100",
         "commitLogDiskRatio": "0.25",
+        "deadLetterMessages": "3",
+        "quotas": '[{"quota": "quotaStoredBytes", "name": "", "used": 30, "limit": 100},'
+        ' {"quota": "quotaTopicMessagesPerSecond", "name": "a", "used": 99, "limit": 100}]',
+        "consumerGroupsAway": '["billing"]',
         **changes,
     }
 
@@ -43,8 +47,26 @@ def make_figures(world: World, *, age: timedelta = timedelta(), **values: Any) -
 def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> None:
     found = figures_of([leader(), leader(commitLogDiskRatio="0.5")], groups=2)
     assert found == Figures(
-        in_per_second=9.0, out_per_second=8.0, backlog_messages=14, stored_bytes=2000, disk_used=0.5
+        in_per_second=9.0,
+        out_per_second=8.0,
+        backlog_messages=14,
+        stored_bytes=2000,
+        disk_used=0.5,
+        dead_letters=6,
+        quota_used=0.3,
+        groups_away=["billing"],
     )
+
+
+def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_counts() -> None:
+    found = figures_of(
+        [
+            leader(consumerGroupsAway='["shipping"]'),
+            leader(consumerGroupsAway='["billing"]', quotas='[{"quota": "quotaStoredBytes", "used": 9, "limit": 10}]'),
+        ],
+        groups=2,
+    )
+    assert (found.groups_away, found.quota_used) == (["billing", "shipping"], 0.9)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +78,9 @@ def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> No
         ({"consumerLagMessages": ""}, "backlog_messages"),
         ({"commitLogMaxOffset": "x"}, "stored_bytes"),
         ({"commitLogDiskRatio": ""}, "disk_used"),
+        ({"deadLetterMessages": ""}, "dead_letters"),
+        ({"quotas": ""}, "quota_used"),
+        ({"consumerGroupsAway": ""}, "groups_away"),
     ],
 )
 def test_a_value_that_one_leader_does_not_tell_is_not_known(changes: dict[str, str], unknown: str) -> None:

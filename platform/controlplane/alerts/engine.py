@@ -11,6 +11,7 @@ from controlplane.alerts.evaluation import Act, Change, Key, OpenAlert, evaluate
 from controlplane.alerts.facts import facts_now
 from controlplane.alerts.kinds import KINDS, Rule
 from controlplane.alerts.models import OPEN_STATES, Alert, AlertDelivery, AlertRule, AlertSilence, AlertState
+from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.common.logging import get_logger
 
 _log = get_logger("controlplane.alerts")
@@ -37,7 +38,8 @@ def alerts_evaluate(now: datetime | None = None) -> int | None:
         def rule_of(cluster_id: uuid.UUID, kind: str) -> Rule:
             return rules.get((cluster_id, kind)) or Rule.default(KINDS[kind])
 
-        changes = evaluate(facts_now(at, open_alerts), rule_of, open_alerts, at)
+        running = set(Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True))
+        changes = evaluate(facts_now(at, open_alerts), rule_of, open_alerts, at, running=running)
         states = _write(changes, rows, at)
         notices_queue(at)
         return states

@@ -6,7 +6,7 @@ one that comes and goes is one alert.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -79,8 +79,13 @@ def evaluate(
     rule_of: Callable[[uuid.UUID, str], Rule],
     open_alerts: Iterable[OpenAlert],
     now: datetime,
+    *,
+    running: Container[uuid.UUID],
 ) -> list[Change]:
-    """Return what is to be changed; an alert that begins and needs no time gets BEGIN, and FIRE the next time."""
+    """Return what is to be changed; an alert that begins and needs no time gets BEGIN, and FIRE the next time.
+
+    `running`: the clusters that are watched. Whatever was wrong with another one ends.
+    """
     opened = {alert.key: alert for alert in open_alerts}
     counts: dict[tuple[uuid.UUID, str], int] = defaultdict(int)
     for key in opened:
@@ -102,7 +107,11 @@ def evaluate(
         elif alert is not None:
             changes.append(_right(alert, now))
     for key, alert in opened.items():
-        if key not in told and (reason := _gone(alert, rule_of(key.cluster_id, key.kind), now)):
+        if key in told:
+            continue
+        if key.cluster_id not in running:
+            changes.append(_ended(alert, "Its cluster does not run any more."))
+        elif reason := _gone(alert, rule_of(key.cluster_id, key.kind), now):
             changes.append(_ended(alert, reason))
     for change in begins:
         place = change.key.cluster_id, change.key.kind
@@ -135,7 +144,7 @@ def _gone(alert: OpenAlert, rule: Rule, now: datetime) -> str:
     if not rule.is_on:
         return "Its rule was switched off."
     if KINDS[alert.key.kind].every_subject_is_known:
-        return "What it was about is gone, or its cluster does not run any more."
+        return "What it was about is gone."
     return "Nothing was heard of it for a day." if now - alert.known_at > FORGOTTEN_AFTER else ""
 
 

@@ -21,6 +21,7 @@ from controlplane.insight.models import ClusterFigures, LagWindow
 
 # A window is counted after its end, by a job that runs every few minutes and may have to be repeated.
 _WINDOW_STALE_AFTER = timedelta(minutes=20)
+DEAD_LETTERS_WITHIN = timedelta(hours=1)
 _LAG_KINDS = ("lag_seconds", "group_stuck", "loss_ahead")
 # Who is never late by the smallest threshold that can be set is not looked at.
 _LEAST_LAG_MS = round(KINDS["lag_seconds"].least * 1000)
@@ -31,7 +32,7 @@ def facts_now(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fac
     clusters = {row.pk: row for row in Cluster.objects.filter(state=ClusterState.RUNNING)}
     yield from _daemons(now)
     yield from _groups(clusters, now)
-    yield from _disks(clusters, now)
+    yield from _figures(clusters, now, open_alerts)
     yield from _certificates(clusters, now)
     yield from _lag(now, open_alerts)
 
@@ -85,16 +86,38 @@ def _missing(samples: list[ReplicaSample | None]) -> float | None:
     return None if None in samples else 1.0
 
 
-def _disks(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]:
-    latest = (
-        ClusterFigures.objects.filter(sampled_at__gt=now - STALE_AFTER, cluster__state=ClusterState.RUNNING)
+def _figures(clusters: dict[uuid.UUID, Cluster], now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
+    rows = ClusterFigures.objects.filter(cluster__state=ClusterState.RUNNING)
+    latest = {
+        row.cluster_id: row
+        for row in rows.filter(sampled_at__gt=now - STALE_AFTER)
         .order_by("cluster_id", "-sampled_at")
         .distinct("cluster_id")
+    }
+    earliest = dict(
+        rows.filter(sampled_at__gt=now - DEAD_LETTERS_WITHIN, dead_letters__isnull=False)
+        .order_by("cluster_id", "sampled_at")
+        .distinct("cluster_id")
+        .values_list("cluster_id", "dead_letters")
     )
-    used = {row.cluster_id: row.disk_used for row in latest}
+    waited_for: dict[uuid.UUID, set[str]] = defaultdict(set)
+    for alert in open_alerts:
+        if alert.key.kind == "no_consumers":
+            waited_for[alert.key.cluster_id].add(alert.key.subject)
     for cluster_id in clusters:
-        share = used.get(cluster_id)
-        yield Fact(Key(cluster_id, "disk_used", ""), None if share is None else share * 100)
+        row = latest.get(cluster_id)
+        yield Fact(Key(cluster_id, "disk_used", ""), _percent(None if row is None else row.disk_used))
+        yield Fact(Key(cluster_id, "quota_used", ""), _percent(None if row is None else row.quota_used))
+        before, after = earliest.get(cluster_id), None if row is None else row.dead_letters
+        new = None if before is None or after is None else float(after - before)
+        yield Fact(Key(cluster_id, "dead_letters", ""), new)
+        if row is not None and row.groups_away is not None:
+            for group in {*row.groups_away, *waited_for[cluster_id]}:
+                yield Fact(Key(cluster_id, "no_consumers", group), float(group in row.groups_away))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else share * 100
 
 
 def _certificates(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]:

@@ -16,6 +16,8 @@ def amount(unit: str, value: float) -> str:
         return f"{value:.0f} %"
     if unit == "seconds":
         return _span(value)
+    if unit == "messages":
+        return f"{value:,.0f} {'message' if value == 1 else 'messages'}"
     if unit in ("hours", "days"):
         number = f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
         return f"{number} {unit[:-1] if number == '1' else unit}"
@@ -40,6 +42,9 @@ def sentence(kind: str, subject: str, value: float, detail: str = "") -> str:
             if value <= 0
             else f"{group} will lose messages of {topic} unread in {what}."
         ),
+        "no_consumers": f"{subject} has a backlog, and no consumer of it is connected.",
+        "dead_letters": f"Within the last hour {what} became dead letters.",
+        "quota_used": f"A limit of the cluster’s brokers is {what} used.",
         "certificate_old": f"The certificates should have been renewed {what} ago.",
     }[kind]
     return f"{text} {detail}".strip()

@@ -3,6 +3,7 @@
 Pages and the API read the rows, so that no reader waits for a broker. What is not known is None, never 0.
 """
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -34,13 +35,20 @@ _LAST_MINUTE = 1  # of the three rates that a broker tells: the last 10 s, minut
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One sample. Rates are messages a second over the last minute; `disk_used` is a share from 0 to 1, of the fullest disk."""
+    """One sample. Rates are messages a second over the last minute; `disk_used` is a share from 0 to 1, of the fullest disk.
+
+    `quota_used` is such a share, too, of the quota that is used most and is no rate. `dead_letters` counts all that were ever
+    written; `groups_away` have a backlog and no member that is connected.
+    """
 
     in_per_second: float | None = None
     out_per_second: float | None = None
     backlog_messages: int | None = None
     stored_bytes: int | None = None
     disk_used: float | None = None
+    dead_letters: int | None = None
+    quota_used: float | None = None
+    groups_away: list[str] | None = None
 
 
 def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
@@ -58,6 +66,9 @@ def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
         backlog_messages=_sum(_whole(leaders, "consumerLagMessages")),
         stored_bytes=None if ends is None or begins is None else ends - begins,
         disk_used=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
+        dead_letters=_sum(_whole(leaders, "deadLetterMessages")),
+        quota_used=_fullest_quota(leaders),
+        groups_away=_groups_away(leaders),
     )
 
 
@@ -131,6 +142,37 @@ def _whole(leaders: Sequence[Mapping[str, str]], name: str) -> list[int | None]:
 def _sum(values: Sequence[_Number | None]) -> _Number | None:
     known = [value for value in values if value is not None]
     return None if len(known) < len(values) else reduce(add, known)
+
+
+def _fullest_quota(leaders: Sequence[Mapping[str, str]]) -> float | None:
+    shares = [0.0]
+    for one in leaders:
+        quotas = _json(one.get("quotas"))
+        if not isinstance(quotas, list):
+            return None
+        for quota in quotas:
+            # What rates are limited to is taken again each second: full is how a busy tenant looks.
+            if not str(quota["quota"]).endswith("PerSecond") and quota["limit"] > 0:
+                shares.append(quota["used"] / quota["limit"])
+    return max(shares)
+
+
+def _groups_away(leaders: Sequence[Mapping[str, str]]) -> list[str] | None:
+    """A consumer connects to every leader that has its topics, so that who is away at one is away."""
+    away: set[str] = set()
+    for one in leaders:
+        groups = _json(one.get("consumerGroupsAway"))
+        if not isinstance(groups, list):
+            return None
+        away.update(map(str, groups))
+    return sorted(away)
+
+
+def _json(text: str | None) -> object:
+    try:
+        return json.loads(text or "")
+    except ValueError:
+        return None
 
 
 def _float(text: str | None) -> float | None:

@@ -164,6 +164,9 @@ class ClusterFigures(models.Model):
     backlog_messages = models.BigIntegerField(null=True, help_text="not consumed yet, over all groups")
     stored_bytes = models.BigIntegerField(null=True, help_text="of the leaders' CommitLogs")
     disk_used = models.FloatField(null=True, help_text="share of the fullest disk, 0 to 1")
+    dead_letters = models.BigIntegerField(null=True, help_text="ever written, over all groups")
+    quota_used = models.FloatField(null=True, help_text="share of the quota that is used most and is no rate, 0 to 1")
+    groups_away = models.JSONField(null=True, help_text="groups with a backlog and no member that is connected")
 
     class Meta:
         db_table = "insight_cluster_figures"

@@ -15,7 +15,7 @@ from controlplane.alerts.models import Alert, AlertChannel, AlertDelivery, Alert
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt
 from tests.console.browser import LogIn, look_at
-from tests.console.world import World
+from tests.console.world import World, make_cluster
 from tests.controlplane.world import alert_of
 
 
@@ -57,6 +57,13 @@ def test_the_navigation_counts_what_nobody_looks_after(world: World) -> None:
     some_alerts(world)
     page = world.client(world.alice).get(world.path("limits/")).content.decode()
     assert 'Alerts <span class="count">1<' in page
+
+
+def test_a_clusters_tab_counts_its_own(world: World) -> None:
+    some_alerts(world)
+    alert_of(make_cluster(world.tenant, "staging"))
+    page = world.client(world.alice).get(world.cluster_path()).content.decode()
+    assert 'Alerts <span class="count">1<' in page[page.index("tab-nav") :]
 
 
 def test_an_empty_page_says_why_it_is_empty(world: World) -> None:

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterable
 
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.alerts.engine import rule_from
@@ -44,10 +44,9 @@ def firing_count(tenant: Tenant) -> int:
     return sum(not any(silence.fits(alert) for silence in silences) for alert in firing)
 
 
-def firing_counts(tenant: Tenant) -> dict[uuid.UUID, int]:
-    """Return how many alerts fire in each cluster that has any."""
-    rows = Alert.objects.filter(cluster__tenant=tenant, state=AlertState.FIRING).values_list("cluster_id")
-    return dict(rows.annotate(count=Count("id")).order_by())
+def firing_in(cluster: Cluster) -> int:
+    """Return how many alerts fire in the cluster that nobody has acknowledged, silenced ones too."""
+    return Alert.objects.filter(cluster=cluster, state=AlertState.FIRING, acknowledged_at=None).count()
 
 
 def rules_of(cluster: Cluster) -> list[Rule]:

@@ -219,6 +219,7 @@ ACCOUNT_EMAIL_VERIFICATION = "mandatory"
 MFA_ADAPTER = "controlplane.accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = "highwater@localhost"
 HIGHWATER_SENDS_MAIL = True
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Highwater] "
 ACCOUNT_SESSION_REMEMBER = True

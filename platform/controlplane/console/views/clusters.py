@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from controlplane.alerts.selectors import firing_in
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -143,6 +144,7 @@ def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obje
         "can_create_topic": actor_can(request.user, "topic.create", cluster.tenant),
         "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant),
         "can_see_alerts": actor_can(request.user, "alert.view", cluster.tenant),
+        "firing_here": firing_in(cluster),
         "can_trace": actor_can(request.user, "message.browse", cluster.tenant),
     }
 

@@ -63,13 +63,13 @@ def test_the_drill_begins_once_the_groups_name_is_typed(world: World, group: Scr
     page = client.get(NEW).content.decode()
     assert "The process of replica 0 is killed without warning." in page
     assert "Type broker-a to begin" in page
-    refused = client.post(NEW, {"typed": "broker-b"})
+    refused = client.post(NEW, {"typed": "broker-b", "fault": "kill"})
     assert (refused.status_code, Drill.objects.exists()) == (422, False)
     assert "Nothing was stopped." in refused.content.decode()
-    begun = client.post(NEW, {"typed": "broker-a", "gives_back": "on"})
+    begun = client.post(NEW, {"typed": "broker-a", "gives_back": "on", "fault": "hang"})
     drill = Drill.objects.get()
     assert begun.headers["Location"] == f"{PATH}drills/{drill.pk}/"
-    assert (drill.gives_back, drill.requested_by) == (True, world.alice.email)
+    assert (drill.gives_back, drill.fault, drill.requested_by) == (True, "hang", world.alice.email)
 
 
 def test_what_forbids_a_drill_is_told_without_a_form(world: World, group: ScriptedGroup) -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationStep, StepState
 from controlplane.failover.drill import steps
 from controlplane.failover.drill.services import drill_start
-from controlplane.failover.models import Drill
+from controlplane.failover.models import Drill, DrillFault
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM
@@ -24,6 +24,10 @@ class CrashingDriver(DriverTwin):
     """A driver whose killed processes' replicas stop answering."""
 
     group: ScriptedGroup
+
+    def process_pause(self, name: str) -> None:
+        super().process_pause(name)
+        self.group[int(name.rpartition("-")[2])].answers = False
 
     def process_kill(self, name: str) -> None:
         super().process_kill(name)
@@ -48,10 +52,17 @@ def probe_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "_numbers_found", lambda context, drill: set(range(len(drill.probes))))
 
 
-def start(cluster: Cluster, driver: DriverTwin, *, gives_back: bool = False, confirm: str = "broker-a") -> Drill:
+def start(
+    cluster: Cluster,
+    driver: DriverTwin,
+    *,
+    gives_back: bool = False,
+    fault: DrillFault = DrillFault.KILL,
+    confirm: str = "broker-a",
+) -> Drill:
     group = BrokerGroup.objects.get(cluster=cluster, name="broker-a")
     return drill_start(
-        actor=SYSTEM, cluster=cluster, group=group, driver=driver, gives_back=gives_back, confirm=confirm
+        actor=SYSTEM, cluster=cluster, group=group, driver=driver, gives_back=gives_back, fault=fault, confirm=confirm
     )
 
 

@@ -110,6 +110,32 @@ def test_the_leadership_of_a_group_that_elects_is_handed_back(trio: LiveGroup) -
     assert trio.wait_group(_healthy, "healthy again")["master_id"] == before["master_id"]
 
 
+def test_a_pair_survives_a_leader_that_hangs(pair: LiveGroup) -> None:
+    before = pair.wait_group(_healthy, "healthy")
+    pid = pair.pid(before["master_id"])
+    with Sender(pair, TOPIC) as sender:
+        wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
+        _, drill = _drilled(pair, fault="hang")
+    assert (drill["verdict"], drill["fault"]) == ("passed", "hang"), drill
+    assert drill["new_leader_id"] != before["master_id"]
+    pair.wait_group(_healthy, "healthy again")
+    assert pair.pid(before["master_id"]) not in (0, pid)
+    assert not set(sender.acknowledged) - set(stored(pair, TOPIC))
+
+
+def test_a_group_that_elects_survives_a_leader_that_hangs(trio: LiveGroup) -> None:
+    before = trio.wait_group(_healthy, "healthy")
+    pid = trio.pid(before["master_id"])
+    with Sender(trio, TOPIC) as sender:
+        wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
+        _, drill = _drilled(trio, fault="hang")
+    assert (drill["verdict"], drill["fault"]) == ("passed", "hang"), drill
+    assert drill["new_leader_id"] != before["master_id"]
+    trio.wait_group(_healthy, "healthy again")
+    assert trio.pid(before["master_id"]) not in (0, pid)
+    assert not set(sender.acknowledged) - set(stored(trio, TOPIC))
+
+
 def test_a_drill_does_not_begin_where_a_replica_is_away(pair: LiveGroup) -> None:
     slave = 1 - pair.wait_group(_healthy, "healthy")["master_id"]
     pair.lose_machine(slave)

@@ -4,23 +4,30 @@ real, and the probes are written by hand.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from controlplane.clusters.models import (
     BrokerGroup,
     Cluster,
+    Operation,
     OperationState,
     OperationStep,
     Replica,
 )
 from controlplane.clusters.operations import operation_retry
 from controlplane.common.errors import Conflict, InvalidInput
-from controlplane.failover.drill.services import drill_preview
+from controlplane.failover.drill.services import drill_faults_end, drill_preview
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
-from controlplane.failover.models import Drill, DrillVerdict, Failover
+from controlplane.failover.management.commands import failover_drill
+from controlplane.failover.models import Drill, DrillFault, DrillVerdict, Failover
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
@@ -76,6 +83,65 @@ def test_the_leader_stands_still_before_the_supervisor_is_asked_to_end_it(
     ends = [call for call in crashing.calls if call.startswith(("pause", "kill"))]
     assert [call.split()[0] for call in ends[:2]] == ["pause", "kill"]
     assert all(call.endswith("broker-a-0") for call in ends)
+
+
+def test_a_leader_that_hangs_is_ended_by_the_fence_and_started_again(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, fault=DrillFault.HANG)
+    operation = run(drill, crashing, twice=True)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    calls = [call.split()[0] for call in crashing.calls if call.endswith("broker-a-0")]
+    assert calls.index("pause") < calls.index("kill") < calls.index("start")
+    fenced = [line.detail for line in drill.failover.timeline.all() if line.name == "fenced"]
+    assert fenced[0].startswith("The process of replica 0 is stopped.")
+    assert drill.fault_ended_at is not None
+
+
+def test_a_process_that_a_failed_drill_left_hanging_is_ended_once(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, fault=DrillFault.HANG)
+    for step in drill.operation.steps.order_by("position")[:3]:
+        while operation_step_run(step.pk, crashing) == Outcome.WAITING:
+            OperationStep.objects.filter(pk=step.pk).update(not_before=None)
+    drill_faults_end(cluster, crashing)
+    assert not [call for call in crashing.calls if call.startswith("kill")]  # not while the drill goes on
+    Drill.objects.update(fault_at=timezone.now() + timedelta(minutes=1))  # the twin's processes were started just now
+    Operation.objects.filter(pk=drill.operation_id).update(state=OperationState.FAILED)
+    for _ in range(2):
+        drill_faults_end(cluster, crashing)
+    assert [call for call in crashing.calls if call.startswith("kill")] == [
+        call.replace("pause", "kill") for call in crashing.calls if call.startswith("pause")
+    ]
+
+
+def test_a_process_that_was_started_since_the_fault_is_left_alone(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, fault=DrillFault.HANG)
+    Drill.objects.update(fault_at=timezone.now() - timedelta(minutes=1))
+    Operation.objects.filter(pk=drill.operation_id).update(state=OperationState.FAILED)
+    drill_faults_end(cluster, crashing)
+    drill.refresh_from_db()
+    assert drill.fault_ended_at is not None
+    assert not [call for call in crashing.calls if call.startswith("kill")]
+
+
+def test_the_command_line_says_what_would_happen_until_it_is_confirmed(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover_drill, "get_driver", lambda: crashing)
+    monkeypatch.setattr(time, "sleep", lambda seconds: run(Drill.objects.get(), crashing))
+    out = StringIO()
+    call_command("failover_drill", "acme", "pair", "broker-a", "--fault", "hang", stdout=out)
+    assert "The process of replica 0 is suspended" in out.getvalue()
+    assert not Drill.objects.exists()
+    call_command("failover_drill", "acme", "pair", "broker-a", "--confirm", "broker-a", stdout=out)
+    assert "Passed: Writes were accepted again after 2.05 s" in out.getvalue()
+    group[0].answers = False
+    with pytest.raises(CommandError, match="A drill needs a healthy group"):
+        call_command("failover_drill", "acme", "pair", "broker-a", stdout=out)
 
 
 def test_the_leadership_is_given_back_by_a_switchover_of_the_same_operation(

@@ -10,6 +10,7 @@ from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPo
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
 from controlplane.console.billing_forms import UtcMoment
 from controlplane.console.curl import form_values
+from controlplane.failover.models import DrillFault
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 from controlplane.tenants.services import SLUG_RULE
@@ -242,6 +243,15 @@ class TypedLossForm(forms.Form):
 class DrillForm(forms.Form):
     """A failover drill: the group's name is typed, since sends fail or wait meanwhile."""
 
+    fault = forms.ChoiceField(
+        label="What happens to the leader",
+        choices=[
+            (DrillFault.KILL, Choice("Killed", "Its process ends at once, as when its machine loses power.")),
+            (DrillFault.HANG, Choice("Hangs", "Its process keeps its connections and answers nothing any more.")),
+        ],
+        initial=DrillFault.KILL,
+        widget=forms.RadioSelect,
+    )
     gives_back = forms.BooleanField(
         required=False,
         label="Give the leadership back",

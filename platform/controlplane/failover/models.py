@@ -184,9 +184,10 @@ class FailoverStep(BaseModel):
 
 
 class DrillFault(models.TextChoices):
-    """What a drill does to the leader's process."""
+    """What a drill does to the leader's process: KILL ends it at once, HANG has it keep its connections and do nothing."""
 
-    KILL = "kill", "Kill"
+    KILL = "kill", "Killed"
+    HANG = "hang", "Hangs"
 
 
 class DrillVerdict(models.TextChoices):
@@ -221,6 +222,9 @@ class Drill(BaseModel):
     probes = models.JSONField(default=list)
     first_queue_offset = models.BigIntegerField(null=True, help_text="of the first probe that was stored")
     fault_at = models.DateTimeField(null=True)
+    fault_ended_at = models.DateTimeField(
+        null=True, help_text="when the process had surely been killed, or started again"
+    )
     judged_at = models.DateTimeField(null=True)
     verdict = models.CharField(max_length=16, choices=DrillVerdict.choices, blank=True)
     verdict_because = models.CharField(max_length=512, blank=True)

@@ -8,6 +8,7 @@ from django.db.models import Count
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
 from controlplane.common.turns import interleaved, turn
 from controlplane.failover import elections, sampling
+from controlplane.failover.drill.services import drill_faults_end
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.provisioning.drivers import get_driver
 
@@ -38,6 +39,7 @@ def _look(found: Cluster) -> None:
     driver = get_driver()
     views = sampling.cluster_sample(found, driver)
     sampling.fences_release(found)
+    drill_faults_end(found, driver)
     if found.elects_leaders:
         elections.elections_measure(found, driver)
     # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.

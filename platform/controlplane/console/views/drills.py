@@ -19,7 +19,7 @@ from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.failover import timeline_context
 from controlplane.failover.drill.measurement import pauses_of, probes_of
 from controlplane.failover.drill.services import drill_preview, drill_start
-from controlplane.failover.models import Drill
+from controlplane.failover.models import Drill, DrillFault
 from controlplane.failover.selectors import drill_get, drill_list, group_get
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
@@ -64,6 +64,7 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
                 group=row,
                 driver=driver,
                 gives_back=form.cleaned_data["gives_back"],
+                fault=DrillFault(form.cleaned_data["fault"]),
                 confirm=form.cleaned_data["typed"],
             )
         except ApplicationError as error:

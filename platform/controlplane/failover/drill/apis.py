@@ -16,6 +16,7 @@ from controlplane.common.pagination import CursorPagination, NewestFirst, pagina
 from controlplane.common.strictness import DRY_RUN, is_dry_run
 from controlplane.failover.drill.serializers import DrillPlanSerializer, DrillRequestSerializer, DrillSerializer
 from controlplane.failover.drill.services import drill_preview, drill_start
+from controlplane.failover.models import DrillFault
 from controlplane.failover.selectors import drill_get, drill_list, group_get
 from controlplane.provisioning.drivers import get_driver
 
@@ -34,7 +35,7 @@ class GroupDrillApi(ClusterApi):
     )
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
-        """Kill the leader on purpose, and measure the write outage and the losses.
+        """Stop the leader on purpose, and measure the write outage and the losses.
 
         422 `not_possible` unless the group is healthy and a promotion would lose nothing; 409 `confirmation_needed` without
         the group's name in `confirm`.
@@ -42,9 +43,10 @@ class GroupDrillApi(ClusterApi):
         form = DrillRequestSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         values, driver = dict(form.validated_data), get_driver()
-        found = group_get(self.cluster, group)
+        found, values["fault"] = group_get(self.cluster, group), DrillFault(values["fault"])
         if is_dry_run(request, values):
-            plan = drill_preview(cluster=self.cluster, group=found, driver=driver, gives_back=values["gives_back"])
+            del values["confirm"]
+            plan = drill_preview(cluster=self.cluster, group=found, driver=driver, **values)
             return Response(DrillPlanSerializer(plan).data)
         drill = drill_start(actor=self.actor, cluster=self.cluster, group=found, driver=driver, **values)
         return accepted(dict(OperationSerializer(operation_get(self.actor, drill.operation_id)).data))

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from controlplane.failover.membership.plan import PlannedStep, successor
 from controlplane.failover.membership.verdict import electorate_of, verdict_of
-from controlplane.failover.models import FailoverKind
+from controlplane.failover.models import DrillFault, FailoverKind
 from controlplane.failover.promotion.services import failover_preflight
 from controlplane.failover.promotion.verdict import Cleanness, GroupState, GroupView, ReplicaView
 
@@ -24,6 +24,7 @@ class DrillPlan:
     group: str
     looked_at: datetime
     gives_back: bool = False
+    fault: DrillFault = DrillFault.KILL
     problems: tuple[str, ...] = ()
     leader_id: int | None = None
     candidate_id: int | None = None
@@ -36,7 +37,14 @@ class DrillPlan:
         return not self.problems
 
 
-def plan_drill(view: GroupView, now: datetime, *, gives_back: bool = False, running: str = "") -> DrillPlan:
+def plan_drill(
+    view: GroupView,
+    now: datetime,
+    *,
+    gives_back: bool = False,
+    fault: DrillFault = DrillFault.KILL,
+    running: str = "",
+) -> DrillPlan:
     """Say whether a drill of this group, as it was just sampled, may begin. `running` tells of another operation."""
     leader = view.master
     if leader is None or len(view.replicas) < 2:
@@ -55,15 +63,20 @@ def plan_drill(view: GroupView, now: datetime, *, gives_back: bool = False, runn
         group=view.name,
         looked_at=now,
         gives_back=gives_back,
+        fault=fault,
         problems=tuple(problems),
         leader_id=leader.replica_id,
         candidate_id=candidate_id,
         elects=view.elects,
         cleanness=cleanness,
-        steps=() if problems else _steps(view, leader.replica_id, gives_back=gives_back),
+        steps=() if problems else _steps(view, leader.replica_id, gives_back=gives_back, fault=fault),
     )
 
 
+_FAULTS = {
+    DrillFault.KILL: "The process of replica {} is killed without warning.",
+    DrillFault.HANG: "The process of replica {} is suspended: it keeps its connections, and answers nothing any more.",
+}
 _ALONE = "The group has one replica: it can't survive the loss of its leader. The modes sync and dledger add others."
 
 
@@ -92,7 +105,7 @@ def _elected(view: GroupView, leader: ReplicaView) -> tuple[int | None, Cleannes
     return candidate_id, Cleanness(not problems, _MAJORITY_HOLDS if not problems else problems[0], 0, 0), problems
 
 
-def _steps(view: GroupView, leader_id: int, *, gives_back: bool) -> tuple[PlannedStep, ...]:
+def _steps(view: GroupView, leader_id: int, *, gives_back: bool, fault: DrillFault) -> tuple[PlannedStep, ...]:
     follows = (
         PlannedStep(
             "Wait for the election", "The other voters elect a leader; nothing is promoted.", "Sends and reads."
@@ -109,7 +122,7 @@ def _steps(view: GroupView, leader_id: int, *, gives_back: bool) -> tuple[Planne
         PlannedStep(
             "Send probe messages", "Every 50 ms one to the group's probe topic, which no one reads or pays for."
         ),
-        PlannedStep("Stop the leader", f"The process of replica {leader_id} is killed without warning.", "Sends."),
+        PlannedStep("Stop the leader", _FAULTS[fault].format(leader_id), "Sends."),
         follows,
         PlannedStep("Start the old leader again", f"Replica {leader_id} rejoins as a follower, and catches up."),
         PlannedStep(

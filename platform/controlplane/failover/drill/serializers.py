@@ -19,6 +19,12 @@ class DrillRequestSerializer(DryRunShape):
     gives_back = serializers.BooleanField(
         required=False, default=False, help_text="Have the old leader lead again afterwards."
     )
+    fault = serializers.ChoiceField(
+        choices=DrillFault.choices,
+        required=False,
+        default=DrillFault.KILL,
+        help_text="What the leader's process suffers.",
+    )
     confirm = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
 
 
@@ -34,6 +40,7 @@ class DrillPlanSerializer(Shape):
     clean = serializers.BooleanField(source="cleanness.clean")
     because = serializers.CharField(source="cleanness.because")
     gives_back = serializers.BooleanField()
+    fault = serializers.ChoiceField(choices=DrillFault.choices)
     steps = PlannedStepSerializer(many=True)
 
 

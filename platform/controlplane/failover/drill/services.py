@@ -1,22 +1,28 @@
 """Writes: a failover drill. Planned on a fresh look at every replica; the workers do it (steps.py)."""
 
+from datetime import timedelta
+
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, actor_label
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
+from controlplane.common.logging import get_logger
 from controlplane.failover.drill.plan import DrillPlan, plan_drill
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
-from controlplane.failover.models import Drill, Failover, FailoverKind
+from controlplane.failover.models import Drill, DrillFault, Failover, FailoverKind
 from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver
+from controlplane.provisioning.processes import replica_process_name
 from controlplane.tenants.rules import actor_require
+
+_log = get_logger("controlplane.failover")
 
 _ALWAYS = {
     "drill_preflight",
@@ -29,20 +35,36 @@ _ALWAYS = {
 }
 _ASSIGNED = {"failover_fence", "failover_promote"}
 _ELECTED = {"drill_elect"}
+_HANG = {"drill_end_fault"}
+_VERBS = {DrillFault.KILL: "kills", DrillFault.HANG: "suspends"}
 _RETURN = {"return_begin", "return_verify", "return_topics"}
 _RETURN_ASSIGNED = {"return_preflight", "return_drain", "return_fence", "return_promote", "return_rejoin"}
 _RETURN_ELECTED = {"return_transfer"}
 
 
-def drill_preview(*, cluster: Cluster, group: BrokerGroup, driver: Driver, gives_back: bool = False) -> DrillPlan:
+def drill_preview(
+    *,
+    cluster: Cluster,
+    group: BrokerGroup,
+    driver: Driver,
+    gives_back: bool = False,
+    fault: DrillFault = DrillFault.KILL,
+) -> DrillPlan:
     """Look at every replica now, and say what a drill would do. Raises Conflict unless the cluster is running."""
     require_running(cluster)
     view = group_sample(cluster, group.name, driver) or GroupView(name=group.name, in_sync_replicas=1, replicas=())
-    return plan_drill(view, timezone.now(), gives_back=gives_back, running=_running_words(cluster))
+    return plan_drill(view, timezone.now(), gives_back=gives_back, fault=fault, running=_running_words(cluster))
 
 
 def drill_start(
-    *, actor: Actor, cluster: Cluster, group: BrokerGroup, driver: Driver, gives_back: bool = False, confirm: str = ""
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    group: BrokerGroup,
+    driver: Driver,
+    gives_back: bool = False,
+    fault: DrillFault = DrillFault.KILL,
+    confirm: str = "",
 ) -> Drill:
     """Start the operation that stops the group's leader and measures what follows.
 
@@ -50,7 +72,7 @@ def drill_start(
     running or another operation on it is in progress: of two requests at once, one wins.
     """
     actor_require(actor, "group.promote", cluster.tenant)
-    plan = drill_preview(cluster=cluster, group=group, driver=driver, gives_back=gives_back)
+    plan = drill_preview(cluster=cluster, group=group, driver=driver, gives_back=gives_back, fault=fault)
     if confirm and confirm != group.name:
         raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
     if plan.problems or plan.leader_id is None or plan.candidate_id is None:
@@ -63,9 +85,11 @@ def drill_start(
     return _start(actor, cluster, group, plan, plan.leader_id, plan.candidate_id)
 
 
-def drill_steps(*, elects: bool, gives_back: bool) -> set[str]:
+def drill_steps(*, elects: bool, gives_back: bool, fault: DrillFault) -> set[str]:
     """Return the names of the workflow's steps that a drill has."""
     steps = _ALWAYS | (_ELECTED if elects else _ASSIGNED)
+    if fault == DrillFault.HANG:
+        steps |= _HANG
     if gives_back:
         steps |= _RETURN | (_RETURN_ELECTED if elects else _RETURN_ASSIGNED)
     return steps
@@ -80,8 +104,8 @@ def _start(
             cluster=cluster,
             operation_type=OperationType.GROUP_DRILL,
             resource=f"{cluster.path}groups/{group.name}/",
-            metadata={"group": group.name, "target": leader_id, "gives_back": plan.gives_back},
-            steps=drill_steps(elects=plan.elects, gives_back=plan.gives_back),
+            metadata={"group": group.name, "target": leader_id, "gives_back": plan.gives_back, "fault": plan.fault},
+            steps=drill_steps(elects=plan.elects, gives_back=plan.gives_back, fault=plan.fault),
         )
         failover = Failover.objects.create(
             operation=operation,
@@ -100,18 +124,19 @@ def _start(
             cluster=cluster,
             group_name=group.name,
             mode=cluster.mode,
+            fault=plan.fault,
             gives_back=plan.gives_back,
             requested_by=actor_label(actor),
             leader_id=leader_id,
         )
-        what = f"By {failover.asked_by}: a failover drill that stops replica {leader_id}."
+        what = f"By {failover.asked_by}: a failover drill that {_VERBS[plan.fault]} replica {leader_id}."
         timeline_add(failover, "requested", what)
         audit_event_record(
             actor=actor,
             action=str(operation.type),
             resource=operation.resource,
             tenant_id=cluster.tenant_id,
-            details={"leader": leader_id, "gives_back": plan.gives_back},
+            details={"leader": leader_id, "gives_back": plan.gives_back, "fault": plan.fault},
         )
     return drill
 
@@ -121,3 +146,20 @@ def _running_words(cluster: Cluster) -> str:
     if running is None:
         return ""
     return f"Another operation on this cluster is in progress: {running.type}, which {running.requested_by} asked for."
+
+
+def drill_faults_end(cluster: Cluster, driver: Driver) -> None:
+    """End processes that a drill suspended and could not end, as its operation failed first; the health sampling starts them."""
+    hanging = Drill.objects.filter(cluster=cluster, fault_at__isnull=False, fault_ended_at=None).defer("probes")
+    for drill in hanging.exclude(operation__state=OperationState.IN_PROGRESS):
+        row = Replica.objects.filter(
+            group__cluster=cluster, group__name=drill.group_name, broker_id=drill.leader_id
+        ).first()
+        if row is not None and drill.fault_at is not None:
+            name = replica_process_name(cluster, row)
+            status = driver.process_statuses([name])[name]
+            # One that was started since does not hang. Supervisors tell whole seconds.
+            if status.started_at is None or status.started_at < drill.fault_at - timedelta(seconds=1):
+                driver.process_kill(name)
+                _log.warning("a drill's suspended process was ended", process=name)
+        Drill.objects.filter(pk=drill.pk).update(fault_ended_at=timezone.now(), updated_at=timezone.now())

@@ -18,7 +18,7 @@ from controlplane.failover.drill.measurement import Measurement, measure, probes
 from controlplane.failover.drill.plan import plan_drill
 from controlplane.failover.drill.prober import GONE_AFTER, probe_number, prober_start
 from controlplane.failover.membership.steps import elected_note, quorum_transfer
-from controlplane.failover.models import Drill, Failover, FailoverKind
+from controlplane.failover.models import Drill, DrillFault, Failover, FailoverKind
 from controlplane.failover.promotion.steps import (
     failover_drain,
     failover_fence,
@@ -56,7 +56,7 @@ def drill_preflight(context: StepContext) -> None:
     if failover.expected_epoch is not None:
         return
     view = _view(context, drill)
-    plan = plan_drill(view, context.now, gives_back=drill.gives_back)
+    plan = plan_drill(view, context.now, gives_back=drill.gives_back, fault=DrillFault(drill.fault))
     if plan.problems:
         raise StepFailed(f"Nothing was stopped. {' '.join(plan.problems)}", hint=_TRY_AGAIN)
     if plan.leader_id != drill.leader_id:
@@ -83,17 +83,21 @@ def drill_probe(context: StepContext) -> None:
 
 
 def drill_fault(context: StepContext) -> None:
-    """Kill the leader's process, without giving it the time to say good-bye. No one starts it before it is let go."""
+    """Suspend the leader's process, and, unless it is to hang, kill it, without giving it the time to say good-bye. No one
+    starts it before it is let go.
+    """
     drill = _drill(context)
     row = next(row for row in _replicas(context, drill) if row.broker_id == drill.leader_id)
     Drill.objects.filter(pk=drill.pk, fault_at=None).update(fault_at=timezone.now())
     # It stands still first: the supervisor's word for an end that is not followed by a restart begins by asking politely.
     context.driver.process_pause(replica_process_name(context.cluster, row))
-    replica_kill(context, drill.group_name, drill.leader_id)
+    if drill.fault == DrillFault.KILL:
+        _end_fault(context, drill)
     drill.refresh_from_db()
+    what = "was killed" if drill.fault == DrillFault.KILL else "was suspended, and answers nothing"
     sends_stopped_note(drill.failover)
     Failover.objects.filter(pk=drill.failover_id).update(fence="stopped", updated_at=timezone.now())
-    timeline_add(drill.failover, "fault", f"The process of replica {drill.leader_id} was killed.", at=drill.fault_at)
+    timeline_add(drill.failover, "fault", f"The process of replica {drill.leader_id} {what}.", at=drill.fault_at)
 
 
 def drill_elect(context: StepContext) -> None:
@@ -111,6 +115,16 @@ def drill_elect(context: StepContext) -> None:
         failover.refresh_from_db()
     _view(context, drill)  # writes the new leader into the group's row, while this operation explains it
     elected_note(context, failover, failover.candidate_id, failover.new_epoch or 0)
+
+
+def drill_end_fault(context: StepContext) -> None:
+    """Kill a process that hangs, once writes are back: what is to follow must be started again."""
+    _end_fault(context, _drill(context))
+
+
+def _end_fault(context: StepContext, drill: Drill) -> None:
+    replica_kill(context, drill.group_name, drill.leader_id)
+    Drill.objects.filter(pk=drill.pk).update(fault_ended_at=timezone.now(), updated_at=timezone.now())
 
 
 def drill_judge(context: StepContext) -> None:
@@ -253,7 +267,7 @@ def _replicas(context: StepContext, drill: Drill) -> list[Replica]:
 STEPS: dict[str, Step] = {
     **{
         step.__name__: step
-        for step in (drill_preflight, drill_probe, drill_fault, drill_elect, drill_judge, return_begin)
+        for step in (drill_preflight, drill_probe, drill_fault, drill_elect, drill_end_fault, drill_judge, return_begin)
     },
     # The same work, at another place of a workflow.
     "return_preflight": failover_preflight,

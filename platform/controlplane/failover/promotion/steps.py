@@ -410,6 +410,8 @@ def replica_kill(context: StepContext, group_name: str, replica_id: int) -> None
         group__cluster=cluster, group__name=group_name, broker_id=replica_id
     )
     name = replica_process_name(cluster, replica)
+    if context.driver.process_statuses([name])[name].state is ProcessState.MISSING:
+        return  # a step before this one did it
     context.driver.process_kill(name)
     state = context.driver.process_statuses([name])[name].state
     if state not in _STOPPED:

@@ -16,8 +16,9 @@ from django.utils import timezone
 from controlplane.alerts.channels import CHANNELS_MAX, channel_create, channel_list
 from controlplane.alerts.deliveries import PAUSES_S, deliveries_resume, delivery_try
 from controlplane.alerts.engine import alerts_evaluate
-from controlplane.alerts.messages import webhook_signature
+from controlplane.alerts.messages import text, title, webhook_signature
 from controlplane.alerts.models import Alert, AlertChannel, AlertDelivery, AlertSilence, AlertState, ChannelKind
+from controlplane.billing.models import BudgetAlert
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import AuditEvent
 from controlplane.insight.models import ClusterFigures
@@ -220,6 +221,44 @@ def test_no_message_reaches_the_platforms_own_network(world: World, receiver: Re
     delivery.refresh_from_db()
     assert receiver.requests == []
     assert delivery.error
+
+
+def budget_alert(world: World, percent: int) -> BudgetAlert:
+    return BudgetAlert.objects.create(
+        tenant=world.acme,
+        month=timezone.now().date().replace(day=1),
+        threshold_percent=percent,
+        spent=percent,
+        budget=100,
+        currency="EUR",
+    )
+
+
+def test_a_budgets_threshold_is_told_once_and_not_by_a_second_mail(world: World) -> None:
+    webhook(world)
+    budget_alert(world, 80)
+    for _ in range(2):
+        alerts_evaluate()
+    (delivery,) = queued()
+    assert (delivery.channel.kind, delivery.payload["event"]) == ("webhook", "budget")
+    assert title(delivery.payload) == "[Highwater] Acme: 80 % of the budget is spent"
+    assert "80.00 of 100.00 EUR" in text(delivery.payload)
+
+
+def test_a_channel_for_critical_alerts_is_told_of_a_spent_budget_only(world: World) -> None:
+    webhook(world, critical_only=True)
+    budget_alert(world, 80)
+    budget_alert(world, 100)
+    alerts_evaluate()
+    assert [one.payload["threshold_percent"] for one in queued()] == [100]
+
+
+def test_a_threshold_that_was_reached_long_ago_is_no_news(world: World) -> None:
+    webhook(world)
+    old = budget_alert(world, 80)
+    BudgetAlert.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(hours=2))
+    alerts_evaluate()
+    assert queued() == []
 
 
 # -- what people do

@@ -17,7 +17,15 @@ from controlplane.accounts.actors import Actor
 from controlplane.alerts import outgoing
 from controlplane.alerts.channels import allowed_networks, email_channels_ensure
 from controlplane.alerts.kinds import Severity
-from controlplane.alerts.messages import answer_problem, payload_of, request_of, text, title, trial_payload
+from controlplane.alerts.messages import (
+    answer_problem,
+    budget_payload,
+    payload_of,
+    request_of,
+    text,
+    title,
+    trial_payload,
+)
 from controlplane.alerts.models import (
     Alert,
     AlertChannel,
@@ -27,6 +35,7 @@ from controlplane.alerts.models import (
     ChannelKind,
     DeliveryState,
 )
+from controlplane.billing.models import BudgetAlert
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import LimitReached, NotFound
@@ -42,6 +51,9 @@ PAUSES_S = (30, 120, 600, 3600)
 # A worker that died with a try: the next one may begin.
 _LEASE_S = TRY_S + 10
 _RESUMED_MAX = 200
+# One that was reached earlier, before this was told at all, is no news.
+_BUDGET_NEWS = timedelta(hours=1)
+_SPENT_PERCENT = 100
 # By one tenant in a minute: tests and repetitions are requests to strangers that people can ask for.
 ASKED_FOR_MAX = 10
 
@@ -78,6 +90,31 @@ def notices_queue(now: datetime) -> int:
             payload = payload_of(tenant.slug, tenant.name, begins, ends, settings.HIGHWATER_PUBLIC_URL)
             rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
     Alert.objects.filter(pk__in=told).update(notified_at=now)
+    AlertDelivery.objects.bulk_create(rows)
+    for row in rows:
+        _enqueue(row)
+    return len(rows)
+
+
+def budget_notices_queue(now: datetime) -> int:
+    """Queue a message for each budget's threshold that was just reached; returns how many. Inside a transaction.
+
+    Not by e-mail: `billing.budgets` mails it, also to those who look after billing. A spent budget is critical.
+    """
+    reached = list(BudgetAlert.objects.filter(told_at=None, created_at__gt=now - _BUDGET_NEWS).select_related("tenant"))
+    channels = AlertChannel.objects.filter(tenant__in={one.tenant_id for one in reached}, is_on=True)
+    by_tenant: dict[uuid.UUID, list[AlertChannel]] = defaultdict(list)
+    for channel in channels.exclude(kind=ChannelKind.EMAIL):
+        by_tenant[channel.tenant_id].append(channel)
+    rows = []
+    for one in reached:
+        payload = budget_payload(
+            one.tenant.slug, one.tenant.name, one.sentence, one.threshold_percent, settings.HIGHWATER_PUBLIC_URL
+        )
+        for channel in by_tenant[one.tenant_id]:
+            if one.threshold_percent >= _SPENT_PERCENT or not channel.critical_only:
+                rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
+    BudgetAlert.objects.filter(pk__in=[one.pk for one in reached]).update(told_at=now)
     AlertDelivery.objects.bulk_create(rows)
     for row in rows:
         _enqueue(row)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.utils import timezone
 
-from controlplane.alerts.deliveries import notices_queue
+from controlplane.alerts.deliveries import budget_notices_queue, notices_queue
 from controlplane.alerts.evaluation import Act, Change, Key, OpenAlert, evaluate
 from controlplane.alerts.facts import facts_now
 from controlplane.alerts.kinds import KINDS, Rule
@@ -42,6 +42,7 @@ def alerts_evaluate(now: datetime | None = None) -> int | None:
         changes = evaluate(facts_now(at, open_alerts), rule_of, open_alerts, at, running=running)
         states = _write(changes, rows, at)
         notices_queue(at)
+        budget_notices_queue(at)
         return states
 
 

@@ -47,6 +47,19 @@ def payload_of(
     }
 
 
+def budget_payload(
+    tenant: str, tenant_name: str, sentence: str, threshold_percent: int, base_url: str
+) -> dict[str, Any]:
+    """Return what is told of a budget of which a share is spent."""
+    return {
+        **payload_of(tenant, tenant_name, [], [], base_url),
+        "event": "budget",
+        "sentence": sentence,
+        "threshold_percent": threshold_percent,
+        "url": f"{base_url}/t/{tenant}/usage/",
+    }
+
+
 def trial_payload(tenant: str, tenant_name: str, base_url: str) -> dict[str, Any]:
     """Return a message that only shows that messages arrive."""
     return {**payload_of(tenant, tenant_name, [], [], base_url), "event": "test"}
@@ -57,6 +70,8 @@ def title(payload: Mapping[str, Any]) -> str:
     name, fired, resolved = payload["tenant_name"], payload["fired"], payload["resolved"]
     if payload["event"] == "test":
         return f"[Highwater] {name}: this is a test"
+    if payload["event"] == "budget":
+        return f"[Highwater] {name}: {payload['threshold_percent']} % of the budget is spent"
     if len(fired) == 1 and not resolved:
         return f"[Highwater] {name}: {fired[0]['title']} in {fired[0]['cluster']}"
     if len(resolved) == 1 and not fired:
@@ -70,6 +85,8 @@ def text(payload: Mapping[str, Any]) -> str:
     """Return the message as plain text."""
     if payload["event"] == "test":
         return f"{title(payload)}. Alerts of {payload['tenant_name']} arrive here.\n{payload['url']}"
+    if payload["event"] == "budget":
+        return f"{title(payload)}\n{payload['sentence']} {payload['url']}"
     lines = [title(payload)]
     for alert in payload["fired"]:
         lines.append(f"{alert['severity'].upper()} in {alert['cluster']}: {alert['sentence']} {alert['url']}")

@@ -173,6 +173,9 @@ class BudgetAlert(BaseModel):
     budget = models.DecimalField(max_digits=20, decimal_places=2)
     currency = models.CharField(max_length=3)
     mailed_at = models.DateTimeField(null=True)
+    told_at = models.DateTimeField(
+        null=True, help_text="when it was queued for the tenant's other channels (app alerts)"
+    )
 
     class Meta:
         ordering: ClassVar = ["-month", "-threshold_percent"]

@@ -39,9 +39,12 @@ from controlplane.billing.models import BudgetAlert
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import LimitReached, NotFound
+from controlplane.common.logging import get_logger
 from controlplane.common.turns import interleaved, turn
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
+
+_log = get_logger("controlplane.alerts")
 
 DELIVER_TASK = "alerts.deliver"
 # A receiver that drips its answer does not hold a worker for longer.
@@ -150,9 +153,16 @@ def delivery_try(delivery_id: uuid.UUID, now: datetime | None = None) -> str | N
             return None
         status: int | None = None
         try:
-            status, problem = _send(row, at)
+            if row.attempts > len(PAUSES_S):  # the last try has been begun, and no one noted how it went
+                problem = "Each try was cut off."
+            else:
+                status, problem = _send(row, at)
         except SoftTimeLimitExceeded:
             problem = f"It did not answer within {TRY_S} s."
+        except Exception:
+            # Noted as a try, so that a message that can't be sent is given up like others, and not tried for ever.
+            _log.exception("an alert is not delivered", delivery=str(row.pk), kind=row.channel.kind)
+            problem = "The platform failed to send it. Its operator finds the reason in the log."
     return _note(row, row.attempts + 1, status, problem, at)
 
 
@@ -256,11 +266,16 @@ def _note(row: AlertDelivery, attempts: int, status: int | None, problem: str, n
         state=state,
         not_before=next_at,
         http_status=status,
-        error=problem[:500],
+        error=_storable(problem)[:500],
         delivered_at=now if state == DeliveryState.DELIVERED else None,
         updated_at=now,
     )
     return str(state)
+
+
+def _storable(text: str) -> str:
+    """Return the text as PostgreSQL stores it: a receiver may answer NUL, and half of a character."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def _enqueue(row: AlertDelivery) -> None:

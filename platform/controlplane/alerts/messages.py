@@ -149,7 +149,7 @@ def answer_problem(kind: str, status: int, body: bytes) -> str:
         return ""
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "It answered something that is not JSON."
     if not isinstance(answer, dict):
         return "It answered something that is not JSON's object."

@@ -1,0 +1,113 @@
+"""Receivers that mean harm: whatever they answer, a message ends, and nobody else's waits for it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from controlplane.alerts import deliveries
+from controlplane.alerts.channels import channel_create
+from controlplane.alerts.deliveries import PAUSES_S, delivery_try
+from controlplane.alerts.messages import trial_payload
+from controlplane.alerts.models import AlertDelivery
+from tests.controlplane.world import SYSTEM, World
+
+Answering = Callable[[bytes], str]
+
+
+@pytest.fixture
+def answering(settings: Any) -> Iterator[Answering]:
+    """Start a server that answers every connection with these bytes; returns its address."""
+    settings.HIGHWATER_WEBHOOK_NETWORKS = ["127.0.0.0/8"]
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def serve(listener: socket.socket, answer: bytes) -> None:
+        while True:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:  # the test is over
+                return
+            with closing(accepted):
+                accepted.recv(65536)
+                accepted.sendall(answer)
+
+    def start(answer: bytes) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        threads.append(threading.Thread(target=serve, args=(listener, answer)))
+        threads[-1].start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    for thread in threads:
+        thread.join(10)
+
+
+def message(world: World, address: str, kind: str = "webhook", name: str = "pager") -> AlertDelivery:
+    channel, _ = channel_create(actor=SYSTEM, tenant=world.acme, kind=kind, name=name, address=address)
+    payload = trial_payload("acme", "Acme", "https://highwater.example")
+    return AlertDelivery.objects.create(channel=channel, payload=payload, not_before=timezone.now())
+
+
+def answer(body: bytes, status: int = 200) -> bytes:
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        ("webhook", answer(b"\0\0 no", 500)),
+        ("webhook", b"HTTP/\0\0 nonsense\r\n\r\n"),
+        ("dingtalk", answer(b'{"errcode": 1, "errmsg": "\\u0000"}')),
+        ("dingtalk", answer(b'{"errcode": 1, "errmsg": "\\ud800"}')),
+        ("dingtalk", answer(b"[" * 4000)),
+        ("dingtalk", answer(b'{"errcode": %s}' % (b"9" * 4000))),
+    ],
+    ids=["NUL", "status line", "NUL in JSON", "half a character", "deep JSON", "long number"],
+)
+def test_an_answer_that_can_not_be_stored_is_a_try_that_failed(
+    world: World, answering: Answering, kind: str, raw: bytes
+) -> None:
+    row = message(world, answering(raw), kind)
+    assert delivery_try(row.pk) == "queued"
+    row.refresh_from_db()
+    assert row.attempts == 1
+    assert row.error
+    assert row.not_before > timezone.now() + timedelta(seconds=PAUSES_S[0] - 10)
+
+
+def test_a_message_that_can_not_be_sent_is_given_up_like_others(world: World, settings: Any) -> None:
+    row = message(world, "https://example.com/hook")
+    settings.HIGHWATER_WEBHOOK_NETWORKS = ["nonsense"]
+    now = timezone.now()
+    states = []
+    for _ in range(len(PAUSES_S) + 1):
+        states.append(delivery_try(row.pk, now))
+        now += timedelta(hours=2)
+    assert states == ["queued"] * len(PAUSES_S) + ["failed"]
+
+
+def test_a_message_whose_worker_dies_with_each_try_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = message(world, "https://example.com/hook")
+
+    def die(*_: object) -> tuple[int | None, str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deliveries, "_send", die)
+    now = timezone.now()
+    for _ in range(len(PAUSES_S) + 1):
+        with pytest.raises(KeyboardInterrupt):
+            delivery_try(row.pk, now)
+        now += timedelta(hours=2)
+    assert delivery_try(row.pk, now) == "failed"

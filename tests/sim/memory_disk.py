@@ -129,6 +129,7 @@ class MemoryDisk:
                 if id(inode) not in left:
                     left[id(inode)] = inode.after_power_cut(random)
                 disk.names[path] = disk.synced_names[path] = left[id(inode)]
+        disk._keep_directories_of_names()
         return disk
 
     def after_losing_all_unsynced(self, boot: int = 1) -> MemoryDisk:
@@ -139,7 +140,16 @@ class MemoryDisk:
             inode.data = bytearray(inode.synced)
             inode.dirty_blocks.clear()
             disk.names[path] = disk.synced_names[path] = inode
+        disk._keep_directories_of_names()
         return disk
+
+    def _keep_directories_of_names(self) -> None:
+        """A file that is back, as its removal was never synced, is in its directory: no file system has one without it."""
+        for path in self.names:
+            directory = _directory_of(path)
+            while directory not in self.directories:
+                self.directories.add(directory)
+                directory = _directory_of(directory)
 
     def content(self, below: str = "/") -> dict[str, bytes]:
         """Path -> bytes, of all files below a directory."""

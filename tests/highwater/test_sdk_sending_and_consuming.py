@@ -270,7 +270,8 @@ def test_stopping_awaits_the_handlers_that_run(cluster: Cluster, producer: Produ
     with cluster.consumer(f"g-{topic}", collector, topic):
         collector.wait(1)
     assert done == [b"slow"]
-    assert admin.consumer_progress(f"g-{topic}", topic=topic).lag == 0
+    # A commit at the end has no answer, and Apache's broker may still have it in hand.
+    wait_until(lambda: admin.consumer_progress(f"g-{topic}", topic=topic).lag == 0, "its progress is stored")
 
 
 def test_a_program_that_forgets_to_stop_ends_and_its_progress_is_stored(

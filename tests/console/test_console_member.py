@@ -11,7 +11,7 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.console.views import group_members as members_view
 from controlplane.consumers import running
 from controlplane.consumers.selectors import GroupMembers, Member
-from controlplane.consumers.subscriptions import compare
+from controlplane.consumers.subscriptions import Subscribed, compare
 from highwater import RequestTimeoutError
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
@@ -74,6 +74,39 @@ def test_the_groups_page_leads_there_for_those_who_may_ask(world: World, member:
     assert CLIENT in viewers
     assert MEMBER not in viewers
     assert world.client(world.victor).get(link).status_code == 403
+
+
+def group_of(world: World, monkeypatch: pytest.MonkeyPatch, told: dict[str, str], not_compared: int = 0) -> str:
+    """The page of a group whose members subscribe so to the topic payments."""
+    comparison = compare({client: {"payments": Subscribed(expression)} for client, expression in told.items()})
+    members = tuple(Member(client, "10.0.0.7:5000", "JAVA", 477) for client in told)
+    found = GroupMembers(members, (("payments", "paid"),), "", "", comparison, not_compared)
+    monkeypatch.setattr(members_view, "group_members", lambda _cluster, _group: found)
+    return world.client(world.bob).get(world.path("clusters/orders/lag/billing/")).content.decode()
+
+
+def test_a_member_that_subscribes_otherwise_than_most_is_named_with_the_difference(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = group_of(world, monkeypatch, {"a": "paid", "b": "paid", "odd-one": "<refunded>"})
+    assert "The members don’t all subscribe alike" in page
+    assert "Give these the subscription that most have" in page
+    notice = page[page.index("subscribe alike") : page.index("Members that are connected")]
+    assert "odd-one" in notice
+    assert "with TAG <code>&lt;refunded&gt;</code> instead of TAG <code>paid</code>" in notice
+
+
+def test_without_a_majority_it_is_said_with_whom_the_others_are_compared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = group_of(world, monkeypatch, {"a": "paid", "b": "refunded"})
+    assert "No way to subscribe is the most common one. Compared with a, these differ" in page
+
+
+def test_members_that_subscribe_alike_get_no_notice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = group_of(world, monkeypatch, {"a": "paid || due", "b": "due||paid"}, not_compared=2)
+    assert "subscribe alike" not in page
+    assert "Whether 2 of them subscribe like the others is not known" in page
 
 
 @pytest.mark.django_db(transaction=True)

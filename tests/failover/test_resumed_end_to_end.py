@@ -28,6 +28,13 @@ SWITCHOVER = [
     step_completed("failover_rejoin"),
 ]
 
+DRILL = {
+    "the leader stands still": Moment("clusters_replica", "UPDATE", "NEW.fenced"),
+    "the leader is killed": timeline_line("fault"),
+    "the other one is promoted": timeline_line("promoted"),
+    "the report is written": timeline_line("measured"),
+}
+
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformStack]:
@@ -103,6 +110,25 @@ def test_a_worker_is_killed_and_another_goes_on(live: LiveGroup, platform: Platf
             operation = live.finished(answer.json())
         load_flows(load)
     switched_once(live, before, operation, load)
+
+
+@pytest.mark.parametrize("moment", DRILL)
+def test_a_worker_is_killed_in_a_drill_and_the_report_claims_nothing_that_was_not_measured(
+    live: LiveGroup, platform: PlatformStack, moment: str
+) -> None:
+    before = healthy(live)
+    with senders(live, before) as load:
+        load_flows(load)
+        with held_at(platform, DRILL[moment]) as worker:
+            answer = live.ask("drill", {"confirm": "broker-a"})
+            assert answer.status_code == 202, answer.text
+            worker.kill()
+            operation = live.finished(answer.json())
+        load_flows(load)
+    switched_once(live, before, operation, load)
+    drill = next(one for one in live.get("drills/")["results"] if one["operation_id"] == operation["id"])
+    assert (drill["verdict"], drill["rto_ms"] is None) in (("passed", False), ("not_measured", True)), drill
+    assert drill["probes_missing"] == 0
 
 
 def test_two_operators_ask_at_once_and_the_whole_worker_is_killed(live: LiveGroup, platform: PlatformStack) -> None:

@@ -147,6 +147,15 @@ def test_a_refusal_is_found_in_the_answer(kind: str, status: int, body: bytes, p
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
         "2001:0:7f00:1::80ff:fffe",
+        "192.0.0.192",
+        "192.88.99.1",
+        "168.63.129.16",
+        "::ffff:168.63.129.16",
+        "::127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "64:ff9b:1::7f00:1",
+        "fec0::1",
+        "3fff::1",
     ],
 )
 def test_an_address_of_no_public_host_is_refused(address: str) -> None:
@@ -173,6 +182,7 @@ def test_an_address_of_a_public_host_is_taken(address: str) -> None:
         "https://exa mple.com/",
         "https://example.com/\r\nHost: inside",
         "https://exämple.com/",
+        "https://example.com/\x7f",
         "https://example.com/" + "x" * 2000,
         "",
     ],
@@ -202,3 +212,15 @@ def test_the_connection_goes_to_the_address_that_was_checked() -> None:
         outgoing.post("https://example.com/", {}, b"{}")
     assert asked.call_count == 1
     assert [call.args[0] for call in connect.call_args_list] == [("93.184.216.34", 443)]
+
+
+@pytest.mark.parametrize("url", ["http://example.com/", "https://example.com:25/"])
+def test_a_network_of_the_operators_opens_no_plain_way_to_the_internet(url: str) -> None:
+    public = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 80))]
+    with (
+        patch("socket.getaddrinfo", return_value=public),
+        patch("socket.create_connection") as connect,
+        pytest.raises(outgoing.OutgoingError),
+    ):
+        outgoing.post(url, {}, b"{}", [ipaddress.ip_network("10.0.0.0/8")])
+    connect.assert_not_called()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -12,11 +13,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.alerts import deliveries
+from controlplane.alerts import deliveries, outgoing
 from controlplane.alerts.channels import channel_create
-from controlplane.alerts.deliveries import PAUSES_S, delivery_try
+from controlplane.alerts.deliveries import PAUSES_S, deliveries_resume, delivery_try, tenant_deliver
 from controlplane.alerts.messages import trial_payload
 from controlplane.alerts.models import AlertDelivery
+from controlplane.common.turns import turn
 from tests.controlplane.world import SYSTEM, World
 
 Answering = Callable[[bytes], str]
@@ -111,3 +113,64 @@ def test_a_message_whose_worker_dies_with_each_try_is_given_up(world: World, mon
             delivery_try(row.pk, now)
         now += timedelta(hours=2)
     assert delivery_try(row.pk, now) == "failed"
+
+
+def test_a_receiver_that_drips_is_cut_off(world: World, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "TRY_S", 0.5)
+    settings.HIGHWATER_WEBHOOK_NETWORKS = ["127.0.0.0/8"]
+    was_cut_off = threading.Event()
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def drip() -> None:
+            accepted, _ = listener.accept()
+            with closing(accepted):
+                accepted.recv(65536)
+                accepted.sendall(b"HTTP/1.1 200 X\r\nX: ")
+                for _ in range(100):
+                    try:
+                        accepted.sendall(b"x")
+                    except OSError:
+                        was_cut_off.set()
+                        return
+                    time.sleep(0.1)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        row = message(world, f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        assert delivery_try(row.pk) == "queued"
+        thread.join(20)
+    assert was_cut_off.is_set()
+
+
+def test_one_tenant_has_one_worker_however_many_receivers_it_has(world: World, answering: Answering) -> None:
+    message(world, answering(answer(b"")), name="a")
+    other = message(world, answering(answer(b"")), name="b")
+    with turn("alerts", world.acme.pk, world.acme.pk) as mine:
+        assert mine
+        assert tenant_deliver(world.acme.pk) == 0
+    assert tenant_deliver(world.acme.pk) == 2
+    other.refresh_from_db()
+    assert other.state == "delivered"
+
+
+def test_a_receiver_that_fails_does_not_keep_the_others_waiting(world: World, answering: Answering) -> None:
+    dead = message(world, answering(answer(b"", 500)), name="dead")
+    for _ in range(5):
+        AlertDelivery.objects.create(channel=dead.channel, payload=dead.payload, not_before=dead.not_before)
+    well = message(world, answering(answer(b"")), name="well")
+    assert tenant_deliver(world.acme.pk) == 2
+    well.refresh_from_db()
+    assert well.state == "delivered"
+
+
+def test_a_tenant_with_many_late_messages_delays_no_other(world: World) -> None:
+    row = message(world, "https://example.com/hook")
+    early = timezone.now() - timedelta(hours=1)
+    AlertDelivery.objects.bulk_create(
+        AlertDelivery(channel=row.channel, payload=row.payload, not_before=early) for _ in range(300)
+    )
+    channel, _ = channel_create(
+        actor=SYSTEM, tenant=world.globex, kind="webhook", name="pager", address="https://example.com/"
+    )
+    AlertDelivery.objects.create(channel=channel, payload=row.payload, not_before=timezone.now())
+    assert deliveries_resume() == 2

@@ -1,7 +1,10 @@
 """What is sent to channels: queued with the evaluation, tried by workers, kept as a log, sent again when somebody asks."""
 
+import random
+import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +13,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.core.mail import send_mail
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
@@ -35,25 +38,26 @@ from controlplane.alerts.models import (
     ChannelKind,
     DeliveryState,
 )
+from controlplane.alerts.outgoing import TRY_S
 from controlplane.billing.models import BudgetAlert
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import LimitReached, NotFound
 from controlplane.common.logging import get_logger
-from controlplane.common.turns import interleaved, turn
+from controlplane.common.turns import turn
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
 
 _log = get_logger("controlplane.alerts")
 
 DELIVER_TASK = "alerts.deliver"
-# A receiver that drips its answer does not hold a worker for longer.
-TRY_S = 20
 # After each try that failed; then it is given up.
 PAUSES_S = (30, 120, 600, 3600)
+# A turn begins no try after that; with its last try it is over before `common.turns` gives its place away.
+_TURN_S = 20.0
+TURN_MAX_S = TRY_S + 25
 # A worker that died with a try: the next one may begin.
-_LEASE_S = TRY_S + 10
-_RESUMED_MAX = 200
+_LEASE_S = TURN_MAX_S + 10
 # One that was reached earlier, before this was told at all, is no news.
 _BUDGET_NEWS = timedelta(hours=1)
 _SPENT_PERCENT = 100
@@ -94,8 +98,8 @@ def notices_queue(now: datetime) -> int:
             rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
     Alert.objects.filter(pk__in=told).update(notified_at=now)
     AlertDelivery.objects.bulk_create(rows)
-    for row in rows:
-        _enqueue(row)
+    for tenant_id in {row.channel.tenant_id for row in rows}:
+        _enqueue(tenant_id)
     return len(rows)
 
 
@@ -119,50 +123,82 @@ def budget_notices_queue(now: datetime) -> int:
                 rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
     BudgetAlert.objects.filter(pk__in=[one.pk for one in reached]).update(told_at=now)
     AlertDelivery.objects.bulk_create(rows)
-    for row in rows:
-        _enqueue(row)
+    for tenant_id in {row.channel.tenant_id for row in rows}:
+        _enqueue(tenant_id)
     return len(rows)
 
 
 def deliveries_resume(now: datetime | None = None) -> int:
-    """Enqueue messages whose next try is due, one of each tenant in turn; returns how many."""
+    """Enqueue the tenants that have messages whose next try is due, in any order; returns how many tenants."""
     at = now or timezone.now()
-    due = AlertDelivery.objects.filter(state=DeliveryState.QUEUED, not_before__lte=at).order_by("not_before")
-    chosen = interleaved(due.values_list("channel__tenant_id", "pk")[:_RESUMED_MAX])
-    for delivery_id in chosen:
-        current_app.send_task(DELIVER_TASK, args=(str(delivery_id),), expires=15)
-    return len(chosen)
+    due = AlertDelivery.objects.filter(state=DeliveryState.QUEUED, not_before__lte=at)
+    tenants = list(due.order_by().values_list("channel__tenant_id", flat=True).distinct())
+    random.shuffle(tenants)
+    for tenant_id in tenants:
+        current_app.send_task(DELIVER_TASK, args=(str(tenant_id),), expires=15)
+    return len(tenants)
+
+
+def tenant_deliver(
+    tenant_id: uuid.UUID, now: datetime | None = None, monotonic: Callable[[], float] = time.monotonic
+) -> int:
+    """Try the tenant's messages that are due, one after the other; returns how many.
+
+    A tenant has one worker at most, however many receivers it has, and a slow one rests: see `common.turns`. A channel whose
+    try failed has no second one in the turn, and e-mail comes first: a dead receiver does not keep the others waiting.
+    """
+    tried: set[uuid.UUID] = set()
+    failed: set[uuid.UUID] = set()
+    with turn("alerts", tenant_id, tenant_id) as mine:
+        began = monotonic()
+        while mine and monotonic() - began < _TURN_S:
+            row = _next(tenant_id, now or timezone.now(), tried, failed)
+            if row is None:
+                break
+            tried.add(row.pk)
+            if delivery_try(row.pk, now) != DeliveryState.DELIVERED:
+                failed.add(row.channel_id)
+    return len(tried)
+
+
+def _next(
+    tenant_id: uuid.UUID, now: datetime, tried: Collection[uuid.UUID], failed: Collection[uuid.UUID]
+) -> AlertDelivery | None:
+    """Return what is tried next: e-mail, then channels that took what they got, each channel's oldest first."""
+    waiting = AlertDelivery.objects.filter(channel=OuterRef("channel"), state=DeliveryState.QUEUED, attempts__gt=0)
+    return (
+        AlertDelivery.objects.filter(channel__tenant=tenant_id, state=DeliveryState.QUEUED, not_before__lte=now)
+        .exclude(pk__in=tried)
+        .exclude(channel__in=failed)
+        .alias(is_mail=Q(channel__kind=ChannelKind.EMAIL), fails=Exists(waiting))
+        .order_by("-is_mail", "fails", "not_before")
+        .first()
+    )
 
 
 def delivery_try(delivery_id: uuid.UUID, now: datetime | None = None) -> str | None:
-    """Try a message that is due; returns its state afterwards, None when another worker has it or it is not due.
-
-    A tenant whose receivers are slow uses no more than its turns: see `common.turns`.
-    """
+    """Try a message that is due; returns its state afterwards, None when another worker has it or it is not due."""
     at = now or timezone.now()
     row = AlertDelivery.objects.select_related("channel__tenant").filter(pk=delivery_id).first()
     if row is None or row.state != DeliveryState.QUEUED or row.not_before > at:
         return None
-    with turn("alerts", row.channel.tenant_id, row.channel_id) as mine:
-        if not mine:
-            return None
-        won = AlertDelivery.objects.filter(
-            pk=row.pk, state=DeliveryState.QUEUED, attempts=row.attempts, not_before=row.not_before
-        ).update(attempts=row.attempts + 1, not_before=at + timedelta(seconds=_LEASE_S), updated_at=at)
-        if won != 1:
-            return None
-        status: int | None = None
-        try:
-            if row.attempts > len(PAUSES_S):  # the last try has been begun, and no one noted how it went
-                problem = "Each try was cut off."
-            else:
-                status, problem = _send(row, at)
-        except SoftTimeLimitExceeded:
-            problem = f"It did not answer within {TRY_S} s."
-        except Exception:
-            # Noted as a try, so that a message that can't be sent is given up like others, and not tried for ever.
-            _log.exception("an alert is not delivered", delivery=str(row.pk), kind=row.channel.kind)
-            problem = "The platform failed to send it. Its operator finds the reason in the log."
+    won = AlertDelivery.objects.filter(
+        pk=row.pk, state=DeliveryState.QUEUED, attempts=row.attempts, not_before=row.not_before
+    ).update(attempts=row.attempts + 1, not_before=at + timedelta(seconds=_LEASE_S), updated_at=at)
+    if won != 1:
+        return None
+    status: int | None = None
+    try:
+        if row.attempts > len(PAUSES_S):  # the last try has been begun, and no one noted how it went
+            problem = "Each try was cut off."
+        else:
+            status, problem = _send(row, at)
+    except SoftTimeLimitExceeded:
+        problem = f"It did not answer within {TRY_S} s."
+    except Exception:
+        # Noted as a try, so that a message that can't be sent is given up like others, and not tried for ever.
+        _log.exception("an alert is not delivered", delivery=str(row.pk), kind=row.channel.kind)
+        problem = "The platform failed to send it. Its operator finds the reason in the log."
     return _note(row, row.attempts + 1, status, problem, at)
 
 
@@ -217,7 +253,7 @@ def _asked_for(
             tenant_id=channel.tenant_id,
             details={"channel": channel.name},
         )
-        _enqueue(row)
+        _enqueue(channel.tenant_id)
     return row
 
 
@@ -278,6 +314,6 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
-def _enqueue(row: AlertDelivery) -> None:
+def _enqueue(tenant_id: uuid.UUID) -> None:
     # A queue that is away: beat finds it.
-    transaction.on_commit(lambda: current_app.send_task(DELIVER_TASK, args=(str(row.pk),), expires=15), robust=True)
+    transaction.on_commit(lambda: current_app.send_task(DELIVER_TASK, args=(str(tenant_id),), expires=15), robust=True)

@@ -4,10 +4,12 @@ The host's name is resolved here, each address is checked, and the connection go
 with one address and the connection with another. Redirects are not followed, and of the answer only the beginning is read.
 """
 
+import contextlib
 import http.client
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -15,8 +17,15 @@ from urllib.parse import urlsplit
 URL_CHARACTERS_MAX = 2000
 ANSWER_BYTES_MAX = 4096
 _TIMEOUT_S = 5.0
+# Of all together, from the connection to the answer: a receiver that drips is cut off.
+TRY_S = 20
 # Addresses that stand for an IPv4 address: the one that they stand for is judged (RFC 6052, RFC 3056, RFC 4380).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# The IPv6 internet; Python takes other ranges for global too: IPv4-compatible, SIIT, local NAT64, site-local ones.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+# What Python 3.11 takes for global: protocol assignments with a cloud's metadata (RFC 6890), relays (RFC 7526), Azure's
+# WireServer, documentation (RFC 9637).
+_REFUSED = [ipaddress.ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "3fff::/20")]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -36,7 +45,11 @@ class Answer:
 
 def url_problem(url: str, allowed: Sequence[Network] = ()) -> str:
     """Return why nothing can be sent to this URL, as far as it tells by itself; empty when it can."""
-    if len(url) > URL_CHARACTERS_MAX or not url.isascii() or any(character <= " " for character in url):
+    if (
+        len(url) > URL_CHARACTERS_MAX
+        or not url.isascii()
+        or any(character <= " " or character == "\x7f" for character in url)
+    ):
         return f"Use a URL of at most {URL_CHARACTERS_MAX} ASCII characters, without blanks."
     try:
         parts = urlsplit(url)
@@ -70,6 +83,10 @@ def may_connect(address: Address, allowed: Sequence[Network] = ()) -> bool:
             return False
     if any(address in network for network in allowed):
         return True
+    if any(address in network for network in _REFUSED):
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
+        return False
     return address.is_global and not address.is_multicast
 
 
@@ -82,55 +99,95 @@ def post(url: str, headers: Mapping[str, str], body: bytes, allowed: Sequence[Ne
     port = parts.port or (443 if parts.scheme == "https" else 80)
     connection = _connection(parts.scheme, host, port, allowed)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    watch = threading.Timer(TRY_S, connection.cut_off)
+    watch.daemon = True
+    watch.start()
     try:
         connection.request("POST", target, body, {"User-Agent": "Highwater", "Connection": "close", **headers})
         response = connection.getresponse()
-        return Answer(response.status, response.read(ANSWER_BYTES_MAX))
+        answer = Answer(response.status, response.read(ANSWER_BYTES_MAX))
+        if connection.is_cut_off:
+            raise OutgoingError(f"{host} did not answer within {TRY_S} s.")
+        return answer
     except (OSError, http.client.HTTPException) as error:
+        if connection.is_cut_off:
+            raise OutgoingError(f"{host} did not answer within {TRY_S} s.") from error
         raise OutgoingError(f"{host} does not answer: {error or type(error).__name__}") from error
     finally:
+        watch.cancel()
         connection.close()
 
 
-def _connection(scheme: str, host: str, port: int, allowed: Sequence[Network]) -> http.client.HTTPConnection:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise OutgoingError(f"The name {host} is not known.") from error
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    good = [address for address in addresses if may_connect(ipaddress.ip_address(address), allowed)]
+def _connection(scheme: str, host: str, port: int, allowed: Sequence[Network]) -> "_Checked":
+    addresses = list(dict.fromkeys(_resolve(host, port)))
+    # Plain http and the ports of other services are for networks that the operator named, not for the internet.
+    may_all = scheme == "https" and (port == 443 or port >= 1024)
+    good = [
+        text
+        for text in addresses
+        if may_connect(address := ipaddress.ip_address(text), allowed)
+        and (may_all or any(address in network for network in allowed))
+    ]
     if not good:
         raise OutgoingError(f"{host} is not on the public internet.")
-    checked = _CheckedHTTPS(host, port) if scheme == "https" else _CheckedHTTP(host, port)
+    checked: _Checked = _CheckedHTTPS(host, port) if scheme == "https" else _Checked(host, port)
     checked.addresses = good
     return checked
 
 
-class _CheckedHTTP(http.client.HTTPConnection):
+def _resolve(host: str, port: int) -> list[str]:
+    """Return the name's addresses. In a thread: the resolver can't be interrupted, and a tenant's name server may be silent."""
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            found.extend(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError):  # nothing is found, and told below
+            return
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_TIMEOUT_S)
+    if not found:
+        raise OutgoingError(f"The name {host} is not known.")
+    return list(found)
+
+
+class _Checked(http.client.HTTPConnection):
     """Connects to one of the checked addresses, whatever the name stands for by now."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port, timeout=_TIMEOUT_S)
         self.addresses: list[str] = []
+        self.is_cut_off = False
+        self._open: socket.socket | None = None
 
     def connect(self) -> None:
-        self.sock = _connect(self.addresses, self.port)
+        self._open = self.sock = _connect(self.addresses, self.port)
+
+    def cut_off(self) -> None:
+        """End it from another thread: whoever waits for bytes gets their end."""
+        self.is_cut_off = True
+        if self._open is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                self._open.shutdown(socket.SHUT_RDWR)
 
 
-class _CheckedHTTPS(http.client.HTTPSConnection):
+class _CheckedHTTPS(_Checked):
     """The same over TLS; the certificate must be the name's."""
-
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(host, port, timeout=_TIMEOUT_S, context=ssl.create_default_context())
-        self.addresses: list[str] = []
 
     def connect(self) -> None:
         plain = _connect(self.addresses, self.port)
         try:
-            self.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=self.host)
+            secure = ssl.create_default_context().wrap_socket(
+                plain, server_hostname=self.host, do_handshake_on_connect=False
+            )
         except BaseException:
             plain.close()
             raise
+        # Known before the handshake, so that one that takes for ever is cut off too.
+        self._open = self.sock = secure
+        secure.do_handshake()
 
 
 def _connect(addresses: Sequence[str], port: int) -> socket.socket:

@@ -13,10 +13,10 @@ def alerts_evaluate_task() -> int | None:
     return engine.alerts_evaluate()
 
 
-@shared_task(name=deliveries.DELIVER_TASK, soft_time_limit=deliveries.TRY_S, time_limit=deliveries.TRY_S + 5)
-def alert_deliver_task(delivery_id: str) -> str | None:
-    """Try one message."""
-    return deliveries.delivery_try(uuid.UUID(delivery_id))
+@shared_task(name=deliveries.DELIVER_TASK, soft_time_limit=deliveries.TURN_MAX_S, time_limit=deliveries.TURN_MAX_S + 5)
+def alert_deliver_task(tenant_id: str) -> int:
+    """Try a tenant's messages that are due."""
+    return deliveries.tenant_deliver(uuid.UUID(tenant_id))
 
 
 @shared_task(name="alerts.deliveries_resume")

@@ -97,8 +97,10 @@ class QuorumFaults(Faults):
         self._later(3.0, partial(self._restart_with_well_disk, machine))
 
     def _replace_disk(self) -> None:
-        """Never more empty disks than the group can lose, whichever voters count."""
+        """Never more empty disks than the group can lose, whichever voters count, or will count in a moment."""
         machine = self._machine()
+        if self._world.control_plane.may_change_members:
+            return
         if not self._world.can_lose(machine):  # type: ignore[arg-type] # its machines are of this kind
             return
         machine.kill()

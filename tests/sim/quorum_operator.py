@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.sim.quorum_world import QuorumWorld
 
 _TIMEOUT_S = 1.0
+_ON_ITS_WAY_S = 5.0  # a request may arrive long after the operator has given up on it
 
 
 class Operator:
@@ -21,7 +22,13 @@ class Operator:
     def __init__(self, world: QuorumWorld) -> None:
         self._world = world
         self._loop = world.loop
+        self._changed_members_s = -_ON_ITS_WAY_S
         world.network.join(self)
+
+    @property
+    def may_change_members(self) -> bool:
+        """Whether a leader may be asked yet for a voter more or less: no disk can be lost that this one would miss."""
+        return self._loop.now_s < self._changed_members_s + _ON_ITS_WAY_S
 
     def change_members(self) -> None:
         """Add or remove a voter, or, in a hurry, several at once: the group must take one after the other."""
@@ -35,6 +42,7 @@ class Operator:
         if len(voters) > 2:
             changes += [Change("remove", voter) for voter in voters if voter != leader.settings.replica_id]
         random.shuffle(changes)
+        self._changed_members_s = self._loop.now_s
         for change in changes[: random.choice((1, 1, 2, 3))]:
             self._ask(leader, change)
 

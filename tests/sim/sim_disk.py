@@ -10,6 +10,7 @@ from tests.sim.memory_disk import MemoryDisk
 from tests.sim.trio_process import block
 
 COMMIT_LOG = "/commitlog/"
+_HEALED_LOOK_S = 0.5  # longer than a sync takes on a disk that is well
 
 
 class SimDisk(MemoryDisk):
@@ -30,6 +31,7 @@ class SimDisk(MemoryDisk):
         self.on_death: Callable[[], None] = lambda: None
         self.on_failed_call: Callable[[str, str], None] = lambda name, detail: None
         self._fail_call_at: int | None = None
+        self._healings = 0
         self._last_line = _LastLine()
         self.log = self._last_line
         self.fail = self._fail
@@ -49,7 +51,8 @@ class SimDisk(MemoryDisk):
         return self.fail_syncs > 0 or self._fail_call_at is not None
 
     def heal(self) -> None:
-        """Nothing more fails, and there is room again."""
+        """Nothing more fails, a slow sync that is under way is over soon, and there is room again."""
+        self._healings += 1
         self.fail_syncs, self._fail_call_at, self.die_at, self.capacity_bytes = 0, None, None, None
         self.short_share = self.read_s = 0.0
         self.used_ratio = 0.1
@@ -93,11 +96,18 @@ class SimDisk(MemoryDisk):
 
     def fdatasync(self, fd: int, /) -> None:
         seconds = self.sync_s()
-        block(seconds / 2)
+        healings = self._healings
+        self._be_busy(seconds / 2, healings)
         super().fdatasync(fd)
-        block(seconds / 2)
+        self._be_busy(seconds / 2, healings)
 
     fsync = fdatasync
+
+    def _be_busy(self, seconds: float, healings: int) -> None:
+        """A slow disk may take half a minute for a sync: one that is healed meanwhile does not."""
+        while seconds > 0 and self._healings == healings:
+            block(min(seconds, _HEALED_LOOK_S))
+            seconds -= _HEALED_LOOK_S
 
     def page_cache(self, path: str, begin: int, end: int) -> bytes:
         """What the end of the process would leave there."""

@@ -117,6 +117,18 @@ def test_no_seed_finds_a_broken_promise_of_a_group_whose_mode_changes(flush: str
     assert min(adopted.values()) >= 3, "nor does one in which no group of three went through each mode"
 
 
+def test_a_healed_disk_does_not_finish_a_slow_sync_as_slowly_as_it_began() -> None:
+    """A voter there was still in the first sync of its start, ten seconds after its disk was well again."""
+    outcome = run_quorum_seed("sync", 910003)
+    assert outcome.violation is None
+
+
+def test_no_disk_is_lost_while_a_request_to_take_another_voter_away_is_on_its_way() -> None:
+    """There the two voters that were left would have been the empty disk and the leader."""
+    outcome = run_quorum_seed("async", 930010)
+    assert outcome.violation is None
+
+
 def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     """Its operation may last two seconds there, and failed a moment before every replica acted by the new mode."""
     outcome = run_changing_seed("async", 940023)

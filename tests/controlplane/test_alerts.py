@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.db import connection, transaction
@@ -14,12 +15,13 @@ from django.utils import timezone
 
 from controlplane.alerts.engine import alerts_evaluate, alerts_expire
 from controlplane.alerts.facts import facts_now
+from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertState
 from controlplane.alerts.selectors import firing_count
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, Health, NameServer, Replica
 from controlplane.common.models import AuditEvent
 from controlplane.failover.models import ReplicaSample
-from controlplane.insight.models import ClusterFigures, DrainState, LagWindow
+from controlplane.insight.models import LAG_NEWS_MS, ClusterFigures, DrainState, LagWindow
 from tests.controlplane.world import Json, World, make_cluster
 
 ACME = "/api/v1/tenants/acme/"
@@ -186,6 +188,67 @@ def test_the_quota_that_is_used_most_is_a_fact(world: World) -> None:
     now = timezone.now()
     figures(world.cluster, now, quota_used=0.95)
     assert known(world.cluster, now)["quota_used "] == pytest.approx(95)
+
+
+def test_a_group_that_caught_up_since_is_not_late(world: World) -> None:
+    now = timezone.now()
+    window(world.cluster, now, lag_ms_last=3_600_000)
+    window(world.cluster, now, window_start=now - timedelta(minutes=1))
+    assert not [one for one in known(world.cluster, now) if one.startswith("lag_seconds")]
+
+
+def test_a_window_with_one_sample_leaves_the_one_before_it_standing(world: World) -> None:
+    now = timezone.now()
+    window(world.cluster, now, lag_ms_last=3_600_000)
+    window(world.cluster, now, window_start=now - timedelta(minutes=1), samples=1)
+    assert known(world.cluster, now)["lag_seconds billing on payments"] == 3600.0
+
+
+def test_the_index_of_late_groups_has_all_that_a_rule_may_call_late() -> None:
+    assert KINDS["lag_seconds"].least * 1000 == LAG_NEWS_MS
+
+
+def test_one_cluster_with_many_late_groups_is_read_in_part_and_the_others_wholly(world: World) -> None:
+    now = timezone.now()
+    for number in range(12):
+        window(world.cluster, now, consumer_group=f"group-{number}", lag_ms_last=3_600_000 + number)
+    other = make_cluster(world.globex, "theirs")
+    window(other, now, lag_ms_last=3_600_000)
+    with patch("controlplane.alerts.facts._NEWS_MAX", 10):
+        late = [one for one in known(world.cluster, now) if one.startswith("lag_seconds")]
+        assert "lag_seconds billing on payments" in known(other, now)
+    assert len(late) == 10
+    assert "lag_seconds group-11 on payments" in late
+
+
+def test_many_open_alerts_are_written_at_once(world: World) -> None:
+    now = timezone.now()
+    Alert.objects.bulk_create(
+        Alert(
+            cluster=world.cluster,
+            kind="lag_seconds",
+            subject=f"group-{number} on payments",
+            value=3600,
+            threshold=900,
+            since=now,
+            known_at=now,
+        )
+        for number in range(600)
+    )
+    for number in range(600):
+        window(world.cluster, now, consumer_group=f"group-{number}", lag_ms_last=3_600_000)
+    with CaptureQueriesContext(connection) as captured:
+        alerts_evaluate(now + timedelta(seconds=301))
+    assert Alert.objects.filter(state=AlertState.FIRING).count() == 600
+    written = [one for one in captured.captured_queries if "fired_at = new.fired_at" in one["sql"]]
+    assert len(written) == 1
+
+
+def test_a_channel_can_not_be_deleted_below_an_evaluation(world: World) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        fire(world.cluster)
+    read = [one["sql"] for one in captured.captured_queries if 'FROM "alerts_alertchannel"' in one["sql"]]
+    assert any(one.endswith("FOR NO KEY UPDATE") for one in read)
 
 
 def test_certificates_that_are_not_renewed_are_told(world: World) -> None:

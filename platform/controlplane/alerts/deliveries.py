@@ -4,7 +4,7 @@ import random
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -86,12 +86,15 @@ def notices_queue(now: datetime) -> int:
     email_channels_ensure(list(tenants))
     rows: list[AlertDelivery] = []
     told: list[uuid.UUID] = []
-    for channel in AlertChannel.objects.filter(tenant__in=tenants, is_on=True):
+    # A silence's cluster, kind and subject, where it names them: an alert fits one of eight, however many silences there are.
+    quiet = {(one.tenant_id, one.cluster_id, one.kind, one.subject) for one in silences}
+    loud = {tenant: [one for one in alerts if not _is_silenced(tenant, one, quiet)] for tenant, alerts in fired.items()}
+    # Held until the end: a channel that is deleted meanwhile would undo the evaluation of all tenants.
+    channels = AlertChannel.objects.select_for_update(no_key=True).filter(tenant__in=tenants, is_on=True)
+    for channel in channels.order_by("pk"):
         tenant = tenants[channel.tenant_id]
-        mine = [silence for silence in silences if silence.tenant_id == tenant.pk]
-        begins = [alert for alert in fired[tenant.pk] if not any(silence.fits(alert) for silence in mine)]
-        told += [alert.pk for alert in begins]
-        begins = [alert for alert in begins if _wants(channel, alert)]
+        told += [alert.pk for alert in loud.get(tenant.pk, ())]
+        begins = [alert for alert in loud.get(tenant.pk, ()) if _wants(channel, alert)]
         ends = [alert for alert in resolved[tenant.pk] if _wants(channel, alert)]
         if begins or ends:
             payload = payload_of(tenant.slug, tenant.name, begins, ends, settings.HIGHWATER_PUBLIC_URL)
@@ -255,6 +258,17 @@ def _asked_for(
         )
         _enqueue(channel.tenant_id)
     return row
+
+
+def _is_silenced(
+    tenant: uuid.UUID, alert: Alert, quiet: Container[tuple[uuid.UUID, uuid.UUID | None, str, str]]
+) -> bool:
+    return any(
+        (tenant, cluster, kind, subject) in quiet
+        for cluster in (None, alert.cluster_id)
+        for kind in ("", alert.kind)
+        for subject in {"", alert.subject}
+    )
 
 
 def _wants(channel: AlertChannel, alert: Alert) -> bool:

@@ -20,6 +20,20 @@ _log = get_logger("controlplane.alerts")
 _LOCK = 0x48_57_41_4C
 KEPT_FOR = timedelta(days=90)
 _BATCH = 500
+# The columns that an evaluation writes, with their types.
+_WRITTEN = (
+    ("id", "uuid"),
+    ("state", "text"),
+    ("value", "float8"),
+    ("threshold", "float8"),
+    ("detail", "text"),
+    ("known_at", "timestamptz"),
+    ("clear_since", "timestamptz"),
+    ("fired_at", "timestamptz"),
+    ("resolved_at", "timestamptz"),
+    ("resolved_because", "text"),
+    ("updated_at", "timestamptz"),
+)
 
 
 def alerts_evaluate(now: datetime | None = None) -> int | None:
@@ -96,25 +110,28 @@ def _write(changes: list[Change], rows: dict[uuid.UUID, Alert], now: datetime) -
                 "alert", act=str(change.act), kind=alert.kind, subject=alert.subject, cluster=str(alert.cluster_id)
             )
     Alert.objects.bulk_create(begun, batch_size=_BATCH)
-    # Only what the evaluation writes: somebody may acknowledge one at this moment.
-    Alert.objects.bulk_update(
-        updated,
-        [
-            "state",
-            "value",
-            "threshold",
-            "detail",
-            "known_at",
-            "clear_since",
-            "fired_at",
-            "resolved_at",
-            "resolved_because",
-            "updated_at",
-        ],
-        batch_size=_BATCH,
-    )
+    _update(updated)
     Alert.objects.filter(pk__in=dropped).delete()
     return states
+
+
+def _update(alerts: list[Alert]) -> None:
+    """Write what the evaluation writes, and no more: somebody may acknowledge one at this moment.
+
+    By arrays: Django's bulk_update takes 2 ms for each alert, every 15 s.
+    """
+    if not alerts:
+        return
+    columns = [[getattr(alert, name) for alert in alerts] for name, _ in _WRITTEN]
+    arrays = ", ".join(f"%s::{kind}[]" for _, kind in _WRITTEN)
+    names = [name for name, _ in _WRITTEN]
+    changes = ", ".join(f"{name} = new.{name}" for name in names[1:])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"update {Alert._meta.db_table} alert set {changes} from unnest({arrays}) as new({', '.join(names)})"
+            " where alert.id = new.id",
+            columns,
+        )
 
 
 def _begun(change: Change, now: datetime) -> Alert:
@@ -141,8 +158,8 @@ def _apply(change: Change, alert: Alert, now: datetime) -> None:
             alert.value, alert.threshold, alert.detail = change.value, change.threshold, change.detail[:1024]
             alert.known_at, alert.clear_since = now, None
             if change.act is Act.FIRE:
-                alert.state, alert.fired_at = AlertState.FIRING, now
+                alert.state, alert.fired_at = AlertState.FIRING.value, now
         case Act.CLEARING:
             alert.clear_since = alert.clear_since or now
         case Act.RESOLVE:
-            alert.state, alert.resolved_at, alert.resolved_because = AlertState.RESOLVED, now, change.reason
+            alert.state, alert.resolved_at, alert.resolved_because = AlertState.RESOLVED.value, now, change.reason

@@ -9,22 +9,23 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Exists, F, OuterRef, Window
+from django.db.models.functions import RowNumber
 
 from controlplane.alerts.evaluation import Fact, Key, OpenAlert
-from controlplane.alerts.kinds import KINDS
+from controlplane.alerts.kinds import OPEN_MAX
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Process, Replica
 from controlplane.clusters.selectors import HEALTH_STALE_AFTER
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.figures import STALE_AFTER
-from controlplane.insight.models import ClusterFigures, LagWindow
+from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, LagWindow
 
 # A window is counted after its end, by a job that runs every few minutes and may have to be repeated.
 _WINDOW_STALE_AFTER = timedelta(minutes=20)
 DEAD_LETTERS_WITHIN = timedelta(hours=1)
 _LAG_KINDS = ("lag_seconds", "group_stuck", "loss_ahead")
-# Who is never late by the smallest threshold that can be set is not looked at.
-_LEAST_LAG_MS = round(KINDS["lag_seconds"].least * 1000)
+# Of one cluster, the worst: more alerts than OPEN_MAX of a kind don't begin, and the other clusters have their turn.
+_NEWS_MAX = 10 * OPEN_MAX
 
 
 def facts_now(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
@@ -129,31 +130,52 @@ def _certificates(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator
 
 def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
     opened = {(alert.key.cluster_id, alert.key.subject) for alert in open_alerts if alert.key.kind in _LAG_KINDS}
-    groups = {subject.partition(" on ")[0] for _, subject in opened}
+    # One that has just begun, with a single sample, knows no trend yet: the one before it stands.
     recent = LagWindow.objects.filter(
         queue_id=-1,
         window_start__gt=now - _WINDOW_STALE_AFTER,
+        samples__gt=1,
         cluster_id__in=Cluster.objects.filter(state=ClusterState.RUNNING).values("pk"),
     )
-    # One that has just begun, with a single sample, knows no trend yet: the one before it stands.
-    latest = (
-        recent.filter(samples__gt=1)
-        .order_by("cluster_id", "consumer_group", "topic", "-window_start")
-        .distinct("cluster_id", "consumer_group", "topic")
+    newer = LagWindow.objects.filter(
+        cluster_id=OuterRef("cluster_id"),
+        consumer_group=OuterRef("consumer_group"),
+        topic=OuterRef("topic"),
+        broker=OuterRef("broker"),
+        queue_id=-1,
+        samples__gt=1,
+        window_start__gt=OuterRef("window_start"),
     )
-    telling = LagWindow.objects.filter(pk__in=latest.values("pk")).filter(
-        Q(stuck=True)
-        | Q(lag_ms_last__gte=_LEAST_LAG_MS)
-        | Q(loses_data_at__isnull=False)
-        | Q(cluster_id__in={cluster_id for cluster_id, _ in opened}, consumer_group__in=groups)
+    # The windows with news are found first, by their own index; that they are the latest is asked of these few only.
+    worst = Window(
+        RowNumber(),
+        partition_by="cluster_id",
+        order_by=[F("loses_data_at").asc(nulls_last=True), F("stuck").desc(), F("lag_ms_last").desc(nulls_last=True)],
     )
-    for window in telling.iterator():
-        subject = subject_of(window.consumer_group, window.topic)
-        late_s = None if window.lag_ms_last is None else window.lag_ms_last / 1000
-        yield Fact(Key(window.cluster_id, "lag_seconds", subject), late_s)
-        yield Fact(Key(window.cluster_id, "group_stuck", subject), float(window.stuck))
-        left = timedelta.max if window.loses_data_at is None else window.loses_data_at - now
-        yield Fact(Key(window.cluster_id, "loss_ahead", subject), left / timedelta(hours=1))
+    news = recent.filter(LAG_IS_NEWS).filter(~Exists(newer)).annotate(place=worst).filter(place__lte=_NEWS_MAX)
+    told: set[int] = set()
+    for window in news.iterator():
+        told.add(window.pk)
+        yield from _of_window(window, now)
+    if not opened:
+        return
+    known = recent.filter(
+        ~Exists(newer),
+        cluster_id__in={cluster_id for cluster_id, _ in opened},
+        consumer_group__in={subject.partition(" on ")[0] for _, subject in opened},
+    )
+    for one in known.iterator():
+        if one.pk not in told and (one.cluster_id, subject_of(one.consumer_group, one.topic)) in opened:
+            yield from _of_window(one, now)
+
+
+def _of_window(window: LagWindow, now: datetime) -> Iterator[Fact]:
+    subject = subject_of(window.consumer_group, window.topic)
+    late_s = None if window.lag_ms_last is None else window.lag_ms_last / 1000
+    yield Fact(Key(window.cluster_id, "lag_seconds", subject), late_s)
+    yield Fact(Key(window.cluster_id, "group_stuck", subject), float(window.stuck))
+    left = timedelta.max if window.loses_data_at is None else window.loses_data_at - now
+    yield Fact(Key(window.cluster_id, "loss_ahead", subject), left / timedelta(hours=1))
 
 
 def _replicas() -> list[Replica]:

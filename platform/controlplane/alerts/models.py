@@ -50,7 +50,10 @@ class Alert(BaseModel):
                 fields=["cluster", "kind", "subject"], condition=~Q(state="resolved"), name="alert_one_open"
             )
         ]
-        indexes: ClassVar = [models.Index(fields=["cluster", "state", "-created_at"], name="alert_of_cluster")]
+        indexes: ClassVar = [
+            models.Index(fields=["cluster", "state", "-created_at"], name="alert_of_cluster"),
+            models.Index(fields=["state", "resolved_at"], name="alert_ended"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}".strip()

@@ -125,7 +125,7 @@ def test_the_forms_work_without_scripts(browser: Browser, live_server: LiveServe
         page.goto("/login/")
         page.get_by_label("Email").fill("alice@example.com")
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log in", exact=True).click()
         page.get_by_role("link", name="orders").click()
         page.get_by_role("link", name="Connect", exact=True).click()
         # All programs stand one below the other, and nothing offers what needs a script.

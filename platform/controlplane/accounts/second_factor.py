@@ -1,6 +1,6 @@
 """The second factor: what django-allauth's parts do otherwise here, and its end by whoever runs the platform."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
@@ -11,12 +11,18 @@ from django.db import transaction
 from django.dispatch import receiver
 
 from controlplane.accounts.models import User
+from controlplane.accounts.passkeys import passkey_place
 from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped upstream
     """Keeps the secrets of apps and recovery codes encrypted: a copy of the database makes no codes."""
+
+    error_messages: ClassVar = {
+        **DefaultMFAAdapter.error_messages,
+        "incorrect_code": "That code or passkey does not work.",
+    }
 
     def get_totp_issuer(self) -> str:
         return "Highwater"
@@ -27,9 +33,16 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped u
     def decrypt(self, encrypted_text: str) -> str:
         return _cipher().decrypt(encrypted_text.encode()).decode()
 
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        """Return whose passkeys they are: of the public address, whatever Host a request names."""
+        return {"id": passkey_place(settings.HIGHWATER_PUBLIC_URL).host, "name": "Highwater"}
+
+    def generate_authenticator_name(self, user: User, type: str) -> str:  # upstream's name
+        return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
+
 
 def second_factor_remove(*, actor: object, user: User) -> bool:
-    """Take app and recovery codes off an account; return whether there were any. The password stays."""
+    """Take app, passkeys and recovery codes off an account; return whether there were any. The password stays."""
     with transaction.atomic():
         removed, _ = Authenticator.objects.filter(user=user).delete()
         if removed:

@@ -217,7 +217,12 @@ ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "mandatory"
 MFA_ADAPTER = "controlplane.accounts.second_factor.SecondFactorAdapter"
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_FORMS = {
+    "add_webauthn": "controlplane.accounts.passkey_forms.PasskeyAddForm",
+    "edit_webauthn": "controlplane.accounts.passkey_forms.PasskeyRenameForm",
+}
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = "highwater@localhost"
 HIGHWATER_SENDS_MAIL = True

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from django import template
+from django.conf import settings
 from django.db.models import QuerySet
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect
 from django.templatetags.static import static
@@ -12,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from controlplane.accounts.operators import is_operator
+from controlplane.accounts.passkeys import host_name, passkey_place
 from controlplane.common.zones import zone_of
 from controlplane.console.pills import Pill, pill_of
 from controlplane.insight.availability import Waiting, figures_awaited
@@ -231,6 +233,17 @@ def span(run: JobRun) -> str | SafeString:
         f"{begin.day} {begin:%b, %H:%M}",
         f"{end:%H:%M}" if begin.date() == end.date() else f"{end.day} {end:%b, %H:%M}",
     )
+
+
+@register.simple_tag(takes_context=True)
+def passkey_obstacle(context: template.Context) -> str:
+    """Why the present page can't use passkeys, as a sentence; empty where it can."""
+    place = passkey_place(settings.HIGHWATER_PUBLIC_URL)
+    if not place.is_usable:
+        return "Passkeys need this console to have a host name and HTTPS. Whoever runs the platform can set that up."
+    if host_name(context["request"].get_host()) != place.host:
+        return f"Passkeys work at {place.origin} only. Open the console there."
+    return ""
 
 
 @register.simple_tag(takes_context=True)

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core import mail
 from django.utils import timezone
 
 from controlplane.alerts.channels import CHANNELS_MAX, channel_create, channel_list
-from controlplane.alerts.deliveries import PAUSES_S, deliveries_resume, delivery_try
-from controlplane.alerts.engine import alerts_evaluate
+from controlplane.alerts.deliveries import ASKED_FOR_MAX, PAUSES_S, deliveries_resume, delivery_try
+from controlplane.alerts.engine import alerts_evaluate, alerts_expire
 from controlplane.alerts.messages import text, title, webhook_signature
 from controlplane.alerts.models import Alert, AlertChannel, AlertDelivery, AlertSilence, AlertState, ChannelKind
 from controlplane.billing.models import BudgetAlert
@@ -345,6 +346,37 @@ def test_messages_that_people_ask_for_are_bounded(world: World, api: Callable[..
     client = api(world.alice)
     answers = [client.call("POST", f"{ACME}alert-channels/{channel.pk}/test/").status_code for _ in range(11)]
     assert answers == [202] * 10 + [409]
+
+
+def test_a_deleted_channel_does_not_make_room_for_more_messages(world: World, api: Callable[..., Json]) -> None:
+    client = api(world.alice)
+    answers = []
+    for _ in range(ASKED_FOR_MAX + 1):
+        channel, _secret = webhook(world)
+        answers.append(client.call("POST", f"{ACME}alert-channels/{channel.pk}/test/").status_code)
+        client.call("DELETE", f"{ACME}alert-channels/{channel.pk}/")
+    assert answers == [202] * ASKED_FOR_MAX + [409]
+
+
+def test_a_channels_log_is_bounded(world: World) -> None:
+    channel, _ = webhook(world)
+    for _ in range(5):
+        AlertDelivery.objects.create(channel=channel, payload={}, not_before=timezone.now())
+    newest = AlertDelivery.objects.order_by("-created_at").first()
+    with patch("controlplane.alerts.engine.DELIVERIES_MAX", 2):
+        assert alerts_expire() == 3
+    assert newest in AlertDelivery.objects.all()
+
+
+def test_a_channel_whose_address_can_not_be_read_any_more_can_be_deleted(
+    world: World, api: Callable[..., Json]
+) -> None:
+    channel, _ = webhook(world)
+    AlertChannel.objects.filter(pk=channel.pk).update(address_encrypted=b"of another key")
+    client = api(world.alice)
+    listed = client.call("GET", f"{ACME}alert-channels/").json()["results"]
+    assert listed[1]["address"].startswith("unreadable")
+    assert client.call("DELETE", f"{ACME}alert-channels/{channel.pk}/").status_code == 204
 
 
 def test_a_deleted_channel_is_gone_and_the_trail_knows_it(world: World, api: Callable[..., Json]) -> None:

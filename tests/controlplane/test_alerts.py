@@ -325,6 +325,29 @@ def test_what_ended_long_ago_is_deleted(world: World) -> None:
     assert not Alert.objects.exists()
 
 
+def test_a_cluster_keeps_a_bounded_number_of_ended_alerts(world: World) -> None:
+    now = timezone.now()
+    rows = [
+        Alert(
+            cluster=world.cluster,
+            kind="lag_seconds",
+            subject=str(number),
+            state=AlertState.RESOLVED,
+            value=1,
+            threshold=1,
+            since=now,
+            known_at=now,
+            resolved_at=now,
+        )
+        for number in range(5)
+    ]
+    for row in rows:
+        row.save()
+    with patch("controlplane.alerts.engine.ENDED_MAX", 3):
+        assert alerts_expire() == 2
+    assert set(Alert.objects.values_list("subject", flat=True)) == {"2", "3", "4"}
+
+
 # -- what people do
 
 
@@ -395,6 +418,8 @@ def test_a_rule_is_changed_in_part_and_reset(world: World, api: Callable[..., Js
     ("kind", "body", "field"),
     [
         ("disk_used", {"threshold": 101}, "threshold"),
+        ("disk_used", {"threshold": 10**400}, "threshold"),
+        ("disk_used", {"threshold": "nan"}, "threshold"),
         ("leader_missing", {"threshold": 3}, "threshold"),
         ("disk_used", {"duration_s": -1}, "duration_s"),
         ("disk_used", {"duration": 5}, "duration"),

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from controlplane.accounts.actors import Actor
 from controlplane.alerts.models import AlertChannel, ChannelKind
 from controlplane.alerts.outgoing import Network, url_problem
-from controlplane.clusters.secrets import secret_decrypt, secret_encrypt, secret_generate
+from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.tenants.models import Tenant
@@ -54,7 +54,11 @@ def address_shown(channel: AlertChannel) -> str:
     """Return the host of the address: the rest may be a secret."""
     if not channel.address_encrypted:
         return ""
-    return f"https://{urlsplit(secret_decrypt(channel.address_encrypted)).hostname}/…"
+    try:
+        parts = urlsplit(secret_decrypt(channel.address_encrypted))
+    except SecretUnreadable:  # the page is shown nevertheless, so that the channel can be deleted
+        return "unreadable: it was encrypted under another SECRET_KEY"
+    return f"{parts.scheme}://{parts.hostname}/…"
 
 
 def channel_create(

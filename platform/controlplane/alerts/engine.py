@@ -2,8 +2,11 @@
 
 import uuid
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import F, QuerySet, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from controlplane.alerts.deliveries import budget_notices_queue, notices_queue
@@ -19,6 +22,11 @@ _log = get_logger("controlplane.alerts")
 # PostgreSQL's advisory locks: one evaluation at a time, wherever the workers are.
 _LOCK = 0x48_57_41_4C
 KEPT_FOR = timedelta(days=90)
+# Of one cluster, and of one channel.
+ENDED_MAX = 10_000
+DELIVERIES_MAX = 1000
+# In one run; the next one goes on.
+_EXPIRED_MAX = 20_000
 _BATCH = 500
 # The columns that an evaluation writes, with their types.
 _WRITTEN = (
@@ -61,12 +69,26 @@ def alerts_evaluate(now: datetime | None = None) -> int | None:
 
 
 def alerts_expire(now: datetime | None = None) -> int:
-    """Delete alerts that ended, silences that were over and messages that were sent more than 90 days ago; returns how many."""
+    """Delete alerts that ended, silences that were over and messages that were sent more than 90 days ago; returns how many.
+
+    Of a cluster's ended alerts and a channel's messages the newest stay, up to a bound: a tenant can have some at every look.
+    """
     before = (now or timezone.now()) - KEPT_FOR
-    alerts, _ = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=before).delete()
+    ended = Alert.objects.filter(state=AlertState.RESOLVED)
+    alerts, _ = ended.filter(resolved_at__lt=before).delete()
     silences, _ = AlertSilence.objects.filter(until__lt=before).delete()
     deliveries, _ = AlertDelivery.objects.filter(created_at__lt=before).delete()
+    alerts += _delete_beyond(ended, "cluster_id", ENDED_MAX)
+    deliveries += _delete_beyond(AlertDelivery.objects.all(), "channel_id", DELIVERIES_MAX)
     return alerts + silences + deliveries
+
+
+def _delete_beyond(rows: QuerySet[Any], each: str, most: int) -> int:
+    """Delete all but the newest of each; returns how many."""
+    place = Window(RowNumber(), partition_by=each, order_by=F("created_at").desc())
+    old = rows.order_by().annotate(place=place).filter(place__gt=most).values_list("pk", flat=True)
+    deleted: int = rows.model._default_manager.filter(pk__in=list(old[:_EXPIRED_MAX])).delete()[0]
+    return deleted
 
 
 def rule_from(row: AlertRule) -> Rule:

@@ -7,6 +7,7 @@ HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, HIGHWATER_WEBHOOK_N
 jobs (below). SECRET_KEY is read by `local` and `production`.
 """
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ STATE_DIR = Path(env.str("HIGHWATER_STATE_DIR", default=str(ROOT_DIR / ".local")
 HIGHWATER_ENVIRONMENT = "local"  # the <env> part of API tokens: hw_<env>_<id>_<secret>
 HIGHWATER_STATE_DIR = STATE_DIR
 # Networks beside the public internet to which tenants may have alerts sent, by plain http, too: 10.0.0.0/8,192.168.1.5/32
-HIGHWATER_WEBHOOK_NETWORKS: list[str] = env.list("HIGHWATER_WEBHOOK_NETWORKS", default=[])
+# What is no network stops the start: else each message would fail.
+HIGHWATER_WEBHOOK_NETWORKS: list[str] = [
+    str(ip_network(text.strip(), strict=False)) for text in env.list("HIGHWATER_WEBHOOK_NETWORKS", default=[])
+]
 HIGHWATER_SUPERVISOR_SOCKET = env.str(
     "HIGHWATER_SUPERVISOR_SOCKET", default=str(STATE_DIR / "supervisor" / "supervisor.sock")
 )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
 from deploy.local.environment import Environment
 from deploy.local.layout import Layout
-from deploy.local.leftovers import find_leftovers, stop_leftovers
+from deploy.local.leftovers import TITLE_SETTERS, find_leftovers, stop_leftovers
 from deploy.local.stack import Stack
 from deploy.local.terminal import Terminal
 
@@ -83,9 +84,23 @@ def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -
             stack.up()
             yield PlatformStack(stack)
         finally:
+            _kill_all_but_servers(layout)
             stack.down()
             for data in (layout.postgres, layout.redis, layout.clusters):
                 shutil.rmtree(data, ignore_errors=True)
+
+
+def _kill_all_but_servers(layout: Layout) -> None:
+    """No one needs what they would still write: workers finish steps, and brokers take leave, for up to half a minute.
+
+    supervisord first, or it would start them again. PostgreSQL and Redis are left to `down`, which finds and stops them at
+    once: a killed PostgreSQL leaves shared memory behind.
+    """
+    leftovers = [leftover for leftover in find_leftovers(layout.state) if leftover.name not in TITLE_SETTERS]
+    supervisor = layout.supervisor_pid.read_text().strip() if layout.supervisor_pid.exists() else ""
+    for leftover in sorted(leftovers, key=lambda leftover: str(leftover.pid) != supervisor):
+        with suppress(ProcessLookupError):
+            os.kill(leftover.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -284,6 +284,15 @@ def test_an_alert_is_written_as_it_lives(world: World) -> None:
     assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "Back to normal.")
 
 
+def test_what_was_unknown_for_long_has_not_lasted(world: World) -> None:
+    now = timezone.now()
+    for minutes in (0, 11):
+        figures(world.cluster, now + timedelta(minutes=minutes), 0.95)
+        alerts_evaluate(now + timedelta(minutes=minutes))
+    alert = Alert.objects.get()
+    assert (alert.state, alert.since) == (AlertState.PENDING, now + timedelta(minutes=11))
+
+
 def test_a_cluster_that_no_longer_runs_has_no_open_alert(world: World) -> None:
     alert = fire(world.cluster)
     Cluster.objects.filter(pk=world.cluster.pk).update(state=ClusterState.DELETING)

@@ -131,9 +131,10 @@ def _write(changes: list[Change], rows: dict[uuid.UUID, Alert], now: datetime) -
             _log.info(
                 "alert", act=str(change.act), kind=alert.kind, subject=alert.subject, cluster=str(alert.cluster_id)
             )
+    # First: one that begins again is the same subject's.
+    Alert.objects.filter(pk__in=dropped).delete()
     Alert.objects.bulk_create(begun, batch_size=_BATCH)
     _update(updated)
-    Alert.objects.filter(pk__in=dropped).delete()
     return states
 
 

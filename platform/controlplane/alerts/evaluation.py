@@ -14,6 +14,8 @@ from enum import StrEnum
 from controlplane.alerts.kinds import KINDS, OPEN_MAX, Rule
 
 CLEAR_S = 60
+# What was wrong, then unknown for so long, and is wrong now has not lasted: its time begins again.
+UNKNOWN_MAX = timedelta(minutes=10)
 # An alert of a group that nobody counts any more: it was deleted, or Spark is off for good.
 FORGOTTEN_AFTER = timedelta(days=1)
 
@@ -102,6 +104,9 @@ def evaluate(
         elif fact.value is None:
             continue
         elif rule.kind.is_wrong(fact.value, rule.threshold):
+            if alert is not None and alert.fired_at is None and now - alert.known_at > UNKNOWN_MAX:
+                changes.append(_ended(alert, ""))
+                alert = None
             change = _wrong(fact, rule, alert, now)
             (begins if alert is None else changes).append(change)
         elif alert is not None:

@@ -27,7 +27,7 @@ from tests.console.world import World, make_topic
 # Nothing listens at the cluster of these tests: that a daemon does not answer is as far as a right request comes.
 ACCEPTED = {200, 201, 202, 204, 502, 503}
 # The rows are made up: these refuse a right request because of the state in which the cluster is.
-STATES_NOT_MET = {"not_promotable", "slug_taken"}
+STATES_NOT_MET = {"not_possible", "not_promotable", "slug_taken"}
 # Whoever reads the line puts a colleague's address there.
 EXAMPLE_PERSON = "someone@example.com"
 

@@ -25,11 +25,12 @@ import os
 
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.config import StoreConfig
+from brokerd.store.consume_queue import ConsumeQueue
 from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.disk import Disk
 from brokerd.store.errors import StoreFormatError
 from brokerd.store.log_scanner import WINDOW_BYTES, LogScanner
-from brokerd.store.record import NOT_CONSUMABLE, DispatchRequest, DispatchTagsCode
+from brokerd.store.record import ENTRY, NOT_CONSUMABLE, DispatchRequest, DispatchTagsCode
 from brokerd.store.results import LogRange, RecoveryReport
 from brokerd.store.store_checkpoint import StoreCheckpoint
 from brokerd.store.tail_doubts import TailDoubt, TailDoubts
@@ -206,7 +207,10 @@ class Recovery:
                 raise _QueueHasGap
             if not queue.next_offset and self.report.damage and not self._log.min_offset:
                 self._queues.unwritten_entries += queue.put_gap(record.queue_offset, record.physical_offset)
-            if queue.next_offset:
+            if record.queue_offset > queue.next_offset and self._is_all_below_the_log(queue):
+                # Files of a log that was begun anew, or of records that are deleted: nothing is missing in this log.
+                self._queues.unwritten_entries += queue.put_gap(record.queue_offset, 0)
+            elif queue.next_offset:
                 self._note(
                     f"{topic}, queue {record.queue_id}: offset {record.queue_offset} follows {queue.next_offset - 1}"
                 )
@@ -216,6 +220,13 @@ class Recovery:
         )
         if self._queues.unwritten_entries > self._config.unwritten_entries_max:
             self._queues.spill()
+
+    def _is_all_below_the_log(self, queue: ConsumeQueue) -> bool:
+        """Whether all of the queue's entries are for records in front of the log's first one, which nothing damaged precedes."""
+        if queue.is_empty or self.report.damage:
+            return False
+        entry = self._queues.read(queue, queue.next_offset - 1, 1)
+        return len(entry) == ENTRY.size and ENTRY.unpack(entry)[0] < self._log.min_offset
 
     def _note(self, text: str) -> None:
         if len(self.report.anomalies) < _ANOMALIES_MAX:

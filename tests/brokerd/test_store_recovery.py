@@ -18,7 +18,18 @@ from brokerd.store import (
 from mqwire.codes import MessageSysFlag
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.memory_disk import Inode, MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, bodies, fill, message, new_store, open_store, read_all
+from tests.sim.store_harness import (
+    COMMIT_LOG,
+    FILE_BYTES,
+    ROOT,
+    bodies,
+    fill,
+    message,
+    new_store,
+    open_store,
+    read_all,
+    read_queue,
+)
 
 CONSUME_QUEUE = f"{ROOT}/consumequeue"
 FIRST_FILE = f"{COMMIT_LOG}/{0:020d}"
@@ -128,6 +139,31 @@ def test_consume_queues_that_are_lost_come_back_byte_for_byte(what: str) -> None
     _, report = reopened(disk)
     assert report.consume_queue_rebuilt
     assert disk.content(CONSUME_QUEUE) == before
+
+
+def test_queues_that_end_before_the_log_begins_go_on_with_its_first_record() -> None:
+    """As when a power cut brings back the ConsumeQueues of a log that was begun anew further on."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 10, queues=1)
+    store.flush_consume_queues()
+    old = {path: bytes(data) for path, data in disk.content(CONSUME_QUEUE).items()}
+    results += fill(store, 50, queues=1, first=10)
+    store.close()
+    for path in sorted(disk.content(COMMIT_LOG))[:2]:
+        del disk.names[path]
+    del disk.names[f"{ROOT}/checkpoint"]
+    for path in disk.content(CONSUME_QUEUE):
+        if path not in old:
+            del disk.names[path]
+        else:
+            disk.names[path].data[:] = old[path]
+    store, report = reopened(disk)
+    first = next(place for place, result in enumerate(results) if result.physical_offset >= 2 * FILE_BYTES)
+    assert first > 11, "records that neither the old queues nor the log know"
+    assert (store.min_offset("orders", 0), store.max_offset("orders", 0)) == (first, 60)
+    assert not report.anomalies
+    assert [one.queue_offset for one in read_queue(store, "orders", 0)] == list(range(first, 60))
 
 
 def test_entries_behind_the_logs_end_are_removed() -> None:

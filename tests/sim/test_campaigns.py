@@ -135,6 +135,12 @@ def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     assert outcome.violation is None
 
 
+def test_consume_queues_of_a_log_that_was_begun_anew_do_not_lengthen_a_queue() -> None:
+    """A power cut brought their files back there, and the queues began before the log's first record."""
+    outcome = run_changing_seed("sync", 920034)
+    assert outcome.violation is None
+
+
 @pytest.mark.parametrize("mode", ["sync", "dledger", "changing"])
 def test_a_seed_is_the_same_run_in_every_process(mode: str) -> None:
     program = f"from tests.sim.seeds import run_seed; print(run_seed('{mode}', 'async', 7).fingerprint)"

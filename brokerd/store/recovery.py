@@ -208,7 +208,7 @@ class Recovery:
             if not queue.next_offset and self.report.damage and not self._log.min_offset:
                 self._queues.unwritten_entries += queue.put_gap(record.queue_offset, record.physical_offset)
             if record.queue_offset > queue.next_offset and self._is_all_below_the_log(queue):
-                # Files of a log that was begun anew, or of records that are deleted: nothing is missing in this log.
+                # Files of an earlier log, or of deleted records: nothing is missing in this log.
                 self._queues.unwritten_entries += queue.put_gap(record.queue_offset, 0)
             elif queue.next_offset:
                 self._note(

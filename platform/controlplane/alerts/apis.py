@@ -131,7 +131,7 @@ class SilenceListApi(TenantApi):
     )
     @idempotent
     def post(self, request: Request, tenant: str) -> Response:
-        """Tell nobody of alerts that fit, for a time; they are shown nevertheless."""
+        """Silence matching alerts for a time: they are not sent, but still shown."""
         form = SilenceCreateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(form.validated_data)

@@ -102,6 +102,10 @@ def notices_queue(now: datetime) -> int:
             payload = payload_of(tenant.slug, tenant.name, begins, ends, settings.HIGHWATER_PUBLIC_URL)
             rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
     Alert.objects.filter(pk__in=told).update(notified_at=now)
+    return _queue(rows)
+
+
+def _queue(rows: list[AlertDelivery]) -> int:
     AlertDelivery.objects.bulk_create(rows)
     for tenant_id in {row.channel.tenant_id for row in rows}:
         _enqueue(tenant_id)
@@ -127,10 +131,7 @@ def budget_notices_queue(now: datetime) -> int:
             if one.threshold_percent >= _SPENT_PERCENT or not channel.critical_only:
                 rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
     BudgetAlert.objects.filter(pk__in=[one.pk for one in reached]).update(told_at=now)
-    AlertDelivery.objects.bulk_create(rows)
-    for tenant_id in {row.channel.tenant_id for row in rows}:
-        _enqueue(tenant_id)
-    return len(rows)
+    return _queue(rows)
 
 
 def deliveries_resume(now: datetime | None = None) -> int:

@@ -16,7 +16,7 @@ from controlplane.alerts.kinds import KINDS, OPEN_MAX, Rule
 CLEAR_S = 60
 # What was wrong, then unknown for so long, and is wrong now has not lasted: its time begins again.
 UNKNOWN_MAX = timedelta(minutes=10)
-# An alert of a group that nobody counts any more: it was deleted, or Spark is off for good.
+# An alert of a group that is no longer counted: it was deleted, or Spark is off for good.
 FORGOTTEN_AFTER = timedelta(days=1)
 
 

@@ -1,6 +1,6 @@
 """What is known now of all running clusters: one query for each kind of row, however many clusters there are.
 
-What nobody looked at lately is not known, and so is None. Nothing here asks a broker: what is told is what the samplings and
+What was not sampled lately is unknown, and so is None. Nothing here asks a broker: what is told is what the samplings and
 Spark have written down.
 """
 
@@ -55,7 +55,7 @@ def _daemons(now: datetime) -> Iterator[Fact]:
 
 
 def _groups(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]:
-    """Whether each broker group has a leader, and how far the others are behind it."""
+    """Whether each broker group has a leader, and how far its followers lag."""
     members: dict[tuple[uuid.UUID, str], list[Replica]] = defaultdict(list)
     for row in _replicas():
         members[row.group.cluster_id, row.group.name].append(row)

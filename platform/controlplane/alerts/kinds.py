@@ -9,7 +9,7 @@ DURATION_MAX_S = 86_400
 
 
 class Severity(StrEnum):
-    """CRITICAL: messages are refused or may be lost. WARNING: it will be so if nobody acts."""
+    """CRITICAL: messages are refused or may be lost. WARNING: that will happen if no one acts."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -21,7 +21,7 @@ class Kind:
 
     It is wrong from `threshold` on upwards (`is_floor`: downwards), in `unit`; a kind without a unit is wrong or not. It fires when
     that has lasted for `duration_s`. `least` and `most` bound what a tenant may set. `every_subject_is_known`: a subject that is no
-    longer told of is gone; otherwise whoever counts it may only be away.
+    longer told of is gone; otherwise the job that counts it may only be down.
     """
 
     name: str
@@ -178,7 +178,7 @@ class Rule:
 
     @classmethod
     def default(cls, kind: Kind) -> "Rule":
-        """Return what holds where nobody set anything."""
+        """Return the rule that applies while none is set."""
         return cls(kind, is_on=True, threshold=kind.threshold, duration_s=kind.duration_s, is_default=True)
 
 

@@ -31,7 +31,7 @@ from deploy.local.spark import WAITING, installer_variables, read_setup
 from deploy.local.supervisor import MARK, ProcessInfo, Program, Supervisor, write_config
 from deploy.local.terminal import DevError, Terminal, tail
 
-APPLICATION_PROGRAMS = ("web", "worker", "failovers", "beat")
+APPLICATION_PROGRAMS = ("web", "worker", "failovers", "deliveries", "beat")
 # A bound that only ends a hang: a first start on a busy machine takes minutes, and a web server that dies is seen at once.
 WEB_SECONDS_MAX = 600
 WEB_ANSWER_SECONDS_MAX = 60
@@ -193,6 +193,20 @@ class Stack:
         # Another that does nothing else, so that a promotion starts at once however busy the first is.
         failovers = [python, "-m", "celery", "-A", "controlplane", "worker", "--loglevel", "INFO", "--concurrency", "2"]
         failovers += ["--queues", "failovers", "--hostname", "failovers@%h"]
+        # Alerts, to receivers that answer when they like.
+        deliveries = [
+            python,
+            "-m",
+            "celery",
+            "-A",
+            "controlplane",
+            "worker",
+            "--loglevel",
+            "INFO",
+            "--concurrency",
+            "2",
+        ]
+        deliveries += ["--queues", "deliveries", "--hostname", "deliveries@%h"]
         beat = [python, "-m", "celery", "-A", "controlplane", "beat", "--loglevel", "INFO"]
         beat += ["--schedule", str(self.layout.state / "celerybeat-schedule")]
         programs += [
@@ -200,6 +214,7 @@ class Stack:
             # A worker finishes the step that it is at; steps take up to 100 s, but running one again is harmless.
             Program("worker", worker, priority=110, environment=variables, directory=root, stop_seconds_max=30),
             Program("failovers", failovers, priority=111, environment=variables, directory=root, stop_seconds_max=30),
+            Program("deliveries", deliveries, priority=112, environment=variables, directory=root, stop_seconds_max=30),
             Program("beat", beat, priority=120, environment=variables, directory=root),
         ]
         load = [python, "-m", "deploy.local.demo_load", "--url", f"http://{LOOPBACK}:{port}"]

@@ -28,7 +28,7 @@ from deploy.local.terminal import DevError, Terminal
 from tests.support.platform_stack import PlatformStack, running_platform
 from tests.support.servers import kept
 
-PROGRAMS = ["beat", "failovers", "postgres", "redis", "web", "worker"]
+PROGRAMS = ["beat", "deliveries", "failovers", "postgres", "redis", "web", "worker"]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,13 @@ def test_changed_code_restarts_what_serves_it_and_not_the_servers(platform: Plat
     platform.stack.layout.fingerprint_file.write_text("of older code")
     platform.stack.up()
     after = pids(platform)
-    assert {name for name in PROGRAMS if before[name] != after[name]} == {"web", "worker", "failovers", "beat"}
+    assert {name for name in PROGRAMS if before[name] != after[name]} == {
+        "web",
+        "worker",
+        "failovers",
+        "deliveries",
+        "beat",
+    }
 
 
 def test_nobody_else_can_read_what_is_kept(platform: PlatformStack) -> None:

@@ -1,4 +1,4 @@
-"""A promotion's steps wait behind no other operation's: they have a queue of their own."""
+"""A promotion waits for no other operation, and no operation for the receivers of alerts: each has a queue of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from celery import current_app
 from django.conf import settings
 
+from controlplane.alerts.deliveries import DELIVER_TASK
 from controlplane.clusters.models import Cluster, OperationStep
 from controlplane.clusters.operations import step_enqueue
 from controlplane.failover.models import FailoverKind
@@ -40,3 +41,7 @@ def test_a_switchovers_steps_go_to_the_failovers_queue_and_a_clusters_creation_d
 @pytest.mark.parametrize("task", ["failover.clusters_sample", "failover.cluster_sample"])
 def test_the_look_at_each_group_goes_there_too(task: str) -> None:
     assert settings.CELERY_TASK_ROUTES[task] == {"queue": settings.FAILOVER_QUEUE}
+
+
+def test_alerts_are_sent_by_workers_that_run_no_operation() -> None:
+    assert settings.CELERY_TASK_ROUTES[DELIVER_TASK] == {"queue": "deliveries"}

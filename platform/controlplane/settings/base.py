@@ -339,6 +339,8 @@ FAILOVER_QUEUE = "failovers"
 CELERY_TASK_ROUTES = {
     "insight.job_run": {"queue": "jobs"},
     "billing.invoice_reproduce": {"queue": "jobs"},
+    # Strangers' receivers may be slow: they keep no operation waiting.
+    "alerts.deliver": {"queue": "deliveries"},
     "failover.clusters_sample": {"queue": FAILOVER_QUEUE},
     "failover.cluster_sample": {"queue": FAILOVER_QUEUE},
 }

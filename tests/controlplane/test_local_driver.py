@@ -212,7 +212,7 @@ def test_a_clusters_daemon_runs_as_a_user_of_its_own_that_reads_no_others_files(
     for cluster_id in clusters:
         driver.files_write(cluster_id, {"broker/plain_acl.yml": "secret"})
     paths = [driver.cluster_dir(cluster_id) / "broker" / "plain_acl.yml" for cluster_id in clusters]
-    program = f"id -u; cat {paths[0]}; echo; cat {paths[1]} || echo refused; sleep 600"
+    program = f"id -u; cat {paths[0]}; echo; cat {paths[1]} || echo refused; exec sleep 600"
     one = DaemonProcess("hw-own-user", clusters[0], ["sh", "-c", program], "", user=612_345)
     driver.process_start(one)
     try:

@@ -63,6 +63,8 @@ HIGHWATER_LIMITS: dict[str, int] = {
 }
 # Where the platform runs as root, each cluster's daemons run as the OS user of this number and a port of theirs; 0: as root.
 HIGHWATER_DAEMON_USERS = env.int("HIGHWATER_DAEMON_USERS", default=600_000)
+# Where the platform may make control groups, each daemon takes so much memory, page cache included; 0: without limits.
+HIGHWATER_DAEMON_MEMORY_MIB = env.int("HIGHWATER_DAEMON_MEMORY_MIB", default=2048)
 HIGHWATER_TENANTS_PER_USER = env.int("HIGHWATER_TENANTS_PER_USER", default=5)
 
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from controlplane.clusters.limits import tenant_limit
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.console.access import ConsoleRequest
 from controlplane.console.views.operator import operator_page, operator_render
+from controlplane.provisioning.cgroups import unlimited_reason
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.models import Tenant
 
@@ -17,7 +18,7 @@ from controlplane.tenants.models import Tenant
 @require_safe
 @operator_page
 def machine(request: ConsoleRequest) -> HttpResponse:
-    """Show whether clusters have OS users of their own, what is not limited, and how much of the disk brokers may take."""
+    """Show whether clusters have OS users and limits of their own, and how much of the disk brokers may take."""
     disk = shutil.disk_usage(settings.HIGHWATER_STATE_DIR)
     limits = [
         (tenant_limit(tenant, "stored_bytes"), Replica.objects.filter(group__cluster__tenant=tenant).count())
@@ -27,6 +28,8 @@ def machine(request: ConsoleRequest) -> HttpResponse:
     promised = sum(limit * brokers for limit, brokers in limits)
     context = {
         "shared_user_reason": shared_user_reason(),
+        "unlimited_reason": unlimited_reason(),
+        "memory_bytes": settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024,
         "first_user": settings.HIGHWATER_DAEMON_USERS,
         "disk": disk,
         "promised": promised,

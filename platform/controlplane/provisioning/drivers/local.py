@@ -20,6 +20,7 @@ from typing import Any
 
 from django.conf import settings
 
+from controlplane.provisioning.cgroups import groups_remove, limited
 from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
 from controlplane.provisioning.drivers.supervisor_rpc import SupervisorRpc
 from controlplane.provisioning.errors import DriverError
@@ -118,6 +119,7 @@ class LocalDriver:
         self._program_path(name).unlink(missing_ok=True)
         self._rpc.reload_config()
         self._rpc.remove_group(name)
+        groups_remove(name)
 
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         infos = {info["name"]: info for info in self._rpc.all_process_info()}
@@ -173,7 +175,9 @@ class LocalDriver:
             "HIGHWATER_CONFIGURATION": hashlib.sha256(process.configuration.encode("utf-8")).hexdigest(),
         }
         options = {
-            "command": shlex.join([*_as_user(process.user), *process.command]),
+            "command": shlex.join(
+                limited(process.cluster_id, process.name, [*_as_user(process.user), *process.command])
+            ),
             "directory": str(self.cluster_dir(process.cluster_id)),
             "environment": ",".join(f'{name}="{_value(value)}"' for name, value in sorted(environment.items())),
             "autostart": "true",

@@ -1,0 +1,129 @@
+"""Control groups of Linux: how much memory and which share of the processor and of the disk a daemon may take on this machine.
+
+The tree is `highwater/CLUSTER/PROCESS`. Clusters share the processor evenly, however many daemons each has; each daemon has its own
+bound of memory, page cache included (it is given back before anything is killed). A group is nothing but files that are written in
+order, so what is to be written is computed here, and a shell before the daemon writes it: after the machine's restart the
+groups are gone, and supervisord starts daemons without asking anybody.
+
+Both interfaces are served: one hierarchy with all controllers (cgroup2), and one for each controller (cgroup).
+Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of the kernel.
+"""
+
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+_CONTROLLERS = ("memory", "cpu", "pids", "blkio", "io")
+# A daemon's threads: sync threads and those that look up names. One that is taken over starts no more than these.
+_TASKS_MAX = 512
+# All daemons together against one process of the rest of the machine, for each core: they may use what is idle, and neither
+# starves the other.
+_SHARES_PER_CORE = 4 * 1024
+_WEIGHT = 400
+_FOLDER = "highwater"
+# Writes each `file=value` up to `--`, then becomes the command. What can't be written is said in the daemon's log: a daemon without
+# a bound is better than none.
+_SCRIPT = (
+    'while [ "$1" != -- ]; do'
+    ' mkdir -p "${1%/*}" && echo "${1#*=}" > "${1%%=*}" || echo "The limit $1 is not set." >&2;'
+    ' shift; done; shift; exec "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchies:
+    """Where control groups are made: `unified`, or by controller; neither where the kernel or the container has none."""
+
+    unified: Path | None
+    by_controller: dict[str, Path]
+
+    @property
+    def roots(self) -> list[Path]:
+        """All folders below which groups are made."""
+        return [self.unified] if self.unified is not None else list(self.by_controller.values())
+
+
+def hierarchies(mounts: str | None = None) -> Hierarchies:
+    """Return what is mounted; `mounts` is the text of /proc/mounts. Of cgroup2 only where it has the controllers for memory and
+    processor: beside the older interface it is empty.
+    """
+    by_controller: dict[str, Path] = {}
+    for line in (Path("/proc/mounts").read_text("utf-8") if mounts is None else mounts).splitlines():
+        _, folder, kind, options, *_ = line.split(" ")
+        if kind == "cgroup2":
+            controllers = Path(folder) / "cgroup.controllers"
+            if controllers.is_file() and {"memory", "cpu"} <= set(controllers.read_text("utf-8").split()):
+                return Hierarchies(Path(folder), {})
+        if kind == "cgroup":
+            by_controller.update(dict.fromkeys(set(options.split(",")) & set(_CONTROLLERS), Path(folder)))
+    return Hierarchies(None, by_controller)
+
+
+def unlimited_reason(found: Hierarchies | None = None) -> str:
+    """Return why daemons run without limits of the machine; empty where they have some."""
+    if not settings.HIGHWATER_DAEMON_MEMORY_MIB:
+        return "HIGHWATER_DAEMON_MEMORY_MIB is 0."
+    if os.geteuid() != 0:
+        return "The platform does not run as root, and so cannot make control groups."
+    found = found or hierarchies()
+    if found.unified is None and not {"memory", "cpu"} <= found.by_controller.keys():
+        return "No control groups for memory and processor are mounted (/proc/mounts)."
+    for root in found.roots:
+        if not os.access(root, os.W_OK):
+            return f"{root} is read-only, as in a container without --privileged."
+    return ""
+
+
+def limited(cluster_id: uuid.UUID, name: str, command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` within the limits of that daemon; `command` itself where there are none."""
+    found = hierarchies()
+    if unlimited_reason(found):
+        return list(command)
+    memory_bytes = settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024
+    files = writes(found, str(cluster_id), name, memory_bytes, os.cpu_count() or 1)
+    return ["sh", "-c", _SCRIPT, "limited", *(f"{path}={value}" for path, value in files), "--", *command]
+
+
+def writes(found: Hierarchies, cluster: str, name: str, memory_bytes: int, cores: int) -> list[tuple[Path, str]]:
+    """Return what is to be written, in order; the last makes the process that writes it a member."""
+    if found.unified is not None:
+        return _unified(found.unified, cluster, name, memory_bytes)
+    files: list[tuple[Path, str]] = []
+    for controller, root in sorted(found.by_controller.items()):
+        group = root / _FOLDER / cluster / name
+        match controller:
+            case "memory":
+                files.append((group / "memory.limit_in_bytes", str(memory_bytes)))
+            case "cpu":
+                files.append((root / _FOLDER / "cpu.shares", str(min(_SHARES_PER_CORE * cores, 2**18))))
+            case "pids":
+                files.append((group / "pids.max", str(_TASKS_MAX)))
+        files.append((group / "cgroup.procs", "0"))
+    return files
+
+
+def _unified(root: Path, cluster: str, name: str, memory_bytes: int) -> list[tuple[Path, str]]:
+    top = root / _FOLDER
+    known = (root / "cgroup.controllers").read_text("utf-8").split()
+    below = " ".join(f"+{one}" for one in known if one in _CONTROLLERS)
+    group = top / cluster / name
+    files = [(folder / "cgroup.subtree_control", below) for folder in (root, top, top / cluster)]
+    files += [(top / "cpu.weight", str(_WEIGHT)), (group / "memory.max", str(memory_bytes))]
+    if "pids" in known:
+        files.append((group / "pids.max", str(_TASKS_MAX)))
+    return [*files, (group / "cgroup.procs", "0")]
+
+
+def groups_remove(name: str) -> None:
+    """Remove the groups of a daemon that has ended, and its cluster's with the last one."""
+    for root in hierarchies().roots:
+        for group in (root / _FOLDER).glob(f"*/{name}"):
+            for folder in (group, group.parent):
+                try:
+                    folder.rmdir()
+                except OSError:  # still in use: an empty group costs nothing, and the next start takes it again
+                    break

@@ -18,6 +18,7 @@ from controlplane.alerts.facts import facts_now
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertState
 from controlplane.alerts.selectors import firing_count
+from controlplane.alerts.silences import Silences
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, Health, NameServer, Replica
 from controlplane.common.models import AuditEvent
 from controlplane.failover.models import ReplicaSample
@@ -482,7 +483,13 @@ def test_a_silence_that_makes_no_sense_is_refused_at_its_field(
 
 
 def test_a_silence_for_one_group_silences_no_other(world: World) -> None:
-    silence = AlertSilence(tenant=world.acme, cluster=world.cluster, kind="group_stuck", subject="a on t")
-    assert silence.fits(Alert(cluster=world.cluster, kind="group_stuck", subject="a on t"))
-    assert not silence.fits(Alert(cluster=world.cluster, kind="group_stuck", subject="b on t"))
-    assert not silence.fits(Alert(cluster=world.cluster, kind="lag_seconds", subject="a on t"))
+    silences = Silences([AlertSilence(tenant=world.acme, cluster=world.cluster, kind="group_stuck", subject="a on t")])
+    assert silences.fit(Alert(cluster=world.cluster, kind="group_stuck", subject="a on t"))
+    assert not silences.fit(Alert(cluster=world.cluster, kind="group_stuck", subject="b on t"))
+    assert not silences.fit(Alert(cluster=world.cluster, kind="lag_seconds", subject="a on t"))
+
+
+def test_a_silence_of_one_tenant_silences_no_other(world: World) -> None:
+    silences = Silences([AlertSilence(tenant=world.acme)])
+    assert silences.fit(Alert(cluster=world.cluster, kind="group_stuck", subject="a on t"))
+    assert not silences.fit(Alert(cluster=make_cluster(world.globex, "theirs"), kind="group_stuck", subject="a on t"))

@@ -4,7 +4,7 @@ import random
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,6 +39,7 @@ from controlplane.alerts.models import (
     DeliveryState,
 )
 from controlplane.alerts.outgoing import TRY_S
+from controlplane.alerts.silences import Silences
 from controlplane.billing.models import BudgetAlert
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.audit import audit_event_record
@@ -59,7 +60,7 @@ _TURN_S = 20.0
 TURN_MAX_S = TRY_S + 25
 # A worker that died with a try: the next one may begin.
 _LEASE_S = TURN_MAX_S + 10
-# One that was reached earlier, before this was told at all, is no news.
+# One that was reached earlier, before this was sent at all, is no news.
 _BUDGET_NEWS = timedelta(hours=1)
 _SPENT_PERCENT = 100
 # By one tenant in a minute: tests and repetitions are requests to strangers that people can ask for.
@@ -70,8 +71,8 @@ _ASKED_FOR = ("alert_delivery.repeat", "alert_channel.test")
 def notices_queue(now: datetime) -> int:
     """Queue a message to each channel of each tenant with alerts that began or ended; returns how many. Inside a transaction.
 
-    An alert that is acknowledged before it is told, or silenced, is not told; one whose silence ends while it fires is told
-    then. Of what ended is told only what had been told.
+    An alert that is acknowledged before it is sent, or silenced, is not sent; one whose silence ends while it fires is sent
+    then. Of what ended, only what had been sent is.
     """
     waiting = Alert.objects.filter(state=AlertState.FIRING, notified_at=None, acknowledged_at=None)
     ended = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at=now).exclude(notified_at=None)
@@ -84,13 +85,11 @@ def notices_queue(now: datetime) -> int:
             into[alert.cluster.tenant_id].append(alert)
     if not tenants:
         return 0
-    silences = list(AlertSilence.objects.filter(tenant__in=tenants, until__gt=now))
+    silences = Silences(AlertSilence.objects.filter(tenant__in=tenants, until__gt=now))
     email_channels_ensure(list(tenants))
     rows: list[AlertDelivery] = []
     told: list[uuid.UUID] = []
-    # A silence's cluster, kind and subject, where it names them: an alert fits one of eight, however many silences there are.
-    quiet = {(one.tenant_id, one.cluster_id, one.kind, one.subject) for one in silences}
-    loud = {tenant: [one for one in alerts if not _is_silenced(tenant, one, quiet)] for tenant, alerts in fired.items()}
+    loud = {tenant: [one for one in alerts if not silences.fit(one)] for tenant, alerts in fired.items()}
     # Held until the end: a channel that is deleted meanwhile would undo the evaluation of all tenants.
     channels = AlertChannel.objects.select_for_update(no_key=True).filter(tenant__in=tenants, is_on=True)
     for channel in channels.order_by("pk"):
@@ -262,17 +261,6 @@ def _asked_for(
         )
         _enqueue(channel.tenant_id)
     return row
-
-
-def _is_silenced(
-    tenant: uuid.UUID, alert: Alert, quiet: Container[tuple[uuid.UUID, uuid.UUID | None, str, str]]
-) -> bool:
-    return any(
-        (tenant, cluster, kind, subject) in quiet
-        for cluster in (None, alert.cluster_id)
-        for kind in ("", alert.kind)
-        for subject in {"", alert.subject}
-    )
 
 
 def _wants(channel: AlertChannel, alert: Alert) -> bool:

@@ -156,7 +156,10 @@ class AlertDelivery(BaseModel):
 
 
 class AlertSilence(BaseModel):
-    """Until `until` nobody is told of alerts that fit; they are shown nevertheless. An empty `kind` or `subject` fits all."""
+    """Until `until` alerts that fit are sent to no one; they are shown nevertheless. An empty `kind` or `subject` fits all.
+
+    Which alerts fit, `Silences` decides.
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="alert_silences")
     cluster = models.ForeignKey(
@@ -173,11 +176,3 @@ class AlertSilence(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.kind or 'all'} until {self.until:%Y-%m-%d %H:%M}"
-
-    def fits(self, alert: Alert) -> bool:
-        """Whether the alert is among those that nobody is told of; whether it is over is not asked here."""
-        return (
-            self.cluster_id in (None, alert.cluster_id)
-            and self.kind in ("", alert.kind)
-            and self.subject in ("", alert.subject)
-        )

@@ -9,13 +9,14 @@ from django.utils import timezone
 from controlplane.alerts.engine import rule_from
 from controlplane.alerts.kinds import KINDS, Rule
 from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertState
+from controlplane.alerts.silences import Silences
 from controlplane.clusters.models import Cluster
 from controlplane.common.errors import NotFound
 from controlplane.tenants.models import Tenant
 
 
 def alert_list(tenant: Tenant, *, state: str = "", cluster: str = "") -> QuerySet[Alert]:
-    """Return the tenant's alerts that told or would have told somebody, newest first; of one state or one cluster."""
+    """Return the tenant's alerts that were sent or would have been, newest first; of one state or one cluster."""
     found = (
         Alert.objects.filter(cluster__tenant=tenant)
         .exclude(state=AlertState.PENDING)
@@ -36,12 +37,12 @@ def alert_get(tenant: Tenant, alert_id: uuid.UUID) -> Alert:
 
 
 def firing_count(tenant: Tenant) -> int:
-    """Return how many alerts fire that nobody has acknowledged and that are not silenced."""
+    """Return how many alerts fire that no one has acknowledged and that are not silenced."""
     firing = Alert.objects.filter(cluster__tenant=tenant, state=AlertState.FIRING, acknowledged_at=None)
-    silences = list(silence_list(tenant))
+    silences = Silences(silence_list(tenant))
     if not silences:
         return firing.count()
-    return sum(not any(silence.fits(alert) for silence in silences) for alert in firing)
+    return sum(not silences.fit(alert) for alert in firing.select_related("cluster"))
 
 
 def firing_in(cluster: Cluster) -> int:
@@ -76,6 +77,6 @@ def silence_get(tenant: Tenant, silence_id: uuid.UUID) -> AlertSilence:
 
 
 def silenced(tenant: Tenant, alerts: Iterable[Alert]) -> set[uuid.UUID]:
-    """Return which of these alerts nobody is told of now."""
-    silences = list(silence_list(tenant))
-    return {alert.pk for alert in alerts if any(silence.fits(alert) for silence in silences)}
+    """Return which of these alerts are sent to no one now."""
+    silences = Silences(silence_list(tenant))
+    return {alert.pk for alert in alerts if silences.fit(alert)}

@@ -306,18 +306,17 @@ STEP_BUGS = (
     # Seeds of mode single have not found it: there only the moment until the flush is dangerous, and no replica is asked.
     PlantedBug("a topic is answered at once", "dledger", "sync", _topic_answered_at_once),
     PlantedBug("one promise too few is enough", "sync", "sync", _one_promise_too_few),
-)
-
-# Not found yet: the first four not by 21 to 25 seeds, the others were not looked for since whole brokers run. One that is found
-# belongs above.
-OPEN_BUGS = (
-    PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
     PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
-    PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts),
-    PlantedBug("a disk joins before it has caught up", "dledger", "sync", _disk_joins_before_it_has_caught_up),
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
     PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
     PlantedBug("what was said before the fence is taken for a promise", "async", "sync", _said_before_the_fence),
+)
+
+# Not found by seeds 1 to 200. One that is found belongs above.
+OPEN_BUGS = (
+    PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
+    PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts),
+    PlantedBug("a disk joins before it has caught up", "dledger", "sync", _disk_joins_before_it_has_caught_up),
     PlantedBug("who may lead and is silent is not stopped", "async", "sync", _no_one_is_stopped),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts),
 )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 REPAIR_S = 40.0
+_PLAN_EVERY = 10  # seeds
+_PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 
 
 class Faults:
@@ -50,6 +52,8 @@ class Faults:
         if not world.decrees:
             kinds = [(kind, weight) for kind, weight in kinds if kind not in self._decreed()]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
+        if world.decrees and world.mode != "single":
+            self._kinds += self._planned(world.seed)
         self._mean_s = random.choice((0.4, 0.8, 1.5))
         self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1))
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
@@ -60,6 +64,14 @@ class Faults:
             return
         control.failovers = random.choice((0.2, 0.7, 1.0))
         control.unclean = random.choice((0.0, 0.0, 0.3)) if world.mode == "sync" else random.choice((0.0, 0.3, 0.8))
+
+    def _planned(self, seed: int) -> list[tuple[Callable[[], None], float]]:
+        """Composed faults that chance hardly brings about: some seeds have plenty of one, by their number."""
+        plans: dict[int, Callable[[], None]] = {3: self._out_of_sight}
+        if self._world.mode == "sync":
+            plans[7] = self._worst_candidate
+        plan = plans.get(seed % _PLAN_EVERY)
+        return [] if plan is None else [(plan, sum(weight for _, weight in self._kinds))]
 
     def _of_disks(self) -> list[tuple[Callable[[], None], float]]:
         """Of any kind of group."""
@@ -400,6 +412,19 @@ class Faults:
             loop.after(0.05, lambda: control.start(control.failover(laggard.name)))
 
         loop.after(lag_s - 0.1, away)
+
+    def _out_of_sight(self) -> None:
+        """Only clients still reach the leader: an operator takes it for dead, and promotes another."""
+        world, loop, control = self._world, self._loop, self._world.control_plane
+        leaders = [one for one in world.machines if one.process and one.process.replica.leads]
+        followers = [one for one in world.machines if one not in leaders]
+        if not leaders or not followers:
+            return
+        leader, candidate = leaders[0], loop.random.choice(followers)
+        others = [one.name for one in world.machines if one is not leader]
+        lasts_s = _PROMOTION_S + loop.random.uniform(1.0, 4.0)
+        self._block_for(lasts_s, [(leader.name, name) for name in [*others, *world.name_server_names, control.name]])
+        control.start(control.promote_unclean(candidate.name))
 
     def _leader_alone(self) -> None:
         """It goes on without its followers, for readers perhaps, and then is gone."""

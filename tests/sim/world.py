@@ -137,6 +137,7 @@ class World:
         `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas.
         """
         self.mode = mode
+        self.seed = seed
         self.decrees = decrees
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
         self.loop = EventLoop(seed, show=show)

@@ -1,13 +1,16 @@
-"""Request ids, one log line per request, and the Content-Security-Policy."""
+"""Request ids, one log line per request, the language of the answer, and the Content-Security-Policy."""
 
 import re
 import time
 import uuid
 from collections.abc import Callable
+from typing import cast
 
 import structlog
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
+from django.middleware.locale import LocaleMiddleware
+from django.utils import translation
 
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
@@ -63,6 +66,20 @@ class RequestContextMiddleware:
             return response
         finally:
             set_request_context(RequestContext())
+
+
+class LanguageMiddleware(LocaleMiddleware):
+    """Answers in the language of the cookie, else of Accept-Language, else in English. The REST API speaks English."""
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not request.path.startswith("/api/"):
+            # LocaleMiddleware's own __call__ can't be typed: MiddlewareMixin answers a coroutine under ASGI.
+            return cast(HttpResponseBase, super().__call__(request))
+        with translation.override("en"):
+            request.LANGUAGE_CODE = "en"  # LocaleMiddleware sets it, too
+            response = cast(HttpResponseBase, self.get_response(request))
+            response.headers.setdefault("Content-Language", "en")
+            return response
 
 
 class ContentSecurityPolicyMiddleware:

@@ -164,6 +164,7 @@ _operator: list[URLPattern | URLResolver] = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", front.home, name="home"),
     path("theme/", front.theme, name="theme"),
+    path("language/", front.language, name="language"),
     path("sessions/", sessions.session_list, name="session-list"),
     path("sessions/end-others/", sessions.session_end_others, name="session-end-others"),
     path("sessions/<int:session>/end/", sessions.session_end, name="session-end"),

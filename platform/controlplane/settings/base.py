@@ -143,7 +143,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "controlplane.common.middleware.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
+    "controlplane.common.middleware.LanguageMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -187,6 +187,8 @@ CACHES: dict[str, Any] = {
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 USE_I18N = True
+LOCALE_PATHS = [str(STATE_DIR / "locale")]  # made of web/locale when a process starts
+LANGUAGE_COOKIE_NAME = "language"
 USE_TZ = True
 TIME_ZONE = "UTC"
 

@@ -11,6 +11,8 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language, to_locale
+from django.utils.translation import gettext as _
 
 from controlplane.accounts.operators import is_operator
 from controlplane.accounts.passkeys import host_name, passkey_place
@@ -252,11 +254,28 @@ def my_tenants(context: template.Context) -> QuerySet[Tenant]:
     return tenant_list(context["request"].user).order_by("name")
 
 
+@register.inclusion_tag("console/parts/language_switch.html", takes_context=True)
+def language_switch(context: template.Context) -> dict[str, Any]:
+    """A form that changes the language of the pages. Each language is named in itself."""
+    return {
+        "languages": settings.LANGUAGES,
+        "language": get_language(),
+        "next": context["request"].get_full_path(),
+        "csrf_token": context.get("csrf_token"),
+    }
+
+
+@register.simple_tag
+def page_language() -> str:
+    """The language of the page for its `lang`: `en`, or `zh-Hans`."""
+    return to_locale(get_language() or "en").replace("_", "-")
+
+
 @register.inclusion_tag("console/parts/theme_switch.html", takes_context=True)
 def theme_switch(context: template.Context) -> dict[str, Any]:
     """Show the switch between light, dark and the system's choice."""
     return {
-        "themes": [("system", "System"), ("light", "Light"), ("dark", "Dark")],
+        "themes": [("system", _("System")), ("light", _("Light")), ("dark", _("Dark"))],
         "theme": chosen_theme(context),
         # A page that answers a POST says where it can be seen again; its own address may take POST only.
         "next": context.get("seen_again_at") or context["request"].get_full_path(),

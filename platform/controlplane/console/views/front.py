@@ -1,5 +1,6 @@
-"""Pages without a tenant: the front page, the theme switch, the list of one's tenants, and a new tenant."""
+"""Pages without a tenant: the front page, the theme and language switches, the list of one's tenants, and a new tenant."""
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -15,7 +16,7 @@ from controlplane.console.views import invitations
 from controlplane.tenants.models import Membership
 from controlplane.tenants.services import tenant_create
 
-_THEME_COOKIE_AGE_S = 365 * 24 * 3600
+_COOKIE_AGE_S = 365 * 24 * 3600
 
 _EXAMPLE = """\
 from highwater import Credentials, Message, Producer
@@ -49,16 +50,38 @@ def home(request: HttpRequest) -> HttpResponse:
     return redirect("console:cluster-list", slugs[0]) if len(slugs) == 1 else redirect("console:tenant-list")
 
 
-@require_POST
-def theme(request: HttpRequest) -> HttpResponse:
-    """Remember the colour theme, and go back. With scripts the switch sets the cookie itself and never comes here."""
+def _page_before(request: HttpRequest) -> str:
+    """Where a switch in the foot of a page leads back to: an address of ours, else the front page."""
     back = request.POST.get("next", "/")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
         back = "/"
-    response = HttpResponseRedirect(back)
+    return back
+
+
+@require_POST
+def language(request: HttpRequest) -> HttpResponse:
+    """Remember the language of the pages, and go back."""
+    response = HttpResponseRedirect(_page_before(request))
+    chosen = request.POST.get("language", "")
+    if chosen in dict(settings.LANGUAGES):
+        response.set_cookie(
+            settings.LANGUAGE_COOKIE_NAME,
+            chosen,
+            max_age=_COOKIE_AGE_S,
+            httponly=True,
+            samesite="Lax",
+            secure=request.is_secure(),
+        )
+    return response
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    """Remember the colour theme, and go back. With scripts the switch sets the cookie itself and never comes here."""
+    response = HttpResponseRedirect(_page_before(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
-        response.set_cookie("theme", chosen, max_age=_THEME_COOKIE_AGE_S, samesite="Lax", secure=request.is_secure())
+        response.set_cookie("theme", chosen, max_age=_COOKIE_AGE_S, samesite="Lax", secure=request.is_secure())
     return response
 
 

@@ -1,0 +1,69 @@
+"""The frame of the pages and the log-in page are in the reader's language; the REST API is in English."""
+
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.template import engines
+from django.template.base import Template
+from django.templatetags.i18n import BlockTranslateNode, TranslateNode
+from django.test import Client
+
+from controlplane.common.catalogues import read_catalogue
+
+CONVERTED = (
+    "account/login.html",
+    "console/base.html",
+    "console/parts/language_switch.html",
+    "console/parts/theme_switch.html",
+    "console/parts/top_bar.html",
+)
+CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_every_message_of_a_converted_template_has_a_chinese_one_with_its_placeholders(name: str) -> None:
+    chinese = read_catalogue(Path(settings.ROOT_DIR) / "web" / "locale" / "zh_Hans")
+    template: Template = engines["django"].get_template(name).template  # type: ignore[attr-defined] # Django's own backend
+    messages: list[str] = []
+    for node in template.nodelist.get_nodes_by_type(TranslateNode):
+        assert isinstance(node, TranslateNode)
+        messages.append(str(node.filter_expression.var.literal))
+    for node in template.nodelist.get_nodes_by_type(BlockTranslateNode):
+        assert isinstance(node, BlockTranslateNode)
+        messages.append(node.render_token_list(node.singular)[0])
+    assert messages
+    for message in messages:
+        assert re.findall(r"%\(\w+\)s", chinese[message]) == re.findall(r"%\(\w+\)s", message), message
+
+
+@pytest.mark.django_db
+def test_without_accept_language_the_log_in_page_is_english(client: Client) -> None:
+    page = client.get("/login/").content.decode()
+    assert '<html lang="en"' in page
+    assert "New here?" in page
+
+
+@pytest.mark.django_db
+def test_a_chinese_browser_gets_the_log_in_page_in_chinese(client: Client) -> None:
+    page = client.get("/login/", headers=CHINESE).content.decode()
+    assert '<html lang="zh-Hans"' in page
+    assert "创建账号" in page
+
+
+@pytest.mark.django_db
+def test_the_language_that_was_chosen_is_kept_whatever_the_browser_prefers(client: Client) -> None:
+    client.post("/language/", {"language": "en", "next": "/login/"})
+    assert '<html lang="en"' in client.get("/login/", headers=CHINESE).content.decode()
+
+
+def test_the_language_switch_leads_to_no_other_site(client: Client) -> None:
+    assert client.post("/language/", {"language": "en", "next": "https://example.org/"})["Location"] == "/"
+
+
+@pytest.mark.django_db
+def test_the_rest_api_is_english_for_a_chinese_browser(client: Client) -> None:
+    answer = client.get("/api/v1/tenants/", headers=CHINESE)
+    assert answer["Content-Language"] == "en"
+    assert answer.json()["detail"].isascii()

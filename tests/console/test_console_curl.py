@@ -110,7 +110,11 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
         {"body": "grüße", "keys": "k-1 k-2", "properties": "colour=blue"},
         {"body": "grüße", "keys": ["k-1", "k-2"], "properties": {"colour": "blue"}},
     ),
-    ("settings/", {"name": "Acme", "time_zone": "Asia/Tokyo"}, {"name": "Acme", "time_zone": "Asia/Tokyo"}),
+    (
+        "settings/",
+        {"name": "Acme", "time_zone": "Asia/Tokyo"},
+        {"name": "Acme", "time_zone": "Asia/Tokyo", "wants_second_factor": False},
+    ),
     (
         "clusters/orders/settings/policy/",
         {"failover_policy": "automatic_when_lossless"},

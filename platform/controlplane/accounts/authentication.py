@@ -11,7 +11,8 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from controlplane.accounts.actors import TokenActor
-from controlplane.accounts.models import ApiToken
+from controlplane.accounts.fresh_factor import session_factor_take
+from controlplane.accounts.models import ApiToken, User
 from controlplane.accounts.tokens import secret_matches, token_text_parse
 
 # Often enough to tell a token in use from a forgotten one, seldom enough not to write on each request.
@@ -53,6 +54,13 @@ class TokenAuthentication(BaseAuthentication):
 
 class ConsoleSessionAuthentication(SessionAuthentication):
     """The console's session cookie; unsafe methods need the CSRF token."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        """Return the session's user, with when its second factor was given; None without a session."""
+        found: tuple[User, None] | None = super().authenticate(request)
+        if found is not None:
+            session_factor_take(request._request, found[0])
+        return found
 
 
 class TokenAuthenticationScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # untyped upstream

@@ -1,5 +1,6 @@
 """Users and API tokens."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
@@ -10,6 +11,13 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from controlplane.common.models import BaseModel
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFactor:
+    """When a browser session's newest second factor was given, in seconds since the epoch; None: never."""
+
+    at_s: float | None
 
 
 class UserManager(BaseUserManager["User"]):
@@ -42,6 +50,9 @@ class User(AbstractBaseUser, PermissionsMixin):
     date_joined = models.DateTimeField(default=timezone.now)
 
     objects: ClassVar[UserManager] = UserManager()
+
+    # Of the browser session that this object was read for (`fresh_factor.session_factor_take`); None elsewhere.
+    session_factor: SessionFactor | None = None
 
     USERNAME_FIELD = "email"
     EMAIL_FIELD = "email"

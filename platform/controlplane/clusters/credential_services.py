@@ -20,6 +20,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable, InvalidInput
 from controlplane.common.words import name_check
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.sensitive import factor_require
 from highwater import AclAccount
 
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
@@ -83,6 +84,7 @@ def credential_create(
     credential). One that does not answer must not hold up the others: it is named, and gets it later.
     """
     actor_require(actor, "credential.create", cluster.tenant)
+    factor_require(actor, "credential.create", cluster.tenant)
     permissions = permissions or Permissions()
     permissions.check()
     if role not in CredentialRole.values:
@@ -143,6 +145,7 @@ def credential_reveal(*, actor: Actor, credential: Credential) -> str:
     """
     is_admin = credential.role == CredentialRole.ADMIN
     actor_require(actor, "credential.create" if is_admin else "credential.reveal", credential.cluster.tenant)
+    factor_require(actor, "credential.reveal", credential.cluster.tenant)
     with transaction.atomic():
         _record(actor, "credential.reveal", credential)
     return secret_decrypt(credential.secret_encrypted)

@@ -30,6 +30,7 @@ from controlplane.common.errors import Conflict, InvalidInput, PreconditionFaile
 from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.sensitive import factor_require
 from controlplane.tenants.services import slug_check
 
 GROUPS_MAX = 4
@@ -301,6 +302,7 @@ def cluster_delete(*, actor: Actor, cluster: Cluster) -> Operation:
     Raises Conflict while the cluster is being provisioned or deleted.
     """
     actor_require(actor, "cluster.delete", cluster.tenant)
+    factor_require(actor, "cluster.delete", cluster.tenant)
     with transaction.atomic():
         won = Cluster.objects.filter(pk=cluster.pk, state__in=_DELETABLE).update(
             state=ClusterState.DELETING, error=None, updated_at=timezone.now()

@@ -68,6 +68,13 @@ class NotAllowed(ApplicationError):
     title = "Not allowed"
 
 
+class FactorNeeded(NotAllowed):
+    """A person may do this, and first has to give the second factor again."""
+
+    code = "factor_needed"
+    title = "Confirm with your second factor"
+
+
 class NotFound(ApplicationError):
     """There is no such resource, or the actor may not know of it: both look alike."""
 

@@ -7,15 +7,21 @@ which role it needs. Other errors of a service that a page doesn't handle itself
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, cast
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
+from controlplane.accounts.adapter import FACTOR_WANTED_FOR
+from controlplane.accounts.fresh_factor import factors_of, session_factor_take
 from controlplane.accounts.models import User
-from controlplane.common.errors import ApplicationError, NotAllowed, NotFound
+from controlplane.common.errors import ApplicationError, FactorNeeded, NotAllowed, NotFound
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.selectors import tenant_get
@@ -41,15 +47,42 @@ def console_page(
     @wraps(view)
     def wrapped(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         try:
+            if isinstance(request.user, User):
+                session_factor_take(request, request.user)
             return view(cast(ConsoleRequest, request), *args, **kwargs)
+        except FactorNeeded as error:
+            return _ask_for_factor(request, error)
         except NotFound as error:
             raise Http404(error.message) from error
         except NotAllowed as error:
             raise PermissionDenied(error.message) from error
         except ApplicationError as error:
-            return render(request, "console/problem.html", {"problem": error}, status=error.status)
+            return _problem(request, error)
 
     return cast(Callable[..., HttpResponseBase], login_required(wrapped))
+
+
+def _ask_for_factor(request: HttpRequest, error: FactorNeeded) -> HttpResponseBase:
+    """Lead to the page that asks for the second factor, and from there back to the page that the request came from."""
+    assert isinstance(request.user, User)
+    factors = factors_of(request.user)
+    if not factors:
+        return _go(request, reverse("mfa_index")) if request.headers.get("HX-Request") else _problem(request, error)
+    page = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("Referer", ""))
+    back = urlunsplit(("", "", page.path or request.path, page.query, ""))
+    request.session[FACTOR_WANTED_FOR] = back
+    messages.info(request, f"{error.message} Then please send the form once more.")
+    asking = reverse("mfa_reauthenticate" if factors.app else "mfa_reauthenticate_webauthn")
+    return _go(request, f"{asking}?{urlencode({'next': back})}")
+
+
+def _go(request: HttpRequest, url: str) -> HttpResponseBase:
+    """Lead elsewhere; htmx would put the other page into a part of this one."""
+    return HttpResponseClientRedirect(url) if request.headers.get("HX-Request") else HttpResponseRedirect(url)
+
+
+def _problem(request: HttpRequest, error: ApplicationError) -> HttpResponseBase:
+    return render(request, "console/problem.html", {"problem": error}, status=error.status)
 
 
 def tenant_page(permission: str) -> Callable[[ConsoleView[P]], Callable[..., HttpResponseBase]]:

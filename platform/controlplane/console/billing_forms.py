@@ -43,12 +43,18 @@ class BudgetForm(forms.Form):
 
 
 class TenantSettingsForm(forms.Form):
-    """A tenant's name and zone."""
+    """A tenant's name, zone, and what it asks of its members."""
 
     name = forms.CharField(max_length=100, label="Name")
     time_zone = forms.ChoiceField(
         label="Time zone",
         help_text="In which pages show times. What is stored, billed and answered by the API is UTC.",
+    )
+    wants_second_factor = forms.BooleanField(
+        required=False,
+        label="Ask for the second factor again before sensitive acts",
+        help_text="If the last time was more than 15 minutes ago: before members delete, reset offsets, promote with a loss, read a"
+        " secret, or make a key or a token. Who has no second factor can’t do that in the console. API tokens are not asked.",
     )
 
     def __init__(self, *args: object, **options: object) -> None:

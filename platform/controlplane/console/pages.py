@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from controlplane.alerts.selectors import firing_count
 from controlplane.billing.budgets import budget_alert_now
-from controlplane.common.errors import ApplicationError
+from controlplane.common.errors import ApplicationError, FactorNeeded
 from controlplane.console.access import ConsoleRequest
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
@@ -58,8 +58,11 @@ def status_of(form: BaseForm) -> int:
 def form_take_error(form: BaseForm, error: ApplicationError, fields: Mapping[str, str] | None = None) -> None:
     """Put a service's error beside the field that it is about, or above the form.
 
-    `fields` says for error codes without a field, such as `slug_taken`, which field they are about.
+    `fields` says for error codes without a field, such as `slug_taken`, which field they are about. Raises FactorNeeded, which
+    is about no field.
     """
+    if isinstance(error, FactorNeeded):
+        raise error  # a page of its own asks for it
     placed = False
     for field_error in error.errors:
         name = field_error.field.split(".")[0]

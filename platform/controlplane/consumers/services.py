@@ -18,6 +18,7 @@ from controlplane.common.errors import Conflict, InvalidInput, NotFound
 from controlplane.consumers.models import OffsetReset, ResetTarget
 from controlplane.consumers.reset_plan import QueueNow, QueueReset, ResetPlan, plan_to, shifted
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.sensitive import factor_require
 from highwater import Admin, MessageQueue
 from highwater.errors import BrokerError, HighwaterError, NoRouteError
 
@@ -69,6 +70,7 @@ def reset_make(*, actor: Actor, cluster: Cluster, group: str, topic: str, target
     Raises NotAllowed, InvalidInput, NotFound, Conflict when nothing would change, BrokerUnreachable.
     """
     actor_require(actor, "offset.reset", cluster.tenant)
+    factor_require(actor, "offset.reset", cluster.tenant)
     target.check()
     with cluster_admin(cluster) as admin:
         plan = _plan(admin, cluster, group, topic, target)
@@ -91,6 +93,7 @@ def reset_undo(*, actor: Actor, reset: OffsetReset) -> OffsetReset:
     Raises NotAllowed, Conflict, BrokerUnreachable.
     """
     actor_require(actor, "offset.reset", reset.cluster.tenant)
+    factor_require(actor, "offset.reset", reset.cluster.tenant)
     _require_undoable(reset)
     with cluster_admin(reset.cluster) as admin:
         plan = _undo_plan(admin, reset)

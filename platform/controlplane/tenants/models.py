@@ -31,6 +31,9 @@ class Tenant(BaseModel):
         max_length=64, default="UTC", db_default="UTC", help_text="IANA name; for display only, what is stored is UTC"
     )
     limits = models.JSONField(default=dict, db_default={}, help_text="what differs from HIGHWATER_LIMITS, by name")
+    wants_second_factor = models.BooleanField(
+        default=False, db_default=False, help_text="people give it again before sensitive acts (tenants.sensitive)"
+    )
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="tenants")
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from controlplane.accounts.actors import Actor, SystemActor
+from controlplane.accounts.fresh_factor import factors_of
 from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
@@ -15,6 +16,7 @@ from controlplane.tenants.invitation_services import invitations_of_inviter_revo
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_require, role_require
+from controlplane.tenants.sensitive import factor_require
 from controlplane.tenants.token_services import issued_tokens_revoke
 
 SLUG_PATTERN = re.compile(r"[a-z](?:[a-z0-9]|-(?=[a-z0-9])){1,38}")
@@ -64,19 +66,44 @@ def _require_room(owner: User) -> None:
         )
 
 
-def tenant_update(*, actor: Actor, tenant: Tenant, name: str | None = None, time_zone: str | None = None) -> Tenant:
-    """Change the display name, or the zone in which times are shown; None leaves it. Raises InvalidInput."""
+def tenant_update(
+    *,
+    actor: Actor,
+    tenant: Tenant,
+    name: str | None = None,
+    time_zone: str | None = None,
+    wants_second_factor: bool | None = None,
+) -> Tenant:
+    """Change the display name, the zone in which times are shown, or whether sensitive acts ask for the second factor; None
+    leaves it. Raises InvalidInput, also for a person who asks for a factor without having one, and FactorNeeded.
+    """
     actor_require(actor, "tenant.update", tenant)
     if name is not None and not name.strip():
         raise InvalidInput.for_field("name", "A name is needed.", "required")
     name = None if name is None else name_check("name", name)
     if time_zone is not None:
         zone_check(time_zone)
+    if wants_second_factor is False:
+        factor_require(actor, "tenant.factor_off", tenant)
+    if wants_second_factor and not tenant.wants_second_factor and isinstance(actor, User) and not factors_of(actor):
+        raise InvalidInput.for_field(
+            "wants_second_factor",
+            "Set up a second factor of your own first, under Account, Second factor.",
+            "no_factor",
+        )
     with transaction.atomic():
+        if wants_second_factor is not None:
+            tenant.wants_second_factor = wants_second_factor
         tenant.name = tenant.name if name is None else name
         tenant.time_zone = time_zone or tenant.time_zone
-        tenant.save(update_fields=["name", "time_zone", "updated_at"])
-        audit_event_record(actor=actor, action="tenant.update", resource=tenant.path, tenant_id=tenant.pk)
+        tenant.save(update_fields=["name", "time_zone", "wants_second_factor", "updated_at"])
+        audit_event_record(
+            actor=actor,
+            action="tenant.update",
+            resource=tenant.path,
+            tenant_id=tenant.pk,
+            details={} if wants_second_factor is None else {"wants_second_factor": wants_second_factor},
+        )
     return tenant
 
 

@@ -19,6 +19,7 @@ from controlplane.common.words import name_check
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Role, Tenant
 from controlplane.tenants.rules import Scope, actor_includes, actor_require, role_includes
+from controlplane.tenants.sensitive import factor_require
 
 DEFAULT_LIFE_DAYS = 90
 ALL_SCOPES: tuple[str, ...] = tuple(Scope)
@@ -70,6 +71,7 @@ def api_token_issue(
     with transaction.atomic():
         members_lock(actor, tenant)
         actor_require(actor, "token.manage", tenant)
+        factor_require(actor, "token.create", tenant)
         if not actor_includes(actor, tenant, role):
             raise NotAllowed("A token can't have a role that may do more than its issuer.")
         if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):

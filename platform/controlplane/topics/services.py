@@ -21,6 +21,7 @@ from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
 from controlplane.topics.names import topic_name_check
 from highwater import Admin
@@ -113,6 +114,7 @@ def topic_delete(*, actor: Actor, topic: Topic) -> None:
     safe.
     """
     actor_require(actor, "topic.delete", topic.cluster.tenant)
+    factor_require(actor, "topic.delete", topic.cluster.tenant)
     require_running(topic.cluster)
     with transaction.atomic():
         _settle(topic, TopicState.DELETING, deleting=True)

@@ -1,4 +1,4 @@
-"""A tenant's settings: its name, and the zone in which its pages show times."""
+"""A tenant's settings: its name, the zone in which its pages show times, and whether it asks for second factors."""
 
 from django.http import HttpResponse
 from django.shortcuts import redirect
@@ -16,8 +16,12 @@ from controlplane.tenants.services import tenant_update
 @require_http_methods(["GET", "HEAD", "POST"])
 @tenant_page("tenant.update")
 def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
-    """Change the name or the zone."""
-    initial = {"name": tenant.name, "time_zone": tenant.time_zone}
+    """Change the name, the zone, or whether sensitive acts ask for the second factor."""
+    initial = {
+        "name": tenant.name,
+        "time_zone": tenant.time_zone,
+        "wants_second_factor": tenant.wants_second_factor,
+    }
     form = TenantSettingsForm(request.POST if request.method == "POST" else None, initial=initial)
     command = curl("PATCH", tenant.path, form_values(form))
     if wants_curl(request):

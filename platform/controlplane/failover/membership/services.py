@@ -33,6 +33,7 @@ from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.sensitive import factor_require
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ def quorum_change_start(
     Conflict when the cluster isn't running or another operation on it is in progress: of two requests at once, one wins.
     """
     actor_require(actor, change_permission(change), cluster.tenant)
+    if isinstance(change, Recover):
+        factor_require(actor, "group.recover", cluster.tenant)
     plan = quorum_preview(cluster=cluster, group=group, change=change, driver=driver)
     if plan.problems:
         raise NotPossible(" ".join(plan.problems))

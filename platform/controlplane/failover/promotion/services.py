@@ -33,6 +33,7 @@ from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
+from controlplane.tenants.sensitive import factor_require
 
 _log = get_logger("controlplane.failover")
 
@@ -165,6 +166,8 @@ def failover_start(
                 "messages_at_risk": _text(preflight.cleanness.messages_at_risk),
             },
         )
+    if preflight.confirmation_needed:
+        factor_require(actor, "group.promote_with_loss", cluster.tenant)
     return _start(actor, cluster, group, preflight, confirmed_loss=confirmed)
 
 

@@ -1,0 +1,43 @@
+"""Acts that are worth a second look at who is there: what can't be undone, shows a secret, or makes a key.
+
+Where a tenant wants it, a person confirms each with a second factor that is at most 15 minutes old, in the console and in
+requests with the console's session. API tokens are not asked: making one is such an act.
+"""
+
+import time
+
+from controlplane.accounts.actors import Actor
+from controlplane.accounts.fresh_factor import FRESH_FOR_S, factors_of, is_fresh
+from controlplane.accounts.models import User
+from controlplane.common.errors import FactorNeeded
+from controlplane.tenants.models import Tenant
+
+# What a sentence calls each.
+SENSITIVE_ACTS: dict[str, str] = {
+    "cluster.delete": "deletes a cluster",
+    "topic.delete": "deletes a topic",
+    "offset.reset": "resets offsets",
+    "group.promote_with_loss": "promotes a replica though messages may be lost",
+    "group.recover": "goes on without a lost majority",
+    "credential.create": "makes a key pair",
+    "credential.reveal": "reads a secret",
+    "token.create": "makes an API token",
+    "tenant.factor_off": "turns this question off",
+}
+
+
+def factor_require(actor: Actor, act: str, tenant: Tenant) -> None:
+    """Raise FactorNeeded unless the tenant does not want it, or the person gave a second factor a short while ago."""
+    what = SENSITIVE_ACTS[act]
+    if not tenant.wants_second_factor or not isinstance(actor, User) or is_fresh(actor, time.time()):
+        return
+    if factors_of(actor):
+        raise FactorNeeded(
+            f"Whoever {what} in tenant `{tenant.slug}` gives the second factor again first.",
+            hint=f"Confirm at /2fa/reauthenticate/ in the browser; it counts for {FRESH_FOR_S // 60} minutes. Or use an API token.",
+        )
+    raise FactorNeeded(
+        f"Whoever {what} in tenant `{tenant.slug}` needs a second factor, and your account has none.",
+        hint="Set up an authenticator app or a passkey under Account, Second factor (/2fa/).",
+        code="factor_missing",
+    )

@@ -4,13 +4,12 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from typing import cast
 
 import structlog
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
-from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
+from django.utils.cache import patch_vary_headers
 
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
@@ -68,17 +67,25 @@ class RequestContextMiddleware:
             set_request_context(RequestContext())
 
 
-class LanguageMiddleware(LocaleMiddleware):
-    """Answers in the language of the cookie, else of Accept-Language, else in English. The REST API speaks English."""
+class LanguageMiddleware:
+    """Answers in the language that was chosen in the foot of a page, else in English; the REST API always in English.
+
+    Accept-Language is not asked while most pages are in English only: a reader of Chinese would get two languages on one page.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if not request.path.startswith("/api/"):
-            # LocaleMiddleware's own __call__ can't be typed: MiddlewareMixin answers a coroutine under ASGI.
-            return cast(HttpResponseBase, super().__call__(request))
-        with translation.override("en"):
-            request.LANGUAGE_CODE = "en"  # LocaleMiddleware sets it, too
-            response = cast(HttpResponseBase, self.get_response(request))
-            response.headers.setdefault("Content-Language", "en")
+        chosen = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")
+        is_page = not request.path.startswith("/api/")
+        language = chosen if is_page and chosen in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+        with translation.override(language):
+            request.LANGUAGE_CODE = language
+            response = self.get_response(request)
+            response.headers.setdefault("Content-Language", language)
+            if is_page:
+                patch_vary_headers(response, ["Cookie"])
             return response
 
 

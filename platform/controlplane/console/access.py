@@ -71,7 +71,7 @@ def _ask_for_factor(request: HttpRequest, error: FactorNeeded) -> HttpResponseBa
     page = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("Referer", ""))
     back = urlunsplit(("", "", page.path or request.path, page.query, ""))
     request.session[FACTOR_WANTED_FOR] = back
-    messages.info(request, f"{error.message} Then please send the form once more.")
+    messages.warning(request, f"{error.message} Then please send the form once more.")
     asking = reverse("mfa_reauthenticate" if factors.app else "mfa_reauthenticate_webauthn")
     return _go(request, f"{asking}?{urlencode({'next': back})}")
 

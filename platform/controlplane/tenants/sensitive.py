@@ -33,11 +33,11 @@ def factor_require(actor: Actor, act: str, tenant: Tenant) -> None:
         return
     if factors_of(actor):
         raise FactorNeeded(
-            f"Whoever {what} in tenant `{tenant.slug}` gives the second factor again first.",
+            f"The tenant {tenant.slug} asks for the second factor again before someone {what}.",
             hint=f"Confirm at /2fa/reauthenticate/ in the browser; it counts for {FRESH_FOR_S // 60} minutes. Or use an API token.",
         )
     raise FactorNeeded(
-        f"Whoever {what} in tenant `{tenant.slug}` needs a second factor, and your account has none.",
+        f"The tenant {tenant.slug} asks for a second factor before someone {what}, and your account has none.",
         hint="Set up an authenticator app or a passkey under Account, Second factor (/2fa/).",
         code="factor_missing",
     )

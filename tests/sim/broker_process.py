@@ -107,7 +107,8 @@ class BrokerProcess:
 
     def _started(self) -> None:
         store = self.store
-        if store.damaged_from is not None and self.machine.rot is None:
+        rot = self.machine.rot  # looked at each time: recovery may have truncated the record
+        if store.damaged_from is not None and rot is None:
             self.machine.violation(f"{self.name}: the store is damaged after a restart, from {store.damaged_from} on")
         self.loop.note(
             f"{self.name} starts run {self.machine.runs}: end {store.end_offset} epoch {self.replica.epoch}"

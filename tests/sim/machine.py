@@ -142,12 +142,19 @@ class Machine:
         rot = self._rot
         if rot is not None:
             path, begin = place_in_log(rot.copy.physical_offset)
-            whole = bytearray(self.contents[rot.copy.epoch, rot.copy.physical_offset])
+            written = self.contents[rot.copy.epoch, rot.copy.physical_offset]
+            whole = bytearray(written)
             whole[rot.physical_offset - rot.copy.physical_offset] = rot.is_now
-            if self.disk.page_cache(path, begin, begin + len(whole)) != whole:
+            stored = self.disk.page_cache(path, begin, begin + len(whole))
+            if stored != whole:
                 self._rot = rot = None
                 self.history.counts["rot put right"] += 1
+                if stored != written:
+                    self.rot_truncated()
         return rot
+
+    def rot_truncated(self) -> None:
+        """The record that its disk had spoiled is gone, and what came after it, before another replica put it right."""
 
     def log_as_written(self, begin: int) -> bytes:
         """The log's bytes from there to the end of their file, without what the disk has spoiled since."""

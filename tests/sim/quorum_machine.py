@@ -23,7 +23,8 @@ class QuorumMachine(Machine):
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False
         self.blank = False  # its disk was replaced, and the group has not adopted the new one since
-        # A sync of its log failed, and it has not caught up since: its vote alone makes no majority (voters.py).
+        # A sync of its log failed, or a spoiled record was truncated with all after it, and it has not caught up since: its
+        # vote alone makes no majority (voters.py).
         self.in_doubt = False
         self._failed_in_run = 0
 
@@ -36,6 +37,10 @@ class QuorumMachine(Machine):
         self.disk.on_failed_call = self._call_failed
         super().start()
         self.disk.failing = COMMIT_LOG
+
+    def rot_truncated(self) -> None:
+        # What was truncated may have been acknowledged. The process that did it may fetch it again, and then holds all.
+        self.in_doubt, self._failed_in_run = True, 0
 
     def holds_all(self) -> None:
         """Its process says that its log lacks nothing: believed of one that was started after the failed sync."""

@@ -129,6 +129,12 @@ def test_no_disk_is_lost_while_a_request_to_take_another_voter_away_is_on_its_wa
     assert outcome.violation is None
 
 
+def test_a_disk_that_truncated_a_spoiled_record_is_one_of_those_that_a_group_may_lose() -> None:
+    """Another disk of the three was replaced there: of what a majority had acknowledged no one could know the rest."""
+    outcome = run_quorum_seed("sync", 910007)
+    assert outcome.violation is None
+
+
 def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     """Its operation may last two seconds there, and failed a moment before every replica acted by the new mode."""
     outcome = run_changing_seed("async", 940023)

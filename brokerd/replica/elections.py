@@ -282,12 +282,34 @@ class Elections:
         self._change(members.with_voter(replica_id, incarnation), now_s, now_ms)
 
     def remove_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
-        """Make a voter an observer; it need not be alive."""
-        if replica_id == self._replica.settings.replica_id:
+        """Make a voter an observer; it need not be alive.
+
+        A majority of those that remain must be in sync, the leader included: else the change could not be confirmed, and what
+        the one that goes holds would be on too few disks.
+        """
+        own_id = self._replica.settings.replica_id
+        if replica_id == own_id:
             raise RoleRefused(f"replica {replica_id} leads: transfer the leadership first")
         if replica_id not in self._replica.members.voters:
             raise RoleRefused(f"replica {replica_id} is not a voter")
-        self._change(self._replica.members.without(replica_id), now_s, now_ms)
+        remaining = self._replica.members.without(replica_id)
+        if self._replica.leads and not self.change_pending:
+            level = self._in_sync_among(remaining, now_s)
+            if level < remaining.majority:
+                raise RoleRefused(
+                    f"without replica {replica_id}, {len(remaining.voters)} voters remain, of which {level} are in sync; there"
+                    f" must be {remaining.majority}: wait until haStatus calls more of them in sync, or remove one that is not"
+                )
+        self._change(remaining, now_s, now_ms)
+
+    def _in_sync_among(self, members: Members, now_s: float) -> int:
+        """How many of these voters hold what this leader holds, on the disks that count; itself included."""
+        in_sync, recent_s = self._replica.in_sync, self._quorum.times.recent
+        return 1 + sum(
+            one.in_sync and one.joined and now_s - one.last_pull_s <= recent_s and members.knows(voter, one.incarnation)
+            for voter, one in ({} if in_sync is None else in_sync.followers).items()
+            if members.counts(voter)
+        )
 
     def prefer(self, replica_id: int | None, now_s: float, now_ms: int) -> None:
         """Whom the group wants as leader; None for no one in particular."""

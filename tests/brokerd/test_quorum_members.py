@@ -96,6 +96,23 @@ def test_a_leader_is_not_removed_before_it_handed_its_role_over() -> None:
         change(group, "remove_voter", 0)
 
 
+def test_a_voter_stays_while_too_few_of_the_others_are_in_sync() -> None:
+    group = QuorumGroup.led()
+    group[2].up = False
+    group.live(5.0)
+    with pytest.raises(RoleRefused, match="2 voters remain, of which 1 are in sync; there must be 2"):
+        change(group, "remove_voter", 1)
+    assert group[0].replica.members.voters == (0, 1, 2)
+
+
+def test_a_voter_that_is_dead_is_removed() -> None:
+    group = QuorumGroup.led()
+    group[2].up = False
+    group.live(5.0)
+    change(group, "remove_voter", 2)
+    assert group[0].replica.members.voters == (0, 1)
+
+
 def test_a_removed_voter_does_not_count_and_does_not_campaign() -> None:
     group = QuorumGroup.led(5)
     for gone in (4, 3):

@@ -678,7 +678,7 @@ class MessageStore:
         used_ratio = self.used_ratio()
         if self._status.refusal is not None:
             return RetentionReport(min_offset=self._log.min_offset, used_ratio=used_ratio)
-        files = expirable_files(self._config, self._log, self._reader, keep_from_offset)
+        files = expirable_files(self._config, self._log, self._reader, self.confirm_offset, keep_from_offset)
         expired = expired_files(self._config, files, now_ms, used_ratio)
         for _ in expired:
             self._log.delete_first_file()

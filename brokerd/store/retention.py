@@ -20,16 +20,17 @@ class LogFile:
 
 
 def expirable_files(
-    config: StoreConfig, log: CommitLog, reader: MessageReader, keep_from_offset: int | None
+    config: StoreConfig, log: CommitLog, reader: MessageReader, confirm_offset: int, keep_from_offset: int | None
 ) -> list[LogFile]:
     """The oldest files that may be looked at for deletion, deleteFileBatchMax at most.
 
-    None that reaches into [keep_from_offset, ...), however old it is.
+    None that reaches into [keep_from_offset, ...), however old it is, nor one that is not confirmed to its end: a leader must be
+    able to give its followers all that becomes confirmed while it leads.
     """
     files = []
     for base in log.bases[: config.delete_file_batch_max]:
         end = base + log.file_bytes
-        if end >= log.durable_offset:  # also the active file, and one whose end is not synced
+        if end >= log.durable_offset or end > confirm_offset:  # also the active file, and one whose end is not synced
             break
         if keep_from_offset is not None and end > keep_from_offset:
             break

@@ -104,6 +104,16 @@ def test_files_that_are_not_synced_stay() -> None:
     assert not store.delete_expired(FOUR_IN_THE_MORNING).deleted_commit_log_files
 
 
+def test_files_that_are_not_confirmed_to_their_end_stay() -> None:
+    """A leader must be able to give its followers what becomes confirmed while it leads."""
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store.confirm_offset = 2 * FILE_BYTES - 1
+    assert store.delete_expired(clock.time_ms).deleted_commit_log_files == (0,)
+    store.confirm_offset = 2 * FILE_BYTES
+    assert store.delete_expired(clock.time_ms).deleted_commit_log_files == (FILE_BYTES,)
+
+
 def test_at_most_a_batch_of_files_goes_with_one_call() -> None:
     disk = MemoryDisk()
     store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73, delete_file_batch_max=2)

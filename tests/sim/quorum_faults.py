@@ -116,10 +116,5 @@ class QuorumFaults(Faults):
             super()._sync_error()
 
     def _call_error(self) -> None:
-        """Nor this: the call may be the sync of a log that is opened."""
-        if not any(machine.blank for machine in self._machines):
-            super()._call_error()
-
-    def _call_error(self) -> None:
         if not any(machine.blank for machine in self._machines):
             super()._call_error()

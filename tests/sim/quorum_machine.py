@@ -26,25 +26,35 @@ class QuorumMachine(Machine):
         # A sync of its log failed, or a spoiled record was truncated with all after it, and it has not caught up since: its
         # vote alone makes no majority (voters.py).
         self.in_doubt = False
+        self._lost_to_rot = False  # in doubt for the second of these reasons
         self._failed_in_run = 0
 
     def replace_disk(self) -> None:
         super().replace_disk()
         self.members, self.joined, self.blank = self.settings.members, False, True
-        self.in_doubt = False
+        self.in_doubt = self._lost_to_rot = False
 
     def start(self) -> None:
         self.disk.on_failed_call = self._call_failed
+        if self.disk.failing != COMMIT_LOG:
+            # What was to fail the sync of a vote is over with its process: it is no failed sync of the log.
+            self.disk.failing, self.disk.fail_syncs = COMMIT_LOG, 0
         super().start()
-        self.disk.failing = COMMIT_LOG
 
     def rot_truncated(self) -> None:
         # What was truncated may have been acknowledged. The process that did it may fetch it again, and then holds all.
-        self.in_doubt, self._failed_in_run = True, 0
+        self.in_doubt = self._lost_to_rot = True
+        self._failed_in_run = 0
 
     def holds_all(self) -> None:
         """Its process says that its log lacks nothing: believed of one that was started after the failed sync."""
         self.in_doubt &= self.runs == self._failed_in_run
+        self._lost_to_rot &= self.in_doubt
+
+    @property
+    def has_lost_to_rot(self) -> bool:
+        """Whether it truncated a spoiled record with what it had reported after it, and has not caught up since."""
+        return self.rot is None and self._lost_to_rot  # `rot` looks at the disk
 
     @property
     def has_full_vote(self) -> bool:

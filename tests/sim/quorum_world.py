@@ -108,7 +108,11 @@ class QuorumWorld:
         voters = [machine for machine in self.machines if machine.settings.replica_id in members.voters]
         holders = [machine.name for machine in voters if machine.holds(copy)]
         # A disk that was lost behind a report still counts by it, and is one of those that a majority can lose.
-        lost = [machine.name for machine in voters if machine.blank and machine.name not in holders]
+        lost = [
+            machine.name
+            for machine in voters
+            if (machine.blank or machine.has_lost_to_rot) and machine.name not in holders
+        ]
         # So does memory that a power cut took behind the report.
         lost += [
             machine.name

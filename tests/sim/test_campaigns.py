@@ -135,6 +135,19 @@ def test_a_disk_that_truncated_a_spoiled_record_is_one_of_those_that_a_group_may
     assert outcome.violation is None
 
 
+def test_what_a_voter_reported_and_then_truncated_with_a_spoiled_record_was_rightly_acknowledged() -> None:
+    assert run_quorum_seed("async", 27).violation is None
+
+
+def test_retention_leaves_what_is_not_confirmed_for_the_followers() -> None:
+    """The leader had deleted records that became committed while it led; one that followed had others in their place."""
+    assert run_quorum_seed("sync", 141).violation is None
+
+
+def test_a_vote_that_can_not_be_synced_is_no_lost_log() -> None:
+    assert run_quorum_seed("sync", 147).violation is None
+
+
 def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     """Its operation may last two seconds there, and failed a moment before every replica acted by the new mode."""
     outcome = run_changing_seed("async", 940023)

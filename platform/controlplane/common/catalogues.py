@@ -79,6 +79,7 @@ def compile_catalogues(source: Path, target: Path) -> None:
 
     Other processes may do the same at once: each file is replaced in one step. OSError where `target` can't be written.
     """
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)  # in a folder of state, which is no one else's to read
     for folder in sorted(path for path in source.iterdir() if path.is_dir()):
         wanted = mo_bytes(read_catalogue(folder))
         path = target / folder.name / "LC_MESSAGES" / "django.mo"

@@ -220,10 +220,12 @@ class Elections:
         """The connection to the leader broke, was refused, or it says that it does not lead."""
         self._quorum.leader_lost(now_s)
 
-    def pulled(self, pull: ReplicaPull, now_s: float) -> None:
-        """A follower of this leader pulled."""
+    def pulled(self, pull: ReplicaPull, now_s: float, answered_s: float) -> None:
+        """A follower of this leader pulled; see `Quorum.pulled`."""
         counts = pull.joined and self._replica.members.knows(pull.replica_id, pull.incarnation)
-        self._quorum.pulled(pull.replica_id, pull.end_offset, now_s, joined=counts, full=pull.disk_full)
+        self._quorum.pulled(
+            pull.replica_id, pull.end_offset, now_s, joined=counts, full=pull.disk_full, answered_s=answered_s
+        )
 
     def resign(self, why: str, now_s: float) -> Outcome:
         """Stop leading, and name who should be next: before a stop."""

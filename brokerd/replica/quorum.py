@@ -26,6 +26,7 @@ Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -101,6 +102,8 @@ class Quorum:
         self._target_until_s = NEVER
         self._offered_s = NEVER
         self._made_room_s = NEVER
+        self._ticked_s = now_s
+        self._awake_from_s = NEVER  # when this process went on after it had been suspended
         self._yielded = False  # its disk is full, and one that has room was let go first
         self.left_in_order = False  # the leader before said that it leaves
         self._halted: str | None = None
@@ -148,6 +151,7 @@ class Quorum:
 
     def tick(self, now_s: float) -> Ready:
         """Time passed."""
+        self._notice_suspension(now_s)
         ready = Ready()
         if self.state is State.LEADER:
             self._lead_on(now_s, ready)
@@ -200,9 +204,16 @@ class Quorum:
             self._heard_s = NEVER
             self._deadline_s = min(self._deadline_s, now_s + self._draw(self.times.leader_lost))
 
-    def pulled(self, replica_id: int, end_offset: int, now_s: float, *, joined: bool, full: bool) -> None:
-        """A follower pulled in this leader's epoch: the heartbeat."""
-        if self.state is State.LEADER:
+    def pulled(
+        self, replica_id: int, end_offset: int, now_s: float, *, joined: bool, full: bool, answered_s: float = math.inf
+    ) -> None:
+        """A follower pulled in this leader's epoch: the heartbeat.
+
+        `answered_s`: when the pull before it was answered on the same connection. What has waited in the socket of a leader that
+        was suspended says nothing of now: the follower counts again when it has had an answer since.
+        """
+        self._notice_suspension(now_s)
+        if self.state is State.LEADER and answered_s >= self._awake_from_s:
             self._pullers[replica_id] = Puller(now_s, end_offset, joined=joined, full=full)
 
     def transfer(self, target: int, now_s: float) -> str | None:
@@ -524,6 +535,12 @@ class Quorum:
         self._target = None
         # Those that it has named go first.
         self._deadline_s = now_s + self.times.pull_timeout[1] + self._draw(self.times.vote_round)
+
+    def _notice_suspension(self, now_s: float) -> None:
+        """Ticks come each 50 ms: who had none for long was stopped, or its machine slept."""
+        if now_s - self._ticked_s > self.times.recent / 3:
+            self._awake_from_s = now_s
+        self._ticked_s = max(now_s, self._ticked_s)
 
     def _in_touch(self, now_s: float, within_s: float) -> int:
         return in_touch(self._pullers, self._log.members, self._id, now_s, within_s)

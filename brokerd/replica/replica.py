@@ -9,6 +9,7 @@ send". The order in each method is the point: what must be durable is saved befo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from random import Random
@@ -534,8 +535,11 @@ class Replica:
         """What may be answered to the sender of a record that ends there; WAIT for ever once it stopped leading."""
         return SendVerdict.WAIT if self._in_sync is None else self._in_sync.verdict(record_end_offset)
 
-    def pulled(self, request: ReplicaPull, address: str, now_s: float) -> PullDecision:
-        """Answer a follower and believe its report if it is one of ours. Its signature was checked by the caller."""
+    def pulled(self, request: ReplicaPull, address: str, now_s: float, answered_s: float = math.inf) -> PullDecision:
+        """Answer a follower and believe its report if it is one of ours. Its signature was checked by the caller.
+
+        `answered_s`: when the pull before it was answered on the same connection; -inf for the first one.
+        """
         if request.group == self._settings.group and request.leader_epoch > self.epoch:
             self.saw_epoch(request.leader_epoch)
         store = self._store
@@ -556,7 +560,7 @@ class Replica:
         # Durable before its report counts: from now on this replica does not lead again without asking it.
         self.add_known_replica(request.replica_id, address)
         if self.elections is not None:
-            self.elections.pulled(request, now_s)
+            self.elections.pulled(request, now_s, answered_s)
         if isinstance(decision, SendBytes):
             self._in_sync.report(
                 request.replica_id,

@@ -7,6 +7,7 @@ confirmOffset (replication.md, "Pull").
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -72,6 +73,7 @@ class ReplicaServer:
         self._told_confirm_offset: dict[int, int] = {}
         self._sent_from: dict[int, int] = {}  # what a follower asks for again it may have refused: it is checked then
         self._lingering = False
+        self._answered: dict[int, tuple[Peer, float]] = {}  # by replica: its connection, and when
 
     def pull(self, peer: Peer, request: RemotingCommand) -> None:
         """Answer one pull, or hold it."""
@@ -79,6 +81,7 @@ class ReplicaServer:
         broker = self._broker
         now_s = broker.clock.monotonic()
         led = broker.replica.leads
+        asked, answered_s = self._answered.get(header.replica_id, (None, -math.inf))
         decision = broker.replica.pulled(
             ReplicaPull(
                 group=header.group,
@@ -96,6 +99,7 @@ class ReplicaServer:
             ),
             header.address,
             now_s,
+            answered_s if asked is peer else -math.inf,
         )
         if led and not broker.replica.leads:
             broker.role_changed()
@@ -193,6 +197,7 @@ class ReplicaServer:
             return
         if data:
             self._sent_from[replica_id] = held.from_offset
+        self._answered[replica_id] = (held.peer, broker.clock.monotonic())
         self._told_confirm_offset[replica_id] = replica.confirm_offset
         in_sync = replica.in_sync
         follower = None if in_sync is None else in_sync.followers.get(replica_id)

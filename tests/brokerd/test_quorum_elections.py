@@ -211,3 +211,15 @@ def test_a_replica_that_comes_back_learns_at_once_who_leads() -> None:
     group[0].tick()
     group.deliver()
     assert group[2].replica.leader_address == "r0"
+
+
+def test_what_waited_for_a_suspended_leader_is_no_sign_of_life() -> None:
+    """It asked before the suspension; since then another one may lead, and this one's queues may end too early."""
+    group = QuorumGroup.led()
+    leader, pull = group[0], group[1].replica.next_pull(max_bytes=1, max_wait_ms=0)
+    assert leader.elections.has_recent_majority(leader.now_s)
+    before_s, after_s = leader.now_s, leader.now_s + 12
+    leader.replica.pulled(pull, "r1", after_s, before_s)
+    assert not leader.elections.has_recent_majority(after_s)
+    leader.replica.pulled(pull, "r1", after_s, after_s)
+    assert leader.elections.has_recent_majority(after_s)

@@ -45,10 +45,10 @@ class ElectingProcess(BrokerProcess):
                 self.history.voted(self.name, message.epoch, message.candidate)
             return reply
 
-        def watched_pull(pull: ReplicaPull, address: str, now_s: float) -> PullDecision:
+        def watched_pull(pull: ReplicaPull, address: str, now_s: float, answered_s: float) -> PullDecision:
             if replica.leads and pull.leader_epoch == replica.epoch:
                 self._pulled_s[pull.replica_id] = now_s
-            return pulled(pull, address, now_s)
+            return pulled(pull, address, now_s, answered_s)
 
         quorum.take = watched_take  # type: ignore[method-assign] # the observer stands in between
         quorum.answer = watched_answer  # type: ignore[method-assign] # as above

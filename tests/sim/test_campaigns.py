@@ -148,6 +148,11 @@ def test_a_vote_that_can_not_be_synced_is_no_lost_log() -> None:
     assert run_quorum_seed("sync", 147).violation is None
 
 
+def test_a_leader_that_was_suspended_sends_no_consumer_back_by_what_waited_in_its_socket() -> None:
+    """Another one led by then; the pulls of before the suspension were taken for a majority's."""
+    assert run_quorum_seed("sync", 951089).violation is None
+
+
 def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     """Its operation may last two seconds there, and failed a moment before every replica acted by the new mode."""
     outcome = run_changing_seed("async", 940023)

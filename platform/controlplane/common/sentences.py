@@ -1,0 +1,123 @@
+"""Sentences that Python builds and a page shows in its reader's language: an English message with named values.
+
+A `Sentence` is its English text to everything that knows no better: the REST API, logs, comparisons. A template shows it
+in the language of the page, and a `SentenceField` stores message and values, so that a row is read in any language.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from django.db import models
+from django.utils.html import escape
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
+
+# Before what is stored as message and values; a text that a daemon or a person wrote has no such character.
+_MARK = "\x1e"
+
+Value = str | int | float | None
+
+
+class Sentence(str):
+    """English text that remembers the message it was made of. Make one with `say` or `say_count`."""
+
+    message: str
+    plural: str
+    values: Mapping[str, Value]
+
+    @classmethod
+    def of(cls, message: str, plural: str, values: Mapping[str, Value]) -> Self:
+        """Return the sentence; with a `plural`, `values["count"]` picks between the two."""
+        chosen = plural if plural and values["count"] != 1 else message
+        sentence = cls(chosen % values)
+        sentence.message, sentence.plural, sentence.values = message, plural, values
+        return sentence
+
+    def __html__(self) -> SafeString:
+        """What Django's templates write for it: in the language of the page, escaped."""
+        return escape(str(in_words(self)))
+
+
+def say(message: str, **values: Value) -> Sentence:
+    """Return a sentence. `message` has Python's named placeholders, `%(name)s`, and stands in a .po file; a value may be a
+    sentence itself.
+    """
+    return Sentence.of(message, "", values)
+
+
+def say_count(message: str, plural: str, count: int, **values: Value) -> Sentence:
+    """Return a sentence of one form for one and another for more; both may name `%(count)s`."""
+    return Sentence.of(message, plural, {"count": count, **values})
+
+
+def say_all(*sentences: str) -> str:
+    """Return sentences as one text, with a blank between them where the language has one. Empty ones are left out."""
+    told = [sentence for sentence in sentences if sentence]
+    if not told:
+        return ""
+    text = told[-1]
+    for sentence in reversed(told[:-1]):
+        text = say("%(first)s %(rest)s", first=sentence, rest=text)
+    return text
+
+
+def in_words(text: str) -> str:
+    """Return a sentence in the language of the present page; any other text as it is."""
+    if not isinstance(text, Sentence):
+        return text
+    values = {name: in_words(value) if isinstance(value, str) else value for name, value in text.values.items()}
+    if text.plural:
+        count = text.values["count"]
+        assert isinstance(count, int)
+        return ngettext(text.message, text.plural, count) % values
+    return gettext(text.message) % values
+
+
+def to_stored(text: str) -> str:
+    """Return what a column holds of a text: of a sentence its message and values."""
+    return _MARK + json.dumps(_packed(text), ensure_ascii=False) if isinstance(text, Sentence) else text
+
+
+def from_stored(stored: str) -> str:
+    """Return the text of which `to_stored` made this."""
+    return _unpacked(json.loads(stored[1:])) if stored.startswith(_MARK) else stored
+
+
+def _packed(value: Value) -> Any:
+    if not isinstance(value, Sentence):
+        return value
+    return [value.message, value.plural, {name: _packed(part) for name, part in value.values.items()}]
+
+
+def _unpacked(packed: Any) -> Any:
+    if not isinstance(packed, list):
+        return packed
+    message, plural, values = packed
+    return Sentence.of(message, plural, {name: _unpacked(part) for name, part in values.items()})
+
+
+class SentenceField(models.TextField):  # type: ignore[type-arg] # at run time it takes none
+    """A column of text that keeps sentences as such."""
+
+    def from_db_value(self, value: str | None, expression: object, connection: object) -> str | None:
+        return None if value is None else from_stored(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return to_stored(value) if isinstance(value, Sentence) else super().get_prep_value(value)
+
+
+class SentencesField(models.JSONField):
+    """A column of JSON that keeps sentences among the members of its object as such."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        return _each(super().from_db_value(value, expression, connection), from_stored)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return _each(super().get_prep_value(value), to_stored)
+
+
+def _each(value: Any, change: Callable[[str], str]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: change(part) if isinstance(part, str) else part for name, part in value.items()}

@@ -31,6 +31,10 @@ ROOMS_WITHOUT_DJANGO = {
     *("interop", "replication", "dledger", "nemesis"),
 }
 
+# `.ci/run` tries a failed test once more, as it may have waited too short on a busy machine. Not these: one message lost in a
+# hundred runs is a defect.
+NEVER_REPEATED = ("tests/sim/", "acknowledged", "lost", "exactly_once")
+
 # How long a page may take on a busy machine until it shows what a test waits for; playwright's own 5 s are too few.
 BROWSER_PATIENCE_MS = 30_000
 
@@ -63,6 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Browser tests last: from its first page to the end of the run, playwright's synchronous interface keeps an asyncio
     # loop running in the main thread, and in such a thread no test can run a loop of its own.
     items.sort(key=lambda item: "playwright" in getattr(item, "fixturenames", ()))
+    for item in items:
+        if any(part in item.nodeid for part in NEVER_REPEATED):
+            item.add_marker(pytest.mark.flaky(reruns=0))
     without = [item.nodeid for item in items if _unknown_fixtures(item)]
     if without:  # told at once instead of in the middle of a long run
         raise pytest.UsageError("these tests use a fixture that their folder does not have: " + ", ".join(without))

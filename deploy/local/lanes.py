@@ -2,7 +2,7 @@
 
 Tests mostly wait (for processes, a browser, a JVM), so that three of them side by side use two cores well. A group is a pytest
 run of its own: what its rooms share is started once, and ends with it instead of running on beside the others. Its report is
-shown when it has ended, and what failed in any of them once more at the end.
+shown when it has ended, and what failed in any of them once more at the end. docs/decisions.md says why not pytest-xdist.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }
 NO_TESTS_COLLECTED = 5
 _POLL_S = 0.1
-_TOLD_AT_THE_END = ("FAILED ", "ERROR ", "XFAIL ", "=")
+_TOLD_AT_THE_END = ("FAILED ", "ERROR ", "XFAIL ", "RERUN ", "=")
 
 
 @dataclass
@@ -116,7 +116,7 @@ def _status(returncode: int) -> int:
 
 
 def _summary(lines: Sequence[str]) -> list[str]:
-    """The outcome of a pytest run: from its short summary on, the lines that say what."""
-    starts = [number for number, line in enumerate(lines) if "short test summary info" in line]
-    tail = lines[starts[-1] + 1 :] if starts else lines[-1:]
+    """The outcome of a pytest run: from its summaries on, the lines that say what failed, and what was tried once more."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("=") and "test summary info" in line]
+    tail = lines[starts[0] + 1 :] if starts else lines[-1:]
     return [line for line in tail if line.startswith(_TOLD_AT_THE_END) or line is tail[-1]]

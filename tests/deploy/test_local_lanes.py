@@ -30,6 +30,7 @@ def _run(root: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
 @pytest.fixture(autouse=True)
 def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # these small runs start in a tenth of the time
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # options of plugins that are not loaded
 
 
 PASSES = "def test_passes():\n    pass\n"
@@ -49,6 +50,16 @@ def test_a_failure_in_any_group_is_the_outcome_and_stands_at_the_end(
     status, output = _run(_repository(tmp_path, **rooms), capfd)
     assert status == 1
     assert f"FAILED tests/{failing}/test_{failing}.py::test_fails" in output.split("== all tests")[1]
+
+
+def test_what_passes_only_when_repeated_stands_at_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_rerunfailures --reruns 1 --rerun-show-tracebacks")
+    fails_once = "tries = []\ndef test_fails_once():\n    tries.append(1)\n    assert len(tries) == 2\n"
+    status, output = _run(_repository(tmp_path, brokerd=fails_once), capfd)
+    assert status == 0
+    assert "RERUN tests/brokerd/test_brokerd.py::test_fails_once" in output.split("== all tests")[1]
 
 
 def test_each_group_remembers_what_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -336,7 +336,7 @@ class Broker:
             self.role_changed()
 
     def role_changed(self) -> None:
-        """This replica began or stopped to lead: what waited is told, the name servers and the follower loop look anew."""
+        """This replica began or stopped to lead: what waited is told, the name servers and the follower loop look again."""
         replica = self.replica
         self.metering.role_changed()
         if replica.leads:

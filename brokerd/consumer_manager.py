@@ -1,7 +1,7 @@
 """ConsumerManager: who consumes in which group, and what each group subscribes to.
 
 In memory only: clients tell it again with every heartbeat. Whenever a group's membership changes, its members are told
-(NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew at once rather than with their next poll.
+(NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues again at once rather than with their next poll.
 Sources: ConsumerManager, ConsumerGroupInfo.
 """
 

@@ -40,7 +40,7 @@ class StoredBytes:
                 self._next.get((topic, queue_id), 0) > (store.queue_end_offset(topic, queue_id) or 0)
                 for queue_id in queue_ids
             ):
-                self.forget_topic(topic)  # the log was cut, or the topic made anew
+                self.forget_topic(topic)  # the log was truncated, or the topic was deleted and made again
             for queue_id in queue_ids:
                 yield from self._update_queue(topic, queue_id)
             yield

@@ -25,7 +25,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class QuorumTimes:
-    """All in seconds. Pairs are ranges, drawn from anew for each wait, so that replicas do not campaign in step."""
+    """All in seconds. Pairs are ranges, drawn from for each wait, so that replicas do not campaign in step."""
 
     pull_timeout: tuple[float, float] = (1.5, 3.0)  # without a leader's answer
     start: tuple[float, float] = (0.4, 1.2)  # after a start: those that follow a leader say no anyway

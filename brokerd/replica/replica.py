@@ -286,7 +286,7 @@ class Replica:
     def begin_claim(self, highest_seen: int = 0) -> int:
         """The epoch to ask the other replicas for, above all that anyone has seen. Then end_claim().
 
-        Whoever has agreed may name it before all have.
+        A replica that has agreed may name it before all have.
         """
         self._claiming = max(self.epoch, highest_seen) + 1
         return self._claiming

@@ -147,7 +147,7 @@ class Tally:
             if members.counts(voter) and members.knows(voter, incarnation)
         }
         count = len(members.voters)
-        # All must agree to a founding, lest some empty disks found the group anew without the one that has its log.
+        # All must agree to a founding, lest some empty disks found the group again without the one that has its log.
         if len(granted) < (count if founding else members.majority):
             return False
         # A majority held what was acknowledged. Enough of those who vote must still have all that they held, that one of

@@ -193,7 +193,7 @@ class ScheduleMessageService:
         self._unproven: deque[tuple[int, int, int]] = deque()
         self._proven: dict[int, int] = {}
         self._persisted: dict[int, int] = {}
-        self._take_anew = False
+        self._take_again = False
         self._data_version = DataVersion()
 
     def load(self) -> None:
@@ -321,15 +321,15 @@ class ScheduleMessageService:
 
         But once after a cut (`log_was_cut`): what this replica delivered beyond its master's log is not delivered.
         """
-        anew, self._take_anew = self._take_anew, False
+        again, self._take_again = self._take_again, False
         for level, offset in offsets.items():
-            if anew or offset > self._offsets.get(level, 0):
+            if again or offset > self._offsets.get(level, 0):
                 self._advance(level, offset, 0)
                 self._next_due_ms.pop(level, None)
 
     def log_was_cut(self) -> None:
         """Records that were delivered are gone from this replica's log: its master knows how far deliveries really are."""
-        self._take_anew = True
+        self._take_again = True
         self._unproven.clear()
         for level, offset in self._offsets.items():
             end = self._broker.store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))

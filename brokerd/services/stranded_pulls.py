@@ -1,4 +1,4 @@
-"""Consumers whose client waits out a pull that a killed leader held: the new leader has them take their queues anew.
+"""Consumers whose client waits out a pull that a killed leader held: the new leader has them take their queues again.
 
 rocketmq-client-go (v2.1.2, internal/remote) forgets a connection that broke, but not the requests that wait on it: a pull
 that the killed leader held waits for its own 30 s, and 3 s more. Java's fails such requests at once. A Go consumer begins

@@ -68,7 +68,7 @@ class ConsumeQueue:
     def put(self, queue_offset: int, physical_offset: int, size_bytes: int, tags_code: int) -> int:
         """Add the entry of a record that was found in the log; returns by how many entries the tail grew.
 
-        A number that was given before means that the topic was created anew (as Apache does it, from 0): the later
+        A number that was given before means that the topic was created again (as Apache does it, from 0): the later
         record counts. A gap is filled.
         """
         before = len(self.tail)

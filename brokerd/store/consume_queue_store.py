@@ -77,7 +77,7 @@ class ConsumeQueueStore:
     def load(self, below: int) -> int:
         """Find the queues on disk, each up to its last entry for a record in front of `below`; returns their digest.
 
-        Entries after that are neither trusted nor touched yet: dispatch writes them anew, trim() removes the rest.
+        Entries after that are neither trusted nor touched yet: dispatch writes them again, trim() removes the rest.
         Raises StoreFormatError for files of another size and for queues of kinds that we don't have.
         """
         self.close()

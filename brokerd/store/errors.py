@@ -38,7 +38,7 @@ class DiskFullError(StoreError):
 
 
 class StoreReadOnlyError(StoreError):
-    """The store serves reads, and takes no message until it is opened anew."""
+    """The store serves reads, and takes no message until it is opened again."""
 
 
 class StoreClosedError(StoreReadOnlyError):

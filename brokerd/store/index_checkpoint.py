@@ -1,5 +1,5 @@
 """How far the message index goes: `indexCheckpoint.json` below the store's root, beside the index (an Apache broker takes
-every file in `index/` for an IndexFile). The index is a function of the log, so without this file it is merely made anew.
+every file in `index/` for an IndexFile). The index is a function of the log, so without this file it is merely rebuilt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Sends know nothing of it. build() reads the log after them, a bounded number of 
 so a query answers what is indexed by then, which is all but the last moments unless the machine is busy.
 
 The index is a function of the log. After a crash it goes back to its checkpoint and reads on from there; without one it is
-made anew; where the log is cut, it is cut. A hash is shared by several keys and an entry may outlive its record, so
+rebuilt; where the log is truncated, it is truncated. A hash is shared by several keys and an entry may outlive its record, so
 candidates() are offers: who asks looks at the record.
 
 Main thread only, but for sync_flushed().
@@ -85,7 +85,7 @@ class IndexService:
     # -- opening
 
     def load(self, recovered: RecoveryReport, clean: bool) -> list[str]:
-        """Find the files and how far they go; returns what had to be made anew, in words.
+        """Find the files and how far they go; returns what had to be rebuilt, in words.
 
         `clean`: the store was closed properly by its last user, so an index that has no checkpoint of ours is whole.
         """
@@ -106,7 +106,7 @@ class IndexService:
             self.indexed_until = log.min_offset
         if problem:
             self.clear(log.min_offset)
-            return [f"{problem}: the message index is made anew"]
+            return [f"{problem}: the message index is rebuilt"]
         if self.indexed_until > recovered.end_offset:
             self._go_back(recovered.end_offset)
         # If it was cut, entries will come where those were that slots on disk name.
@@ -289,7 +289,7 @@ class IndexService:
         self.indexed_until = min(self.indexed_until, end_offset)
 
     def clear(self, begin_offset: int) -> None:
-        """Forget everything, durably, and begin anew at `begin_offset`."""
+        """Forget everything, durably, and begin again at `begin_offset`."""
         if self._disk.exists(self._checkpoint_path):
             self._disk.unlink(self._checkpoint_path)
             self._disk.sync_directory(os.path.dirname(self._checkpoint_path))

@@ -532,7 +532,7 @@ class MessageStore:
                 self._disk.unlink(path)
                 self._disk.sync_directory(self._config.root_dir)
             return
-        # A file begins with a record, so everything from its file's first byte on is dispatched anew.
+        # A file begins with a record, so everything from its file's first byte on is dispatched again.
         file_base = self._log.base_of(end_offset)
         if file_base < checkpoint.dispatch_offset:
             queues = ConsumeQueueStore(self._config, self._disk, self._tombstones)

@@ -41,7 +41,7 @@ _ANOMALIES_MAX = 100
 
 
 class _QueueHasGap(Exception):
-    """The ConsumeQueue on disk lacks entries that the checkpoint promised: dispatch everything anew."""
+    """The ConsumeQueue on disk lacks entries that the checkpoint promised: dispatch everything again."""
 
 
 class Recovery:
@@ -153,7 +153,7 @@ class Recovery:
                 report.records_scanned += 1
                 self._log.last_record_offset = record.physical_offset
             end = scanner.offset
-            # A BLANK whose record is not there goes too: who appends next decides anew what stands after the last record,
+            # A BLANK whose record is not there goes too: the next append decides what stands after the last record,
             # and another replica may have a message there, of the epoch before the one that wrote the BLANK.
             without_blank = last_end if last_end >= report.durable_mark else end
             if end >= report.durable_mark and scanner.zeros_from(end):

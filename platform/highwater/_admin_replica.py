@@ -215,7 +215,7 @@ def plan_promotion(
 ) -> PromotionPlan:
     """Pure but for `random`, which draws the epochs: whether promoting `replica_id` can lose what was acknowledged.
 
-    Raises NoRouteError when it does not answer, ConfigurationError when no one may be promoted, whoever agrees to what loss:
+    Raises NoRouteError when it does not answer, ConfigurationError when no one may be promoted, whatever loss is agreed to:
     in a group that elects its leader, or of which so many may still elect that they could be a majority.
     """
     statuses = [member.status for member in members if member.status is not None]

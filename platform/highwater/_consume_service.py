@@ -134,7 +134,7 @@ class MessageHandling:
                 self._handler_done = anyio.Event()
                 await self._handler_done.wait()
             return
-        logger.warning("%d handlers still run after %d ms; they are left behind and their messages come again",
+        logger.warning("%d handlers still run after %d ms; they are left to themselves and their messages come again",
                        self.running, self.settings.drain_timeout_ms)  # fmt: skip
 
 

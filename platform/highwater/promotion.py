@@ -4,11 +4,11 @@ One place for the rule of replication.md, "Assigned leadership". The control pla
 (controlplane/failover/promotion/steps.py), `highwater admin promote` and the simulation (tests/sim/control_plane.py)
 all decide by it, in this order:
 
-1. `ballot_above`: two epochs above all that anyone has seen; whoever has a row reserves both in it by compare-and-set.
+1. `ballot_above`: two epochs above all that anyone has seen; a caller with a row reserves both in it by compare-and-set.
 2. Every replica is asked to promise `Ballot.fence` (REPLICA_DEMOTE, naming no leader). A replica that promised takes nothing
    older and follows no one; the promise is durable before it is answered. `promises_in` says which answers are promises.
 3. A replica that may lead and did not answer is stopped, where someone can stop it.
-4. `decide`: who leads, by what the promises say. Decided once: whoever repeats the step goes by what was written down.
+4. `decide`: who leads, by what the promises say. Decided once: a repeated step goes by what was written down.
 5. REPLICA_PROMOTE, from `Ballot.fence` to `Ballot.epoch`: refused by a replica that has promised anything newer since.
 """
 
@@ -283,7 +283,7 @@ def decide(
     """Return who leads after the fence, by the promises.
 
     Whom the request named, if that is clean or `may_lose` says that an operator agreed to a loss. Else, so that a fence does
-    not leave the group without a leader: who led last, if it promised; else, with `may_choose`, whoever is clean, or holds
+    not leave the group without a leader: who led last, if it promised; else, with `may_choose`, a replica that is clean, or holds
     most where a disk may have lost something and all have promised.
     """
     cleanness = cleanness_of(group, promises, wanted_id, at_risk=at_risk)
@@ -339,7 +339,7 @@ def ranked_by_position(standings: Iterable[Standing], former_id: int | None) -> 
 def election_may_be_won(voters: int, may_elect: int) -> bool:
     """Return whether those of the voters that may still elect could be a majority of them.
 
-    A vote and a promotion could then make two leaders of one epoch: no one is promoted, whoever confirms whatever loss.
+    A vote and a promotion could then make two leaders of one epoch: no one is promoted, whatever loss is confirmed.
     """
     return may_elect >= voters // 2 + 1
 

@@ -1,4 +1,4 @@
-"""A job's configuration and result: two JSON files, written and read by whoever starts it."""
+"""A job's configuration and result: two JSON files, written and read by the process that starts it."""
 
 from __future__ import annotations
 

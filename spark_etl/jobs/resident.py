@@ -1,4 +1,4 @@
-"""One Spark session for many runs: `python -m spark_etl.jobs.resident`, kept by whoever starts the jobs.
+"""One Spark session for many runs: `python -m spark_etl.jobs.resident`, kept by the process that starts the jobs.
 
 Each line on standard input is a run, `{"job": "ingest", "config": FILE, "result": FILE}`; it has ended when its
 result file is there. Runs come one after the other. The process ends with its standard input, so it can't outlive who

@@ -7,7 +7,7 @@
     ./dev bench --dledger          three replicas that elect their leader only
     ./dev bench --only highwater   one side alone
 
-In every round each system is started anew with an empty store, first with asynchronous and then with synchronous flush,
+In every round each system is started again with an empty store, first with asynchronous and then with synchronous flush,
 and driven by the same client programs; which system goes first changes from round to round. Never two at a time.
 """
 

@@ -1,6 +1,6 @@
 """Transcripts of elections: testdata/quorum_*.txt, each a story that a person can read and the core must repeat word by word.
 
-A line that begins with ">" is a command, the lines behind it are what happened; blank lines and lines with "#" stay.
+A line that begins with ">" is a command, the lines after it are what happened; blank lines and lines with "#" stay.
 
     > group 3                 replicas 0, 1, 2; `observers` may follow with a number
     > log 1: 1 1 2            give replica 1 a log whose entries are of these epochs
@@ -15,7 +15,7 @@ A line that begins with ">" is a command, the lines behind it are what happened;
     > kill 0, start 0, cut 0 1, isolate 0, rejoin 0, resign 0, transfer 2, add 3, remove 2
     > status
 
-`python -m tests.brokerd.quorum_transcripts` writes them anew; read the difference before you commit it.
+`python -m tests.brokerd.quorum_transcripts` writes them again; read the difference before you commit it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_consume_queues_that_are_lost_come_back_byte_for_byte(what: str) -> None
 
 
 def test_queues_that_end_before_the_log_begins_go_on_with_its_first_record() -> None:
-    """As when a power cut brings back the ConsumeQueues of a log that was begun anew further on."""
+    """As when a power cut brings back the ConsumeQueues of a log that began again further on."""
     disk = MemoryDisk()
     store = open_store(disk)
     results = fill(store, 10, queues=1)
@@ -178,7 +178,7 @@ def test_entries_behind_the_logs_end_are_removed() -> None:
     store, report = reopened(disk)
     kept = sum(result.physical_offset < 2 * FILE_BYTES for result in results)
     last = results[kept - 1]
-    assert report.end_offset == last.physical_offset + last.size_bytes  # the BLANK behind it is gone as well
+    assert report.end_offset == last.physical_offset + last.size_bytes  # the BLANK after it is gone as well
     assert store.max_offset("orders", 0) == kept
     store.close()
     entries = b"".join(disk.content(CONSUME_QUEUE).values())
@@ -237,7 +237,7 @@ def test_any_flipped_bit_in_a_synced_record_is_found_and_never_served() -> None:
         store, report = reopened(disk.after_kill())
         hit = next(i for i, each in enumerate(results) if position < each.physical_offset + each.size_bytes)
         served = [store.message_at(each.physical_offset) for each in results]
-        if hit == len(results) - 1:  # nothing whole behind it: it can't be told from a torn write that was never synced
+        if hit == len(results) - 1:  # nothing whole after it: it can't be told from a torn write that was never synced
             assert report.cut is not None
             assert served == [*whole[:-1], None]
         else:
@@ -271,7 +271,7 @@ def test_a_flipped_bit_below_the_checkpoint_is_found_when_it_is_read() -> None:
 def test_a_damaged_store_serves_what_is_whole_and_takes_nothing() -> None:
     disk, results = crashed(60, marked=60)
     disk.flip_bit(FIRST_FILE, results[4].physical_offset + 100)
-    disk.remove_tree(CONSUME_QUEUE)  # so that everything is read anew
+    disk.remove_tree(CONSUME_QUEUE)  # so that everything is read again
     before = disk.content(COMMIT_LOG)
     store, report = reopened(disk)
     assert [(each.begin_offset, each.end_offset) for each in report.damage] == [

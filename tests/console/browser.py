@@ -65,7 +65,7 @@ def look_at(page: Page, name: str) -> None:
 def assert_accessible(page: Page, name: str, rules: list[str] | None = None) -> None:
     """Run axe on the open page: all its rules, or only some."""
     page.evaluate(SETTLED)
-    page.evaluate(AXE_SCRIPT)  # each time anew: it remembers colours that a new theme has changed
+    page.evaluate(AXE_SCRIPT)  # each time: it remembers colours that a new theme has changed
     # Nodes that pass are not reported: thousands on a long page, which would all be carried over.
     options = {"resultTypes": ["violations"], **({"runOnly": {"type": "rule", "values": rules}} if rules else {})}
     results = AxeResults(page.evaluate("options => axe.run(document, options)", options))

@@ -197,7 +197,7 @@ class Disturbance:
 
 @contextmanager
 def disturbance(group: ReplicaGroup, topic: str, queues: int) -> Iterator[Disturbance]:
-    """Whatever was started in the block has ended behind it."""
+    """Whatever was started in the block has ended after it."""
     made = Disturbance(group, History(topic, queues))
     try:
         yield made

@@ -44,7 +44,7 @@ def test_a_java_producer_writes_on_when_a_killed_leader_has_a_successor(
             wait_leader(group, leader)
             led_s = time.monotonic()
             took = senders.wait_all_write(led_s)
-        print(f"new leader {led_s - killed_s:.2f} s after the kill; seconds until it wrote behind that: {took}")
+        print(f"new leader {led_s - killed_s:.2f} s after the kill; seconds until it wrote after that: {took}")
         group[leader].start()
         wait_all_level(group)
         for replica in group.replicas:
@@ -74,7 +74,7 @@ def test_a_go_consumer_reads_on_when_a_killed_leader_has_a_successor(go_client: 
                 send_until_ok(producer, TOPIC, b"behind %d" % number)
             wait_until(lambda: len(consumer.poll(1)) > 0, timeout_s=WAIT_S, what="the consumer is given messages again")
             took_s = time.monotonic() - led_s
-        print(f"a Go consumer went on {took_s:.1f} s behind the new leader")
+        print(f"a Go consumer went on {took_s:.1f} s after the new leader was elected")
         assert took_s < WELL_UNDER_S
 
 

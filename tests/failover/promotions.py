@@ -25,7 +25,7 @@ def start(
 
 
 def operation_of(failover: Failover) -> Operation:
-    """Its operation: whoever was promoted by order has one."""
+    """Its operation: each promotion by order has one."""
     assert failover.operation is not None
     return failover.operation
 

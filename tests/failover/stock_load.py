@@ -54,7 +54,7 @@ class StockLoad:
         )
 
     def assert_delivered(self, consumer: ConsumerHandle) -> None:
-        """Behind the block: every acknowledged message came to the consumer, none of them twice."""
+        """After the block: every acknowledged message came to the consumer, none of them twice."""
         received = [message["keys"] for message in consumer.receive(len(self.acknowledged), _RECEIVE_TIMEOUT_MS)]
         missing = set(self.acknowledged) - set(received)
         assert not missing, f"{len(missing)} of {len(self.acknowledged)} acknowledged messages never came"

@@ -41,7 +41,7 @@ def _wait_goes_on(sender: Sender) -> None:
 
 
 def _election(live: LiveGroup, above: int) -> dict[str, Any] | None:
-    """The event of the first election behind this epoch, once its first write is known."""
+    """The event of the first election after this epoch, once its first write is known."""
     events = [one for one in live.get("failovers/")["results"] if one["kind"] == "election"]
     found = [one for one in events if int(one["new_epoch"]) > above and one["writes_back_at"] is not None]
     return min(found, key=lambda one: int(one["new_epoch"]), default=None)

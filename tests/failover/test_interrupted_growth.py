@@ -60,7 +60,7 @@ def test_a_growth_that_only_waits_makes_way_for_a_promotion(
         "Interrupted: broker-a had no master, and Highwater itself asked for one.",
         step,
     )
-    assert step_complete(claim) is False  # whoever worked on it finds it gone
+    assert step_complete(claim) is False  # the worker that had it finds it gone
     assert run(failover, driver, group).state == OperationState.COMPLETED
     assert group.promotions == [(3, 1)]
 

@@ -20,7 +20,7 @@ from tests.support.platform_stack import PlatformStack
 TENANT = "ladder"
 TOPIC = "rungs"
 QUEUES = 2
-# (mode, replicas asked for, the modes behind the one before, who belongs to the group then)
+# (mode, replicas asked for, the modes after the one before, who belongs to the group then)
 RUNGS: list[tuple[str, int | None, list[str], list[int]]] = [
     ("async", 3, ["async"], [0, 1, 2]),
     ("sync", None, ["sync"], [0, 1, 2]),

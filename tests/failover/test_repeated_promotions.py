@@ -77,7 +77,7 @@ def test_where_an_asynchronous_slave_may_have_led_an_operator_is_asked(world: Wo
         assert caught.value.extra == {"bytes_at_risk": None, "messages_at_risk": None}
         failover = start(cluster, driver, confirm="broker-a")
         assert run(failover, driver).state == OperationState.COMPLETED
-        # Whoever may lead unseen is stopped before, and started as a slave afterwards.
+        # A replica that may lead unseen is stopped before, and started as a slave afterwards.
         assert [call.split()[0] for call in driver.calls if call.endswith("broker-a-1")] == ["kill", "start"]
         assert (group.promotions, failover.lossless) == ([(3, 0)], False)
 

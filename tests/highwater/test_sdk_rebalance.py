@@ -41,7 +41,7 @@ def test_the_order_of_the_lists_does_not_matter() -> None:
 
 
 def test_queues_sort_by_topic_then_broker_then_number() -> None:
-    # As Java's MessageQueue.compareTo: queue 10 behind queue 9, not behind queue 1.
+    # As Java's MessageQueue.compareTo: queue 10 after queue 9, not after queue 1.
     many = [MessageQueue("t", "broker-a", 10), MessageQueue("t", "broker-a", 9), MessageQueue("t", "broker-B", 0)]
     assert sorted(many) == [many[2], many[1], many[0]]
 

@@ -195,7 +195,7 @@ MALFORMED_HEADERS = [
     pytest.param(1, b"", "21 bytes", id="empty binary"),
     pytest.param(1, b"\x00" * 20, "21 bytes", id="binary one byte short"),
     pytest.param(1, binary_header(1, 1)[:-4] + struct.pack(">i", 1), "length does not match", id="binary fields short"),
-    pytest.param(1, binary_header(1, 1) + b"x", "length does not match", id="binary rest behind the fields"),
+    pytest.param(1, binary_header(1, 1) + b"x", "length does not match", id="binary rest after the fields"),
     pytest.param(
         1,
         binary_header(1, 1)[:13] + struct.pack(">i", 2**31 - 1) + b"\x00" * 4,

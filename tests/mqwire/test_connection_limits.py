@@ -21,7 +21,7 @@ LYING_STARTS = [
     pytest.param(struct.pack(">i", -1), id="frame of -1"),
     pytest.param(struct.pack(">i", 2**31 - 1), id="frame of 2 GiB"),
     pytest.param(struct.pack(">i", 16 * KIBIBYTE * KIBIBYTE + 1), id="frame one above the limit"),
-    pytest.param(struct.pack(">iI", 4, 1), id="header behind the frame's end"),
+    pytest.param(struct.pack(">iI", 4, 1), id="header past the frame's end"),
     pytest.param(struct.pack(">iI", 100, 0xFFFFFF), id="header of 16 MiB in a small frame"),
     pytest.param(struct.pack(">iI", 16 * KIBIBYTE * KIBIBYTE, 2 * KIBIBYTE * KIBIBYTE), id="header above its limit"),
 ]

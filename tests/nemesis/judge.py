@@ -2,7 +2,7 @@
 
 - What was acknowledged is there once, at the offset that was told.
 - A group that commits and resumes has seen every acknowledged message below what it has committed.
-- No committed offset falls: whoever asks after a commit was answered is told that offset or a higher one.
+- No committed offset falls: anyone who asks after a commit was answered is told that offset or a higher one.
 - No consumer is sent back: no pull is answered with PULL_OFFSET_MOVED to a lower offset, for no one resets one.
 - Every topic whose creation was answered is on every replica; the replicas' logs are the same, byte for byte.
 """

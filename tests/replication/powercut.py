@@ -3,7 +3,7 @@
 Each replica's store is on an ext4 of its own, in a file mounted over a loop device. A cut shuts that file system down
 without flushing its journal (EXT4_IOC_SHUTDOWN, NOLOGFLUSH): what was not synced is gone after the next mount, and what
 the process still writes fails, as when the power goes. Then the process is killed, the file system mounted again, and
-the replica started, with the boot id of a machine that was started anew: by that a store tells what a power cut may have
+the replica started, with the boot id of a machine that was booted again: by that a store tells what a power cut may have
 left of unsynced writes, which it cuts, from damage, which it does not.
 
 Under synchronous flush and replication every acknowledged message must be there afterwards, whichever replica was cut, or

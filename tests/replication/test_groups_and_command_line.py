@@ -1,4 +1,4 @@
-"""Several masters, a slave that starts over behind retention, and the command line's promotion."""
+"""Several masters, a slave that starts over after retention, and the command line's promotion."""
 
 from __future__ import annotations
 

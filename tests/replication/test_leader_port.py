@@ -79,7 +79,7 @@ def test_a_held_pull_is_sent_elsewhere(group: ReplicaGroup, leader_address: str)
     }  # fmt: skip
     with connect(leader_address) as stream:
         stream.sendall(RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields).encode())
-        # Answered behind the pull, so that that one is held by now.
+        # Answered after the pull, so that that one is held by now.
         assert exchange(stream, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).code == 0
         demote(group, 0)
         received = b"".join(iter(lambda: stream.recv(RECEIVE_BYTES), b""))

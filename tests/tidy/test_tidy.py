@@ -94,7 +94,7 @@ def test_nothing_is_left_for_later_in_comments() -> None:
 def test_every_ignore_carries_its_reason() -> None:
     bare = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?::\s*[A-Z0-9, ]+|\[[^\]]*\])?\s*$", re.MULTILINE)
     found = [f"{relative(path)}: {match.group()}" for path in python_files() for match in bare.finditer(text_of(path))]
-    assert not found, f"write the reason behind the ignore, as in `# noqa: X123  # because ...`: {found}"
+    assert not found, f"write the reason beside the ignore, as in `# noqa: X123  # because ...`: {found}"
 
 
 # Of deploy/local, what runs in the environment only; the rest makes it.

@@ -164,7 +164,7 @@ def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
         return None
     now = timezone.now()
     step = running.steps.exclude(state=StepState.COMPLETED).order_by("position")[0]
-    # Whoever works on it finds its claim gone.
+    # The worker that has it finds its claim gone.
     OperationStep.objects.filter(pk=step.pk).update(
         state=StepState.FAILED, claim=None, lease_until=None, finished_at=now, message=cause[:1024], updated_at=now
     )

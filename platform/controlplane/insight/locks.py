@@ -1,6 +1,6 @@
 """One run of a job at a time, wherever workers are: PostgreSQL's advisory locks, held by a connection of their own.
 
-Whoever dies lets go, as the connection ends with the process. So a run that says it is running while its job's lock is free
+A process that dies lets go, as its connection ends with it. So a run that says it is running while its job's lock is free
 has lost its worker.
 """
 

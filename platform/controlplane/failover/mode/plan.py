@@ -266,7 +266,7 @@ def _group_problems(present: str, wanted: str, after: int, view: GroupView, remo
         return [f"No replica of {view.name} leads just now, and only a leader can change anything: {out}."]
     if master.accepts_sends is False:
         return [f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'no why'}."]
-    # One that goes need not be level; one that an unfinished change has left behind catches up by this one.
+    # A replica that leaves need not have caught up; one that an unfinished change has left behind catches up by this one.
     unfinished = present in ALONE
     behind = [
         replica

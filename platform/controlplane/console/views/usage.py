@@ -8,6 +8,8 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.billing.apis import export_response
@@ -36,11 +38,16 @@ from controlplane.tenants.rules import actor_can
 
 _PARTS_MAX = 50
 ROWS_PER_PAGE = 100
-_TITLES = {By.TOPIC: "By topic", By.GROUP: "By consumer group", By.CREDENTIAL: "By credential"}
+_TITLES = {By.TOPIC: _("By topic"), By.GROUP: _("By consumer group"), By.CREDENTIAL: _("By credential")}
+_CAPTIONS = {
+    By.TOPIC: _("Usage by topic"),
+    By.GROUP: _("Usage by consumer group"),
+    By.CREDENTIAL: _("Usage by credential"),
+}
 _NONE = {
     By.TOPIC: "–",
-    By.GROUP: "no group: sends and storage",
-    By.CREDENTIAL: "no credential: storage, and usage recounted from the log",
+    By.GROUP: _("no group: sends and storage"),
+    By.CREDENTIAL: _("no credential: storage, and usage recounted from the log"),
 }
 
 
@@ -62,6 +69,7 @@ def usage_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         {
             "id": by.value,
             "title": _TITLES[by],
+            "caption": _CAPTIONS[by],
             "none": _NONE[by],
             "found": month_breakdown(tenant, month, by, currency=usage.currency, limit=_PARTS_MAX),
         }
@@ -118,7 +126,7 @@ def budget_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     initial = first if budget is None else {"amount": budget.amount, "currency": budget.currency}
     if request.method == "POST" and request.POST.get("remove"):
         budget_remove(actor=request.user, tenant=tenant)
-        tell_done(request, "The budget is removed.")
+        tell_done(request, gettext("The budget is removed."))
         return redirect("console:usage", tenant.slug)
     form = BudgetForm(request.POST if request.method == "POST" else None, initial=initial)
     if form.is_valid():
@@ -127,7 +135,7 @@ def budget_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, "The budget is set.")
+            tell_done(request, gettext("The budget is set."))
             return redirect("console:usage", tenant.slug)
     context = {
         "form": form,
@@ -166,7 +174,12 @@ def _uuid(text: str) -> UUID:
 
 
 def _filter_words(request: ConsoleRequest) -> list[tuple[str, str]]:
-    titles = {"direction": "Direction", "topic": "Topic", "consumer_group": "Group", "credential": "Credential"}
+    titles = {
+        "direction": gettext("Direction"),
+        "topic": gettext("Topic"),
+        "consumer_group": gettext("Group"),
+        "credential": gettext("Credential"),
+    }
     return [(title, request.GET.get(name, "")) for name, title in titles.items()]
 
 

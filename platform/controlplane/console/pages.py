@@ -11,6 +11,7 @@ from django.shortcuts import render
 from controlplane.alerts.selectors import firing_count
 from controlplane.billing.budgets import budget_alert_now
 from controlplane.common.errors import ApplicationError, FactorNeeded
+from controlplane.common.sentences import in_words, say_all
 from controlplane.console.access import ConsoleRequest
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
@@ -67,22 +68,22 @@ def form_take_error(form: BaseForm, error: ApplicationError, fields: Mapping[str
     for field_error in error.errors:
         name = field_error.field.split(".")[0]
         if name in form.fields:
-            form.add_error(name, field_error.message)
+            form.add_error(name, in_words(field_error.message))
             placed = True
     if placed:
         return
     about = (fields or {}).get(error.code)
-    form.add_error(about, " ".join(part for part in (error.message, error.hint) if part))
+    form.add_error(about, in_words(say_all(error.message, error.hint)))
 
 
 def tell_done(request: HttpRequest, words: str) -> None:
     """Show a sentence at the top of the next page."""
-    messages.success(request, words)
+    messages.success(request, in_words(words))
 
 
 def tell_error(request: HttpRequest, error: ApplicationError) -> None:
     """Show an error at the top of the next page."""
-    messages.error(request, " ".join(part for part in (error.message, error.hint) if part))
+    messages.error(request, in_words(say_all(error.message, error.hint)))
 
 
 def never_store(response: HttpResponse) -> HttpResponse:

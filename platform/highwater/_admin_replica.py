@@ -22,19 +22,12 @@ from highwater.promotion import (
     cleanness_of,
     electors_in_doubt,
 )
+from mqwire import replica_requests
 from mqwire.bodies import DivergedFile, DivergedFileList, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode
-from mqwire.headers_replica import (
-    DivergedReadRequestHeader,
-    DivergedReadResponseHeader,
-    ReplicaDemoteRequestHeader,
-    ReplicaFreezeSendsRequestHeader,
-    ReplicaMembersRequestHeader,
-    ReplicaModeRequestHeader,
-    ReplicaPromoteRequestHeader,
-    ReplicaTransferRequestHeader,
-)
+from mqwire.headers_replica import DivergedReadRequestHeader, DivergedReadResponseHeader
 from mqwire.names import MASTER_ID
+from mqwire.replica_requests import ReplicaRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,10 @@ class ReplicaAdmin(AdminBase):
 
     async def replica_status(self, address: str) -> ReplicaStatus:
         """One replica's role, epoch and log, and its followers while it leads."""
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_STATUS), ReplicaStatus)
+        return await self._status(address, replica_requests.STATUS)
+
+    async def _status(self, address: str, request: ReplicaRequest) -> ReplicaStatus:
+        return read_body(await self._ask(address, request.code, request.header), ReplicaStatus)
 
     async def group_status(self, group: str) -> tuple[GroupMember, ...]:
         """Every replica of a broker group that the name servers know or another replica names, by address.
@@ -113,36 +109,29 @@ class ReplicaAdmin(AdminBase):
         are shown nothing new before they do. A group that elects its leader takes it only with `lost`, those of its voters that are
         gone for good, a majority: see judge_recovery() in highwater/promotion.py. Raises BrokerError when it is refused.
         """
-        header = ReplicaPromoteRequestHeader(
-            group=group,
-            replica_id=replica_id,
-            expected_epoch=expected_epoch,
-            new_epoch=new_epoch,
-            in_sync=";".join(map(str, in_sync)),
-            lost=";".join(map(str, lost)),
+        request = replica_requests.promote(
+            group, replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch, in_sync=in_sync, lost=lost
         )
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_PROMOTE, header), ReplicaStatus)
+        return await self._status(address, request)
 
     async def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:
         """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
 
         The answer says how far its log goes. `leader_address` tells it whom to follow.
         """
-        header = ReplicaDemoteRequestHeader(group=group, epoch=epoch, leader_address=leader_address)
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_DEMOTE, header), ReplicaStatus)
+        request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address)
+        return await self._status(address, request)
 
     async def freeze_sends(self, address: str, group: str, *, epoch: int, for_ms: int) -> ReplicaStatus:
-        """Have the master refuse sends for so long, so that a slave can draw level; 0 takes them again at once."""
-        header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_FREEZE_SENDS, header), ReplicaStatus)
+        """Have the master refuse sends for so long, so that a slave can catch up; 0 takes them again at once."""
+        return await self._status(address, replica_requests.freeze_sends(group, epoch=epoch, for_ms=for_ms))
 
     async def transfer_leadership(self, address: str, group: str, target: int) -> ReplicaStatus:
-        """Ask the leader of a quorum-led group to hand its role to `target` once that one is level; begun when answered.
+        """Ask the leader of a quorum-led group to hand its role to `target` once it has caught up; begun when answered.
 
         It is done when the target leads in a higher epoch. Raises BrokerError when it is refused.
         """
-        header = ReplicaTransferRequestHeader(group=group, target=target)
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_TRANSFER, header), ReplicaStatus)
+        return await self._status(address, replica_requests.transfer(group, target))
 
     async def change_members(
         self, address: str, group: str, change: str, replica_id: int | None, *, replica_address: str | None = None
@@ -153,8 +142,8 @@ class ReplicaAdmin(AdminBase):
         of a replica that is gone for good, is taken by each replica of any group.
         Raises BrokerError when it is refused: one change waits for the one before it.
         """
-        header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_MEMBERS, header), ReplicaStatus)
+        request = replica_requests.change_members(group, change, replica_id, replica_address=replica_address)
+        return await self._status(address, request)
 
     async def change_mode(
         self, address: str, group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1
@@ -163,13 +152,10 @@ class ReplicaAdmin(AdminBase):
 
         It is in force when `replica_status` shows it, on each replica by itself. Raises BrokerError when it is refused.
         """
-        header = ReplicaModeRequestHeader(
-            group=group,
-            mode=mode,
-            in_sync_replicas=in_sync_replicas,
-            min_in_sync_replicas=min_in_sync_replicas,
+        request = replica_requests.change_mode(
+            group, mode, in_sync_replicas=in_sync_replicas, min_in_sync_replicas=min_in_sync_replicas
         )
-        return read_body(await self._ask(address, HighwaterRequestCode.REPLICA_MODE, header), ReplicaStatus)
+        return await self._status(address, request)
 
     async def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:
         """What a replica cut from its log because its leader never had it, oldest first."""

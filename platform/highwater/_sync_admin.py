@@ -383,11 +383,11 @@ class Admin(SyncClient[AsyncAdmin]):
         return self._run(self._twin.demote, address, group, epoch=epoch, leader_address=leader_address)
 
     def freeze_sends(self, address: str, group: str, *, epoch: int, for_ms: int) -> ReplicaStatus:
-        """Have the master refuse sends for so long, so that a slave can draw level; 0 takes them again at once."""
+        """Have the master refuse sends for so long, so that a slave can catch up; 0 takes them again at once."""
         return self._run(self._twin.freeze_sends, address, group, epoch=epoch, for_ms=for_ms)
 
     def transfer_leadership(self, address: str, group: str, target: int) -> ReplicaStatus:
-        """Ask the leader of a quorum-led group to hand its role to `target` once that one is level; begun when answered.
+        """Ask the leader of a quorum-led group to hand its role to `target` once it has caught up; begun when answered.
 
         It is done when the target leads in a higher epoch. Raises BrokerError when it is refused.
         """

@@ -170,7 +170,7 @@ class ReplicaNotedResponseHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class ReplicaTransferRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """REPLICA_TRANSFER (20013), to the leader of a quorum-led group: hand the leadership to `target` once it is level."""
+    """REPLICA_TRANSFER (20013), to the leader of a quorum-led group: hand the leadership to `target` once it has caught up."""
 
     group: str
     target: Int64

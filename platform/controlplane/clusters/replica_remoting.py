@@ -20,6 +20,7 @@ from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
 from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials
+from mqwire import replica_requests
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import ClusterInfo, DataVersion, KVTable, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
@@ -29,17 +30,10 @@ from mqwire.errors import ProtocolError
 from mqwire.header import CustomHeader
 from mqwire.headers_broker import GetBrokerAclConfigResponseHeader
 from mqwire.headers_pull import ViewMessageRequestHeader
-from mqwire.headers_replica import (
-    ReplicaDemoteRequestHeader,
-    ReplicaFreezeSendsRequestHeader,
-    ReplicaMembersRequestHeader,
-    ReplicaModeRequestHeader,
-    ReplicaPromoteRequestHeader,
-    ReplicaTransferRequestHeader,
-)
 from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
 from mqwire.message import StoredMessage, decode_record
 from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_PROBE
+from mqwire.replica_requests import ReplicaRequest
 
 _CONNECT_TIMEOUT_S = 1.0
 _STATUS_TIMEOUT_S = 1.5
@@ -78,7 +72,7 @@ def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, An
         return {}
 
     def ask(address: str) -> Answer:
-        return _change(address, access, HighwaterRequestCode.REPLICA_STATUS, None, _STATUS_TIMEOUT_S)
+        return _change(address, access, replica_requests.STATUS, _STATUS_TIMEOUT_S)
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
@@ -151,26 +145,20 @@ def replica_promote(
     """Have the replica lead in `new_epoch` if it is in `expected_epoch` now. `in_sync`: who promised, and follows in a moment.
     `lost`: of a group that elects, the voters that are gone for good.
     """
-    header = ReplicaPromoteRequestHeader(
-        group=group,
-        replica_id=replica_id,
-        expected_epoch=expected_epoch,
-        new_epoch=new_epoch,
-        in_sync=";".join(map(str, in_sync)),
-        lost=";".join(map(str, lost)),
+    request = replica_requests.promote(
+        group, replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch, in_sync=in_sync, lost=lost
     )
-    code = HighwaterRequestCode.REPLICA_PROMOTE
-    return _change(address, _access(cluster), code, header, _CHANGE_TIMEOUT_S)
+    return _change(address, _access(cluster), request, _CHANGE_TIMEOUT_S)
 
 
 def replica_fences(cluster: Cluster, addresses: Sequence[str], *, group: str, epoch: int) -> dict[str, Answer]:
     """Ask each replica, all at once, to promise the epoch: to lead and to follow no one in it or below; takes 1.5 s at most."""
-    access, header = _access(cluster), ReplicaDemoteRequestHeader(group=group, epoch=epoch)
+    access, request = _access(cluster), replica_requests.demote(group, epoch=epoch)
     if not addresses:
         return {}
 
     def ask(address: str) -> Answer:
-        return _change(address, access, HighwaterRequestCode.REPLICA_DEMOTE, header, _STATUS_TIMEOUT_S)
+        return _change(address, access, request, _STATUS_TIMEOUT_S)
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
@@ -178,16 +166,13 @@ def replica_fences(cluster: Cluster, addresses: Sequence[str], *, group: str, ep
 
 def replica_freeze_sends(cluster: Cluster, address: str, *, group: str, epoch: int, for_ms: int) -> Answer:
     """Have the master refuse sends for so long, 0 to take them again."""
-    header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
-    code = HighwaterRequestCode.REPLICA_FREEZE_SENDS
-    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
+    request = replica_requests.freeze_sends(group, epoch=epoch, for_ms=for_ms)
+    return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
 
 
 def replica_transfer(cluster: Cluster, address: str, *, group: str, target: int) -> Answer:
     """Ask the leader of a group that elects to hand its role over; begun when answered, done when the target leads."""
-    header = ReplicaTransferRequestHeader(group=group, target=target)
-    code = HighwaterRequestCode.REPLICA_TRANSFER
-    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
+    return _change(address, _access(cluster), replica_requests.transfer(group, target), _STATUS_TIMEOUT_S)
 
 
 def replica_members(
@@ -202,16 +187,14 @@ def replica_members(
     """Ask the leader of a group that elects for one change of who counts: addObserver (with `replica_address`), addVoter,
     removeVoter or prefer. In force when answered, final when its status says that no change is pending.
     """
-    header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
-    code = HighwaterRequestCode.REPLICA_MEMBERS
-    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
+    request = replica_requests.change_members(group, change, replica_id, replica_address=replica_address)
+    return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
 
 
 def replica_mode(cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
     """Ask a group's leader for another mode; written when answered, in force on each replica when its status shows it."""
-    header = ReplicaModeRequestHeader(group=group, mode=mode, in_sync_replicas=in_sync_replicas)
-    code = HighwaterRequestCode.REPLICA_MODE
-    return _change(address, _access(cluster), code, header, _STATUS_TIMEOUT_S)
+    request = replica_requests.change_mode(group, mode, in_sync_replicas=in_sync_replicas)
+    return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +352,9 @@ def _queue_offset(reply: RemotingCommand) -> int | None:
         return None
 
 
-def _change(address: str, access: _Access, code: int, header: CustomHeader | None, timeout_s: float) -> Answer:
+def _change(address: str, access: _Access, request: ReplicaRequest, timeout_s: float) -> Answer:
     try:
-        reply = _request(address, access, code, header, timeout_s)
+        reply = _request(address, access, request.code, request.header, timeout_s)
         if reply.code != ResponseCode.SUCCESS:
             for_good = reply.code == ResponseCode.INVALID_PARAMETER
             error = reply.remark or f"response code {reply.code}"

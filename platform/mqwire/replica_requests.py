@@ -1,0 +1,91 @@
+"""Requests that change who leads a broker group, who belongs to it and in which mode: one function each, for all that send them.
+
+The codes and headers are in `codes.py` and `headers_replica.py`; each of these is answered by the replica's status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mqwire.codes import HighwaterRequestCode
+from mqwire.header import CustomHeader
+from mqwire.headers_replica import (
+    ReplicaDemoteRequestHeader,
+    ReplicaFreezeSendsRequestHeader,
+    ReplicaMembersRequestHeader,
+    ReplicaModeRequestHeader,
+    ReplicaPromoteRequestHeader,
+    ReplicaTransferRequestHeader,
+)
+
+
+class ReplicaRequest(NamedTuple):
+    """What is sent: a request code and its header, None where it has none."""
+
+    code: HighwaterRequestCode
+    header: CustomHeader | None
+
+
+STATUS = ReplicaRequest(HighwaterRequestCode.REPLICA_STATUS, None)
+
+
+def promote(
+    group: str,
+    replica_id: int,
+    *,
+    expected_epoch: int,
+    new_epoch: int,
+    in_sync: Sequence[int] = (),
+    lost: Sequence[int] = (),
+) -> ReplicaRequest:
+    """Lead in `new_epoch` if you are in `expected_epoch` now; safe to repeat.
+
+    `in_sync`: the replicas that promised, and follow in a moment.
+    `lost`: of a group that elects, its voters that are gone for good.
+    """
+    return ReplicaRequest(
+        HighwaterRequestCode.REPLICA_PROMOTE,
+        ReplicaPromoteRequestHeader(
+            group=group,
+            replica_id=replica_id,
+            expected_epoch=expected_epoch,
+            new_epoch=new_epoch,
+            in_sync=";".join(map(str, in_sync)),
+            lost=";".join(map(str, lost)),
+        ),
+    )
+
+
+def demote(group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaRequest:
+    """Promise `epoch`: lead and follow no one in it or below. `leader_address` tells whom to follow."""
+    header = ReplicaDemoteRequestHeader(group=group, epoch=epoch, leader_address=leader_address)
+    return ReplicaRequest(HighwaterRequestCode.REPLICA_DEMOTE, header)
+
+
+def freeze_sends(group: str, *, epoch: int, for_ms: int) -> ReplicaRequest:
+    """Refuse sends for so long; 0 takes them again at once."""
+    header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
+    return ReplicaRequest(HighwaterRequestCode.REPLICA_FREEZE_SENDS, header)
+
+
+def transfer(group: str, target: int) -> ReplicaRequest:
+    """Hand the leadership of a group that elects to `target`; begun when answered, done when the target leads."""
+    header = ReplicaTransferRequestHeader(group=group, target=target)
+    return ReplicaRequest(HighwaterRequestCode.REPLICA_TRANSFER, header)
+
+
+def change_members(
+    group: str, change: str, replica_id: int | None, *, replica_address: str | None = None
+) -> ReplicaRequest:
+    """Change who counts: addObserver (with `replica_address`), addVoter, removeVoter, prefer or forget."""
+    header = ReplicaMembersRequestHeader(group=group, change=change, replica_id=replica_id, address=replica_address)
+    return ReplicaRequest(HighwaterRequestCode.REPLICA_MEMBERS, header)
+
+
+def change_mode(group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1) -> ReplicaRequest:
+    """Replicate in another mode; written when answered, in force on each replica when its status shows it."""
+    header = ReplicaModeRequestHeader(
+        group=group, mode=mode, in_sync_replicas=in_sync_replicas, min_in_sync_replicas=min_in_sync_replicas
+    )
+    return ReplicaRequest(HighwaterRequestCode.REPLICA_MODE, header)

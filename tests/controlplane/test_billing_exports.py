@@ -155,12 +155,33 @@ def test_each_line_of_the_pdf_opens_its_rows(world: World, price: Price) -> None
     assert [client.get(urlsplit(url.decode()).path).status_code for url in found] == [200] * len(found)
 
 
-def test_names_that_a_pdf_reader_has_no_letters_for_do_not_stop_it(world: World, price: Price) -> None:
+def test_the_pdf_shows_chinese_and_cyrillic_names_in_a_font_of_its_own(world: World, price: Price) -> None:
     Cluster.objects.filter(pk=world.cluster.pk).update(name="订单 – ’prod’")
     use(world.cluster, OCT.start, "1", topic="платежи", price=price)
     make_run(until=DUE)
     (invoice,) = invoices_issue(DUE)
-    assert invoice_pdf(invoice_get(world.acme, invoice.number_text), "https://x/").startswith(b"%PDF-")
+    content = invoice_pdf(invoice_get(world.acme, invoice.number_text), "https://x/")
+    assert b"NotoSansSC" in content
+    assert letters_of(content) >= set("订单платежи")
+
+
+def test_letters_that_no_font_of_the_pdf_has_are_question_marks(world: World, price: Price) -> None:
+    Cluster.objects.filter(pk=world.cluster.pk).update(name="订单 \N{PERSONAL COMPUTER}")
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    assert "?" in letters_of(invoice_pdf(invoice_get(world.acme, invoice.number_text), "https://x/"))
+
+
+def test_a_pdf_of_latin_names_brings_no_font(world: World, price: Price) -> None:
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    assert b"NotoSansSC" not in invoice_pdf(invoice_get(world.acme, invoice.number_text), "https://x/")
+
+
+def letters_of(pdf: bytes) -> set[str]:
+    """What the embedded font of a PDF shows, by its table of Unicode values."""
+    values = re.findall(rb"<[0-9A-F]{4}> <([0-9A-F]{4})>\n", pdf)
+    return {bytes.fromhex(value.decode()).decode("utf-16-be") for value in values}
 
 
 def log_in(user: User) -> Client:

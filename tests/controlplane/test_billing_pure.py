@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from controlplane.billing.forecast import forecast
-from controlplane.billing.money import exact_text, percent_of, thresholds_reached, to_cents, total_of
+from controlplane.billing.money import exact_text, grouped_text, percent_of, thresholds_reached, to_cents, total_of
 from controlplane.billing.periods import Month, days_of, hour_of, is_whole_hour
 from controlplane.common.errors import InvalidInput
 from controlplane.common.zones import zone_check, zone_names, zone_of
@@ -156,6 +156,19 @@ def test_a_total_is_rounded_once_from_the_exact_lines(lines: list[str], total: s
 )
 def test_an_exact_amount_shows_its_digits_and_at_least_the_cents(amount: str, text: str) -> None:
     assert exact_text(Decimal(amount)) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "digits", "text"),
+    [
+        ("1234567.5", 2, "1,234,567.50"),
+        ("-1234.0000420000", 2, "-1,234.000042"),
+        ("-0.5", 4, "-0.5000"),
+        ("0", 10, "0.0000000000"),
+    ],
+)
+def test_a_grouped_amount_has_commas_and_at_least_so_many_digits(amount: str, digits: int, text: str) -> None:
+    assert grouped_text(Decimal(amount), digits) == text
 
 
 @pytest.mark.parametrize(

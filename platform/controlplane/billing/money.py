@@ -33,6 +33,13 @@ def exact_text(amount: Decimal) -> str:
     return f"{whole}.{digits.ljust(2, '0')}"
 
 
+def grouped_text(amount: Decimal, digits_min: int = 2) -> str:
+    """Return all digits that are not 0, at least so many of them, in groups of three before the point: `1,234.50`."""
+    whole, _, digits = exact_text(amount).partition(".")
+    sign, whole = ("-", whole[1:]) if whole.startswith("-") else ("", whole)
+    return f"{sign}{int(whole):,}.{digits.ljust(digits_min, '0')}"
+
+
 def thresholds_reached(spent: Decimal, budget: Decimal) -> tuple[int, ...]:
     """Return which of 50, 80 and 100 % of the budget were reached, rising; raises ValueError unless budget > 0."""
     if budget <= 0:

@@ -73,22 +73,31 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ClusterCreateRequest": {"slug": "orders", "mode": "sync", "groups": 1, "replicas": 2},
     "ClusterGrowRequest": {"by": "replica"},
     "CredentialCreateRequest": {"name": "checkout service", "default_topic_perm": "PUB", "default_group_perm": "DENY"},
+    "PatchedClusterUpdateRequest": {"name": "Orders of the shop"},
+    "PatchedTopicUpdateRequest": {"read_queue_nums": 16, "write_queue_nums": 16},
+    "DrillRequestRequest": {"fault": "kill", "dry_run": True},
+    "ModeRequest": {"mode": "sync", "replicas": 2, "dry_run": True},
+    "OffsetResetCreateRequest": {"topic": "payments", "target": "latest", "dry_run": True},
+    "ReplayCreateRequest": {"rate_per_second": 10, "stop_after_failures": 10},
+    "ThresholdsRequest": {"lag_messages": 10_000, "growth_per_second": 50.0},
+    "PatchedRuleSetRequest": {"threshold": 80.0, "duration_s": 300},
+    "ChannelCreateRequest": {"kind": "webhook", "name": "On call", "address": "https://alerts.example.com/highwater"},
+    "PatchedChannelUpdateRequest": {"critical_only": True},
+    "BudgetSetRequest": {"amount": "250.00", "currency": "EUR"},
+    "PlanCreateRequest": {"slug": "standard", "name": "Standard", "currency": "EUR"},
+    "PatchedPlanUpdateRequest": {"name": "Standard, since 2027"},
+    "PriceCreateRequest": {
+        "per_million_units": "1.20",
+        "per_million_units_out": "0.60",
+        "per_gib_month_stored": "0.08",
+        "valid_from": "2027-01-01T00:00:00Z",
+    },
+    "RatesRequest": {"per_million_units": "1.10", "per_million_units_out": "0.55", "per_gib_month_stored": "0.08"},
+    "SubscriptionSetRequest": {"tenant": "acme", "plan": "standard", "valid_from": "2027-01-01T00:00:00Z"},
+    "PatchedMembershipUpdateRequest": {"role": "developer"},
     "TopicCreateRequest": {"name": "payments", "read_queue_nums": 8, "write_queue_nums": 8, "message_type": "NORMAL"},
     "TestMessageRequest": {"body": "hello", "tags": "greeting", "keys": ["order-1"], "properties": {"colour": "blue"}},
 }
-
-# By operation: (status, operation that follows, its parameter, where that is in the answer). Parameters of the path are passed on.
-_FOLLOWING = [
-    ("tenant_create", "201", "tenant_get", "tenant", "$response.body#/slug"),
-    ("topic_create", "201", "topic_get", "topic", "$response.body#/name"),
-    ("topic_create", "201", "message_send", "topic", "$response.body#/name"),
-    ("credential_create", "201", "credential_get", "access_key", "$response.body#/access_key"),
-    ("credential_create", "201", "credential_delete", "access_key", "$response.body#/access_key"),
-    ("token_issue", "201", "token_get", "token_id", "$response.body#/id"),
-    ("token_issue", "201", "token_revoke", "token_id", "$response.body#/id"),
-    ("invitation_create", "201", "invitation_get", "invitation_id", "$response.body#/id"),
-    ("invitation_create", "201", "invitation_revoke", "invitation_id", "$response.body#/id"),
-]
 
 
 def add_examples(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
@@ -100,28 +109,6 @@ def add_examples(result: dict[str, Any], generator: object, request: object, pub
     if message := schemas.get("TestMessageRequest"):
         message["oneOf"] = [{"required": ["body"]}, {"required": ["body_base64"]}]
     return result
-
-
-def add_links(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
-    """Postprocessing hook: what an answer leads to, as OpenAPI's links: a 202 to its operation, a new row to its own address."""
-    paths = {
-        operation["operationId"]: path for path, methods in result["paths"].items() for operation in methods.values()
-    }
-    for path, methods in result["paths"].items():
-        for operation in methods.values():
-            accepted = operation["responses"].get("202", {}).get("content", {}).get("application/json", {})
-            if accepted.get("schema", {}).get("$ref", "").endswith("/Operation") and "operation_get" in paths:
-                _link(operation, "202", "operation_get", {"operation_id": "$response.body#/id"})
-            for before, status, after, parameter, where in _FOLLOWING:
-                if before == operation["operationId"] and after in paths:
-                    passed = {name: f"$request.path.{name}" for name in re.findall(r"{(\w+)}", path)}
-                    _link(operation, status, after, {**passed, parameter: where})
-    return result
-
-
-def _link(operation: dict[str, Any], status: str, after: str, parameters: dict[str, str]) -> None:
-    links = operation["responses"][status].setdefault("links", {})
-    links[after] = {"operationId": after, "parameters": parameters}
 
 
 def add_problems(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:

@@ -152,6 +152,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/messages/",
             "clusters/orders/topics/payments/messages/search/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/",
+            "clusters/orders/topics/payments/messages/broker-a/0/0/resend/",
         )
     ]
 

@@ -46,6 +46,7 @@ CLUSTERS = f"{TENANT}clusters/"
 ONE = f"{CLUSTERS}<slug:cluster>/"
 CREDENTIAL = f"{ONE}credentials/<slug:access_key>/"
 TOPIC = f"{ONE}topics/<topic:topic>/"
+MESSAGE = f"{TOPIC}messages/<slug:broker>/<int:queue_id>/<int:queue_offset>/"
 GROUP = f"{ONE}consumer-groups/<consumer_group:group>/"
 
 ROWS = [
@@ -177,6 +178,8 @@ ROWS = [
     Row(f"{TOPIC}messages/", "GET", 503, 503),
     Row(f"{TOPIC}messages/search/", "GET", 400, 400),  # it asks for a key
     Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),
+    Row(MESSAGE, "GET", 503, 503),
+    Row(f"{MESSAGE}resend/", "POST", 503, 503, body={}),
     Row("operations/<uuid:operation_id>/", "GET", 200, 200),
     Row("operations/<uuid:operation_id>/retry/", "POST", 409, 403),  # it has not failed
     # The platform's operators' own: to a tenant's owner they don't exist either.
@@ -264,6 +267,9 @@ def _address(world: World, pattern: str) -> str:
         "<uuid:run_id>": str(make_run(JobRunState.FAILED).pk),
         "<slug:invoice>": f"draft-{Month.of(datetime.now(UTC))}-eur",
         "<int:position>": "1",
+        "<slug:broker>": "broker-a",
+        "<int:queue_id>": "0",
+        "<int:queue_offset>": "0",
         "<consumer_group:group>": "billing",
         "<slug:tenant>": "acme",
         "<slug:cluster>": "orders",

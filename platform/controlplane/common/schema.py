@@ -97,17 +97,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "PatchedMembershipUpdateRequest": {"role": "developer"},
     "TopicCreateRequest": {"name": "payments", "read_queue_nums": 8, "write_queue_nums": 8, "message_type": "NORMAL"},
     "TestMessageRequest": {"body": "hello", "tags": "greeting", "keys": ["order-1"], "properties": {"colour": "blue"}},
+    "ResendRequest": {"body": "hello again", "tags": "corrected"},
 }
 
 
 def add_examples(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
-    """Postprocessing hook: an example for each request that has one, and that a test message has one body of two."""
+    """Postprocessing hook: an example for each request that has one, and that a message has one body of two."""
     schemas = result["components"]["schemas"]
     for name, example in EXAMPLES.items():
         if name in schemas:
             schemas[name]["examples"] = [example]
     if message := schemas.get("TestMessageRequest"):
         message["oneOf"] = [{"required": ["body"]}, {"required": ["body_base64"]}]
+    if resend := schemas.get("ResendRequest"):
+        resend["not"] = {"required": ["body", "body_base64"]}
     return result
 
 

@@ -20,7 +20,7 @@ from controlplane.topics.models import MessageType
 from controlplane.topics.search import KEY_MAX_LENGTH, Sought
 from controlplane.topics.services import QUEUES_MAX, TopicOptions
 
-_CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
+CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TenantForm(forms.Form):
         required=False,
         label="Short name in addresses",
         help_text=f"{SLUG_RULE[0].upper()}{SLUG_RULE[1:]}. Left empty, it is made from the name. It can’t be changed later.",
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
     )
 
     def clean(self) -> dict[str, object]:
@@ -75,7 +75,7 @@ class ClusterForm(forms.Form):
         max_length=40,
         label="Name",
         help_text=f"{SLUG_RULE[0].upper()}{SLUG_RULE[1:]}. It is the cluster’s name for clients, too (brokerClusterName).",
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
     )
     mode = forms.ChoiceField(
         label="What should happen when a broker fails?",
@@ -220,7 +220,7 @@ class GrowForm(forms.Form):
 class TypedLossForm(forms.Form):
     """A promotion: the group's name is typed only when messages may be lost."""
 
-    typed = forms.CharField(required=False, widget=forms.TextInput(attrs=_CODE_INPUT))
+    typed = forms.CharField(required=False, widget=forms.TextInput(attrs=CODE_INPUT))
 
     def __init__(self, *args: object, expected: str, needed: bool, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
@@ -257,7 +257,7 @@ class DrillForm(forms.Form):
         label="Give the leadership back",
         help_text="Once the old leader has caught up it leads again: a second, planned change without loss.",
     )
-    typed = forms.CharField(widget=forms.TextInput(attrs=_CODE_INPUT))
+    typed = forms.CharField(widget=forms.TextInput(attrs=CODE_INPUT))
 
     def __init__(self, *args: object, expected: str, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
@@ -276,7 +276,7 @@ class DrillForm(forms.Form):
 class TypedNameForm(forms.Form):
     """A dangerous action that waits until the name of its victim is typed."""
 
-    typed = forms.CharField(widget=forms.TextInput(attrs=_CODE_INPUT))
+    typed = forms.CharField(widget=forms.TextInput(attrs=CODE_INPUT))
 
     def __init__(self, *args: object, expected: str, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
@@ -381,7 +381,7 @@ class TopicForm(forms.Form):
         max_length=255,  # the rule says 127; a longer name gets the rule's own sentence
         label="Name",
         help_text="1 to 127 letters, digits, and the characters _ - % |. RocketMQ’s own names, such as TBW102, are taken.",
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
     )
     message_type = forms.ChoiceField(
         label="Messages are",
@@ -419,41 +419,33 @@ class MessageForm(forms.Form):
     """A test message."""
 
     body = forms.CharField(
-        label="Body", strip=False, help_text="Sent as UTF-8.", widget=forms.Textarea(attrs={"rows": 4, **_CODE_INPUT})
+        label="Body", strip=False, help_text="Sent as UTF-8.", widget=forms.Textarea(attrs={"rows": 4, **CODE_INPUT})
     )
     tags = forms.CharField(
         max_length=255,
         required=False,
         label="Tag",
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
         help_text="Consumers filter by it.",
     )
     keys = forms.CharField(
         max_length=1024,
         required=False,
         label="Keys",
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
         help_text="Separated by blanks. Messages are found by them.",
     )
     properties = forms.CharField(
         required=False,
         strip=False,
         label="Properties",
-        widget=forms.Textarea(attrs={"rows": 2, **_CODE_INPUT}),
+        widget=forms.Textarea(attrs={"rows": 2, **CODE_INPUT}),
         help_text="One per line, as name=value.",
     )
 
     def clean_properties(self) -> dict[str, str]:
         """Return the properties by name; a line without `=` is an error that names it."""
-        found: dict[str, str] = {}
-        for line in str(self.cleaned_data["properties"]).splitlines():
-            if not line.strip():
-                continue
-            name, separator, value = line.partition("=")
-            if not separator:
-                raise forms.ValidationError(f"“{line.strip()}” is not name=value.")
-            found[name.strip()] = value.strip()
-        return found
+        return properties_of(str(self.cleaned_data["properties"]))
 
     def body_sent(self) -> dict[str, object]:
         """Return what was typed as the API's request; an example while nothing was."""
@@ -478,13 +470,26 @@ class MessageForm(forms.Form):
         )
 
 
+def properties_of(text: str) -> dict[str, str]:
+    """Return the properties of lines `name=value`. Raises ValidationError for a line that is none."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        name, separator, value = line.partition("=")
+        if not separator:
+            raise forms.ValidationError(f"“{line.strip()}” is not name=value.")
+        found[name.strip()] = value.strip()
+    return found
+
+
 class SearchForm(forms.Form):
     """A message to be found."""
 
     key = forms.CharField(
         label="Key or message id",
         max_length=KEY_MAX_LENGTH,
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
         error_messages={"required": "Give a key or a message id."},
     )
     since = UtcMoment(label="Stored from (UTC)", help_text="", required=False)
@@ -502,7 +507,7 @@ class TraceForm(forms.Form):
     q = forms.CharField(
         label="Key or message id",
         max_length=KEY_MAX_LENGTH,
-        widget=forms.TextInput(attrs=_CODE_INPUT),
+        widget=forms.TextInput(attrs=CODE_INPUT),
         help_text="A key, the id that the producer got (UNIQ_KEY), or the broker’s (offsetMsgId).",
         error_messages={"required": "Give a key or a message id."},
     )

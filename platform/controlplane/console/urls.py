@@ -21,6 +21,7 @@ from controlplane.console.views import (
     limits,
     member_running,
     members,
+    message_resend,
     message_trace,
     messages,
     mode,
@@ -48,6 +49,11 @@ _topic: list[URLPattern | URLResolver] = [
     path("messages/", messages.message_list, name="message-list"),
     path("messages/search/", messages.message_search, name="message-search"),
     path("messages/<str:broker>/<int:queue_id>/<int:queue_offset>/", messages.message_page, name="message"),
+    path(
+        "messages/<str:broker>/<int:queue_id>/<int:queue_offset>/resend/",
+        message_resend.message_resend_page,
+        name="message-resend",
+    ),
 ]
 
 _cluster: list[URLPattern | URLResolver] = [

@@ -4,48 +4,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from controlplane.consumers.models import ReplayTarget
+from controlplane.topics.copies import own_properties
 from controlplane.topics.names import topic_name_is_system
 from highwater import Message, ReceivedMessage
 from mqwire import names
 
 # A replayed message says which dead letter it was, so that both can be told apart later.
 REPLAY_OF = "REPLAY_OF"
-# What belongs to the copy that was read, not to the one that is sent.
-_NOT_SENT_AGAIN = frozenset(
-    {
-        names.PROPERTY_KEYS,
-        names.PROPERTY_TAGS,
-        names.PROPERTY_WAIT_STORE_MSG_OK,
-        names.PROPERTY_DELAY_TIME_LEVEL,
-        names.PROPERTY_SHARDING_KEY,
-        names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
-        names.PROPERTY_RETRY_TOPIC,
-        names.PROPERTY_REAL_TOPIC,
-        names.PROPERTY_REAL_QUEUE_ID,
-        names.PROPERTY_TRANSACTION_PREPARED,
-        names.PROPERTY_TRANSACTION_ID,
-        names.PROPERTY_PRODUCER_GROUP,
-        names.PROPERTY_MIN_OFFSET,
-        names.PROPERTY_MAX_OFFSET,
-        names.PROPERTY_ORIGIN_MESSAGE_ID,
-        names.PROPERTY_RECONSUME_TIME,
-        names.PROPERTY_MAX_RECONSUME_TIMES,
-        names.PROPERTY_CONSUME_START_TIMESTAMP,
-        names.PROPERTY_CRC32,
-        names.PROPERTY_DLQ_ORIGIN_TOPIC,
-        names.PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
-        names.PROPERTY_POP_CK,
-        names.PROPERTY_POP_CK_OFFSET,
-        names.PROPERTY_FIRST_POP_TIME,
-        names.PROPERTY_CLUSTER,
-        names.PROPERTY_TIMER_DELAY_SEC,
-        names.PROPERTY_TIMER_DELAY_MS,
-        names.PROPERTY_TIMER_DELIVER_MS,
-        names.PROPERTY_TIMER_DEL_UNIQKEY,
-        names.PROPERTY_INNER_MULTI_DISPATCH,
-        names.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +64,7 @@ def message_again(message: ReceivedMessage, target: ReplayTarget, group: str, to
         return f"{topic} is a name that RocketMQ keeps for itself: nothing is sent there."
     if target == ReplayTarget.ORIGINAL_TOPIC and topic not in topics:
         return f"The cluster has no topic {topic}."
-    properties = {name: value for name, value in message.properties.items() if name not in _NOT_SENT_AGAIN and value}
+    properties = own_properties(message.properties)
     properties[REPLAY_OF] = message.offset_message_id
     if target == ReplayTarget.RETRY_TOPIC:
         # Consumers see a retry under the topic that this names.

@@ -9,17 +9,22 @@ from rest_framework.response import Response
 from controlplane.clusters.api_base import ClusterApi
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import ByName, CursorPagination
-from controlplane.topics.gateway import TestMessage, message_send, messages_browse
+from controlplane.topics.copies import Edit
+from controlplane.topics.gateway import TestMessage, message_get, message_send, messages_browse
 from controlplane.topics.models import Topic
+from controlplane.topics.resends import message_resend, resend_list
 from controlplane.topics.search import Sought, messages_search
 from controlplane.topics.selectors import TopicLive, topic_get, topic_list, topics_live
 from controlplane.topics.serializers import (
     BrowseQuerySerializer,
     FoundMessagesSerializer,
+    MessageResendSerializer,
     MessageSerializer,
     MessagesSerializer,
+    ResendSerializer,
     SearchQuerySerializer,
     SentMessageSerializer,
+    StoredMessageSerializer,
     TestMessageSerializer,
     TopicCreateSerializer,
     TopicLiveSerializer,
@@ -123,6 +128,67 @@ class MessageListApi(ClusterApi):
             properties=dict(values["properties"]),
         )
         sent = message_send(actor=self.actor, topic=found, message=message)
+        return Response(SentMessageSerializer(sent).data, status=201)
+
+
+class MessageDetailApi(ClusterApi):
+    """One stored message."""
+
+    permissions: ClassVar = {"GET": "message.browse"}
+
+    @extend_schema(operation_id="message_get", responses=StoredMessageSerializer)
+    def get(
+        self, request: Request, tenant: str, cluster: str, topic: str, broker: str, queue_id: int, queue_offset: int
+    ) -> Response:
+        """Return the message at one place, with the first 64 KiB of its body. Reading moves no consumer's offset."""
+        found = topic_get(self.cluster, topic)
+        message = message_get(
+            actor=self.actor, topic=found, broker_name=broker, queue_id=queue_id, queue_offset=queue_offset
+        )
+        resends = resend_list(found, broker, queue_id, queue_offset)
+        shown = MessageSerializer(message).data
+        return Response({**shown, "resends": MessageResendSerializer(resends, many=True).data})
+
+
+class MessageResendApi(ClusterApi):
+    """A stored message, sent again."""
+
+    permissions: ClassVar = {"POST": "message.send"}
+
+    @extend_schema(
+        operation_id="message_resend",
+        request=ResendSerializer,
+        responses={201: SentMessageSerializer},
+        tags=["messages"],
+    )
+    @idempotent
+    def post(
+        self, request: Request, tenant: str, cluster: str, topic: str, broker: str, queue_id: int, queue_offset: int
+    ) -> Response:
+        """Send the message again as a new one, changed as the request says, with its origin in the property RESEND_OF.
+
+        Properties of delays, retries and transactions are left out.
+        """
+        found = topic_get(self.cluster, topic)
+        form = ResendSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        values = form.validated_data
+        edit = Edit(
+            topic=values.get("topic"),
+            body=values["bytes"],
+            tags=values.get("tags"),
+            keys=tuple(values["keys"]) if "keys" in values else None,
+            properties=dict(values["properties"]) if "properties" in values else None,
+        )
+        sent = message_resend(
+            actor=self.actor,
+            topic=found,
+            broker_name=broker,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            edit=edit,
+            again=values["again"],
+        )
         return Response(SentMessageSerializer(sent).data, status=201)
 
 

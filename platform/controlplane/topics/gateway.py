@@ -18,7 +18,7 @@ from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.browse import newest_messages
 from controlplane.topics.models import Topic
-from highwater import Message, MessageQueue, ReceivedMessage
+from highwater import Message, MessageQueue, ReceivedMessage, SendResult
 
 BROWSE_LIMIT_MAX = 100
 BODY_SHOWN_MAX_BYTES = 64 * 1024
@@ -43,17 +43,20 @@ class TestMessage:
         """Raise InvalidInput for what a broker would refuse or what would break the property format."""
         if len(self.body) > TEST_BODY_MAX_BYTES:
             raise InvalidInput.for_field("body", f"At most {TEST_BODY_MAX_BYTES} bytes.", "too_long")
-        if any(character.isspace() for key in self.keys for character in key):
-            raise InvalidInput.for_field("keys", "A key holds no blanks.", "invalid")
-        if len(self.properties) > _PROPERTIES_MAX:
-            raise InvalidInput.for_field("properties", f"At most {_PROPERTIES_MAX} properties.", "too_many")
-        texts = (self.tags, *self.keys, *self.properties, *self.properties.values())
-        if any(separator in text for text in texts for separator in "\x01\x02"):
-            raise InvalidInput.for_field(
-                "properties", "The characters U+0001 and U+0002 separate properties.", "invalid"
-            )
-        if "" in self.properties or "" in self.keys:
-            raise InvalidInput.for_field("properties", "Names and keys can't be empty.", "invalid")
+        fields_check(self.tags, self.keys, self.properties)
+
+
+def fields_check(tags: str, keys: tuple[str, ...], properties: dict[str, str]) -> None:
+    """Raise InvalidInput for keys and properties that would break the property format, or are too many."""
+    if any(character.isspace() for key in keys for character in key):
+        raise InvalidInput.for_field("keys", "A key holds no blanks.", "invalid")
+    if len(properties) > _PROPERTIES_MAX:
+        raise InvalidInput.for_field("properties", f"At most {_PROPERTIES_MAX} properties.", "too_many")
+    texts = (tags, *keys, *properties, *properties.values())
+    if any(separator in text for text in texts for separator in "\x01\x02"):
+        raise InvalidInput.for_field("properties", "The characters U+0001 and U+0002 separate properties.", "invalid")
+    if "" in properties or "" in keys:
+        raise InvalidInput.for_field("properties", "Names and keys can't be empty.", "invalid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,11 @@ def message_send(*, actor: Actor, topic: Topic, message: TestMessage) -> SentMes
         tenant_id=topic.cluster.tenant_id,
         details={"message_id": result.message_id, "body_size_bytes": len(message.body)},
     )
+    return sent_message(result)
+
+
+def sent_message(result: SendResult) -> SentMessage:
+    """Return where a broker put a message."""
     return SentMessage(
         status=result.status.value,
         message_id=result.message_id,
@@ -192,6 +200,14 @@ def message_get(
     The place, not an offsetMsgId: that holds an address, which a user could make up, and we would connect to it.
     Raises NotFound when nothing is there (yet, or any more), and as `messages_newest`.
     """
+    message = message_read(
+        actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
+    )
+    return browsed_message(message, body_limit_bytes)
+
+
+def message_read(*, actor: Actor, topic: Topic, broker_name: str, queue_id: int, queue_offset: int) -> ReceivedMessage:
+    """Return the message at one place of one queue, whole; raises as `message_get`."""
     actor_require(actor, "message.browse", topic.cluster.tenant)
     nothing = NotFound("There is no message at this place.")
     if (
@@ -205,7 +221,7 @@ def message_get(
         messages = admin.pull(MessageQueue(topic.name, broker_name, queue_id), queue_offset, 1)
     if not messages or messages[0].queue_offset != queue_offset:
         raise nothing
-    return browsed_message(messages[0], body_limit_bytes)
+    return messages[0]
 
 
 def body_shown(body: bytes, limit_bytes: int) -> ShownBody:

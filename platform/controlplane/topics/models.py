@@ -51,3 +51,36 @@ class Topic(BaseModel):
     def path(self) -> str:
         """The topic's API path (`%` and `|` are percent-encoded)."""
         return f"{self.cluster.path}topics/{quote(self.name, safe='')}/"
+
+
+class ResendOutcome(models.TextChoices):
+    """SENDING stays when the worker that sent it died: then it may be stored or not, as with UNKNOWN."""
+
+    SENDING = "sending"
+    SENT = "sent"
+    UNKNOWN = "unknown"
+
+
+class MessageResend(BaseModel):
+    """A stored message that was sent again as a new one. The `new_…` fields, `message_id` and `status` are of the new one."""
+
+    topic = models.ForeignKey(Topic, on_delete=models.CASCADE, related_name="resends")
+    broker_name = models.CharField(max_length=127)
+    queue_id = models.PositiveIntegerField()
+    queue_offset = models.BigIntegerField()
+    target_topic = models.CharField(max_length=127)
+    outcome = models.CharField(max_length=16, choices=ResendOutcome.choices, default=ResendOutcome.SENDING)
+    message_id = models.CharField(max_length=255, blank=True)
+    status = models.CharField(max_length=32, blank=True, help_text="RocketMQ's SendStatus")
+    new_broker_name = models.CharField(max_length=127, blank=True)
+    new_queue_id = models.PositiveIntegerField(null=True)
+    new_queue_offset = models.BigIntegerField(null=True)
+    made_by = models.CharField(max_length=254)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["topic", "broker_name", "queue_id", "queue_offset"], name="resend_place")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.broker_name}/{self.queue_id}/{self.queue_offset} {self.outcome}"

@@ -12,7 +12,7 @@ from rest_framework import serializers
 from controlplane.clusters.serializers import ErrorSerializer
 from controlplane.common.strictness import Shape
 from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, BROWSE_LIMIT_MAX
-from controlplane.topics.models import MessageType, TopicState
+from controlplane.topics.models import MessageType, ResendOutcome, TopicState
 from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
@@ -172,15 +172,20 @@ class TestMessageSerializer(Shape):
         """Put the bytes of either form into `bytes`."""
         if ("body" in attrs) == ("body_base64" in attrs):
             raise serializers.ValidationError("Give either body or body_base64.")
-        if "body" in attrs:
-            try:
-                return {**attrs, "bytes": attrs["body"].encode("utf-8")}
-            except UnicodeEncodeError:
-                raise serializers.ValidationError({"body": "Half of a surrogate pair is not text."}) from None
+        return {**attrs, "bytes": _bytes_of(attrs)}
+
+
+def _bytes_of(attrs: dict[str, Any]) -> bytes:
+    """Return the body that is given as text or as base64. Raises ValidationError."""
+    if "body" in attrs:
         try:
-            return {**attrs, "bytes": base64.b64decode(attrs["body_base64"], validate=True)}
-        except (binascii.Error, ValueError):
-            raise serializers.ValidationError({"body_base64": "This is not base64."}) from None
+            return str(attrs["body"]).encode("utf-8")
+        except UnicodeEncodeError:
+            raise serializers.ValidationError({"body": "Half of a surrogate pair is not text."}) from None
+    try:
+        return base64.b64decode(attrs["body_base64"], validate=True)
+    except (binascii.Error, ValueError):
+        raise serializers.ValidationError({"body_base64": "This is not base64."}) from None
 
 
 class SentMessageSerializer(Shape):
@@ -192,3 +197,45 @@ class SentMessageSerializer(Shape):
     broker_name = serializers.CharField()
     queue_id = serializers.IntegerField()
     queue_offset = serializers.CharField()
+
+
+class MessageResendSerializer(Shape):
+    """A new message that a stored one was sent again as. `sending`: its worker died, so it may be stored or not, as `unknown`."""
+
+    created_at = serializers.DateTimeField()
+    made_by = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=ResendOutcome.choices)
+    status = serializers.CharField(allow_blank=True, help_text="RocketMQ's SendStatus")
+    message_id = serializers.CharField(allow_blank=True)
+    topic = serializers.CharField(source="target_topic")
+    broker_name = serializers.CharField(source="new_broker_name", allow_blank=True)
+    queue_id = serializers.IntegerField(source="new_queue_id", allow_null=True)
+    queue_offset = serializers.CharField(source="new_queue_offset", allow_null=True)
+
+
+class StoredMessageSerializer(MessageSerializer):
+    """A message of the browser, and how it was sent again, newest first, at most 20 times."""
+
+    resends = MessageResendSerializer(many=True)
+
+
+class ResendSerializer(Shape):
+    """What the new message has otherwise; what is left out stays. `properties` replace all of the program's own."""
+
+    topic = serializers.CharField(max_length=127, required=False)
+    body = serializers.CharField(required=False, trim_whitespace=False)
+    body_base64 = serializers.CharField(required=False)
+    tags = serializers.CharField(max_length=255, required=False, allow_blank=True)
+    keys = serializers.ListField(child=serializers.CharField(max_length=255), required=False, max_length=50)
+    properties = serializers.DictField(
+        child=serializers.CharField(max_length=4096, trim_whitespace=False), required=False
+    )
+    again = serializers.BooleanField(
+        required=False, default=False, help_text="Send it though it was sent again before, which is refused otherwise."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Put the bytes of either form of the body, if there is one, into `bytes`."""
+        if "body" in attrs and "body_base64" in attrs:
+            raise serializers.ValidationError("Give body or body_base64, not both.")
+        return {**attrs, "bytes": _bytes_of(attrs) if "body" in attrs or "body_base64" in attrs else None}

@@ -20,6 +20,7 @@ class TopicNameConverter:
 
 register_converter(TopicNameConverter, "topic")
 
+_MESSAGE = "<topic:topic>/messages/<slug:broker>/<int:queue_id>/<int:queue_offset>/"
 _TOPICS = "tenants/<slug:tenant>/clusters/<slug:cluster>/topics/"
 
 urlpatterns = [
@@ -27,4 +28,6 @@ urlpatterns = [
     path(f"{_TOPICS}<topic:topic>/", apis.TopicDetailApi.as_view(), name="topic-detail"),
     path(f"{_TOPICS}<topic:topic>/messages/", apis.MessageListApi.as_view(), name="message-list"),
     path(f"{_TOPICS}<topic:topic>/messages/search/", apis.MessageSearchApi.as_view(), name="message-search"),
+    path(f"{_TOPICS}{_MESSAGE}", apis.MessageDetailApi.as_view(), name="message-detail"),
+    path(f"{_TOPICS}{_MESSAGE}resend/", apis.MessageResendApi.as_view(), name="message-resend"),
 ]

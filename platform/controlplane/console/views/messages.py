@@ -24,6 +24,7 @@ from controlplane.console.views.topic_parts import (
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.topics.gateway import message_get, message_send
+from controlplane.topics.resends import resend_list
 from controlplane.topics.search import messages_search
 from controlplane.topics.selectors import topic_get
 
@@ -111,6 +112,8 @@ def message_page(
         "topic": found,
         "message": message,
         "properties": sorted(message.properties.items()),
-        "curl": curl("GET", f"{found.path}messages/?limit=20"),
+        "resends": resend_list(found, broker, queue_id, queue_offset),
+        "can_send": found.cluster.is_running and actor_can(request.user, "message.send", tenant),
+        "curl": curl("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/"),
     }
     return tenant_render(request, tenant, "console/message.html", context, section="clusters")

@@ -1,0 +1,112 @@
+"""A stored message, sent again as a new one, with changes or without.
+
+A resend is a row before it is sent, so that the next one is told of it, whatever became of its worker. What was surely not
+stored leaves no row.
+"""
+
+from django.db import transaction
+
+from controlplane.accounts.actors import Actor
+from controlplane.clusters.remoting import cluster_producer
+from controlplane.common.audit import audit_event_record
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotFound
+from controlplane.tenants.rules import actor_require
+from controlplane.topics.copies import Edit, edited_copy
+from controlplane.topics.gateway import SentMessage, message_read, sent_message
+from controlplane.topics.models import MessageResend, ResendOutcome, Topic, TopicState
+from controlplane.topics.selectors import topic_get
+from highwater import BrokerError, ConnectError, HighwaterError, MessageIllegalError, NoRouteError
+
+RESENDS_SHOWN = 20
+
+
+def resend_list(topic: Topic, broker_name: str, queue_id: int, queue_offset: int) -> list[MessageResend]:
+    """Return how the message at a place was sent again, newest first, at most 20."""
+    found = MessageResend.objects.filter(
+        topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
+    )
+    return list(found.order_by("-created_at")[:RESENDS_SHOWN])
+
+
+def message_resend(
+    *, actor: Actor, topic: Topic, broker_name: str, queue_id: int, queue_offset: int, edit: Edit, again: bool = False
+) -> SentMessage:
+    """Send the message at a place again, through the cluster and at most once. Its consumers take it for a new message.
+
+    Raises NotAllowed, InvalidInput, NotFound, Conflict when the cluster isn't running or, without `again`, when the message was
+    sent again before; BrokerRefused, BrokerUnreachable (code `resend_unknown`: then it may be stored or not).
+    """
+    tenant = topic.cluster.tenant
+    actor_require(actor, "message.send", tenant)
+    edit.check()
+    target = topic if edit.topic is None else _target(topic, edit.topic)
+    original = message_read(
+        actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
+    )
+    message = edited_copy(original, target.name, edit)
+    # Nothing is tried twice: a send that was not answered may have been stored.
+    with cluster_producer(topic.cluster, retries=0) as producer:
+        with transaction.atomic():
+            Topic.objects.select_for_update().get(pk=topic.pk)  # of two at once the second is told of the first
+            earlier = len(resend_list(topic, broker_name, queue_id, queue_offset))
+            if earlier and not again:
+                raise Conflict(
+                    f"This message was sent again before: {'once' if earlier == 1 else f'{earlier} times'}.",
+                    code="resent_before",
+                    hint="Look at what became of it. Confirm with `again` to send it once more.",
+                )
+            resend = MessageResend.objects.create(
+                topic=topic,
+                broker_name=broker_name,
+                queue_id=queue_id,
+                queue_offset=queue_offset,
+                target_topic=target.name,
+                made_by=str(actor)[:254],
+            )
+        try:
+            result = producer.send(message)
+        except (MessageIllegalError, NoRouteError, BrokerError, ConnectError):  # it was surely not stored
+            resend.delete()
+            raise
+        except HighwaterError as error:
+            MessageResend.objects.filter(pk=resend.pk).update(outcome=ResendOutcome.UNKNOWN)
+            raise BrokerUnreachable(
+                f"The send was not answered: {error}",
+                code="resend_unknown",
+                hint="It may be stored or not. Look for the message by its key before you send it once more.",
+            ) from error
+    sent = sent_message(result)
+    with transaction.atomic():
+        MessageResend.objects.filter(pk=resend.pk).update(
+            outcome=ResendOutcome.SENT,
+            message_id=sent.message_id,
+            status=sent.status,
+            new_broker_name=sent.broker_name,
+            new_queue_id=sent.queue_id,
+            new_queue_offset=sent.queue_offset,
+        )
+        audit_event_record(
+            actor=actor,
+            action="message.resend",
+            resource=topic.path,
+            tenant_id=tenant.pk,
+            details={
+                "origin": original.offset_message_id,
+                "topic": target.name,
+                "message_id": sent.message_id,
+                "changed": [name for name in ("body", "tags", "keys", "properties") if getattr(edit, name) is not None],
+                "body_size_bytes": len(message.body),
+            },
+        )
+    return sent
+
+
+def _target(topic: Topic, name: str) -> Topic:
+    """Return another topic of the cluster. Its rows have no topics that RocketMQ keeps for itself."""
+    try:
+        target = topic_get(topic.cluster, name)
+    except NotFound:
+        raise InvalidInput.for_field("topic", f"The cluster has no topic {name}.", "not_found") from None
+    if target.state in (TopicState.CREATING, TopicState.DELETING):
+        raise InvalidInput.for_field("topic", f"The topic {name} is {target.state}.", "not_active")
+    return target

@@ -31,13 +31,19 @@ CONVERTED = (
     "account/verified_email_required.html",
     "console/base.html",
     "console/clusters.html",
+    "console/identities.html",
     "console/message_resend.html",
+    "console/parts/identity_buttons.html",
     "console/parts/language_switch.html",
     "console/parts/resends.html",
     "console/parts/theme_switch.html",
     "console/parts/top_bar.html",
     "console/tenant_new.html",
     "console/tenants.html",
+    "socialaccount/authentication_error.html",
+    "socialaccount/leave.html",
+    "socialaccount/signup.html",
+    "socialaccount/still_logged_in.html",
 )
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
 

@@ -3,8 +3,11 @@
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.authentication import get_authentication_records
+from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
+from django.urls import reverse
 
 from controlplane.accounts.models import User
 
@@ -17,6 +20,23 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped up
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         return f"{super()._get_login_attempts_cache_key(request, **credentials)}:{self.get_client_ip(request)}"
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return str(settings.HIGHWATER_SIGN_UP) == "open"
+
+    def get_login_stages(self) -> list[str]:
+        """Return the steps of a log-in, with our own for the second factor."""
+        ours = {"allauth.mfa.stages.AuthenticateStage": "controlplane.accounts.login_stages.FactorStage"}
+        return [ours.get(stage, stage) for stage in super().get_login_stages()]
+
+    def get_logout_redirect_url(self, request: HttpRequest) -> str:
+        """Return the page after a log-out: where the identity's provider ends its session, if the setting wants that."""
+        records = get_authentication_records(request, request.user)
+        used = [record["provider"] for record in records if record.get("method") == "socialaccount"]
+        if used and any(one.id == used[-1] and one.log_out for one in settings.HIGHWATER_IDENTITY_PROVIDERS):
+            return reverse("openid_connect_log_out", args=[used[-1]])
+        page: str = super().get_logout_redirect_url(request)
+        return page
 
     def get_reauthentication_methods(self, user: User | AnonymousUser) -> list[dict[str, Any]]:
         """Leave the password out where the second factor is asked for: it would lead back to the same question."""

@@ -6,5 +6,5 @@ class AccountsConfig(AppConfig):
     label = "accounts"
 
     def ready(self) -> None:
-        """Connect the receivers that write changes of second factors into the audit trail."""
-        from controlplane.accounts import second_factor  # noqa: F401  # needs the models
+        """Connect the receivers that write changes of second factors and identities into the audit trail."""
+        from controlplane.accounts import identities, second_factor  # noqa: F401  # need the models

@@ -3,8 +3,9 @@
 Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
 HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_METERING_INTERVAL_MS, HIGHWATER_LOG_LEVEL,
 HIGHWATER_WEB_THREADS, HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER,
-HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, HIGHWATER_WEBHOOK_NETWORKS, and further settings of the
-jobs (below). SECRET_KEY is read by `local` and `production`.
+HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, HIGHWATER_WEBHOOK_NETWORKS,
+HIGHWATER_IDENTITY_PROVIDERS, HIGHWATER_SIGN_UP, and further settings of the jobs (below). SECRET_KEY is read by `local`
+and `production`.
 """
 
 from ipaddress import ip_network
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import environ
+from django.core.exceptions import ImproperlyConfigured
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from controlplane.accounts.identity_settings import IdentityProvider, identity_providers_read
 from controlplane.common.logging import logging_configuration
 
 env = environ.Env()
@@ -116,6 +119,7 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.socialaccount",
     "allauth.usersessions",
     "django_celery_beat",
     "django_htmx",
@@ -224,6 +228,19 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+# Whom people may log in with beside their password: a JSON list, or the path of a file that holds one (docs/operations.md).
+HIGHWATER_IDENTITY_PROVIDERS: tuple[IdentityProvider, ...] = identity_providers_read(
+    env.str("HIGHWATER_IDENTITY_PROVIDERS", default="")
+)
+# Who may make an account: `open` to all, by an identity provider only (`identity`), or no one (`closed`).
+HIGHWATER_SIGN_UP = env.str("HIGHWATER_SIGN_UP", default="open")
+if HIGHWATER_SIGN_UP not in ("open", "identity", "closed"):
+    raise ImproperlyConfigured(f"HIGHWATER_SIGN_UP must be open, identity or closed, not {HIGHWATER_SIGN_UP}.")
+SOCIALACCOUNT_ADAPTER = "controlplane.accounts.identities.IdentityAdapter"
+SOCIALACCOUNT_AUTO_SIGNUP = False  # who is not known yet says whether to make an account, or to connect it to one
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # a provider's word for an address opens no account
+SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True
+SOCIALACCOUNT_STORE_TOKENS = False
 MFA_ADAPTER = "controlplane.accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_PASSKEY_LOGIN_ENABLED = True

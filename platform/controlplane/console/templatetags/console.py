@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language, to_locale
 from django.utils.translation import gettext as _
 
+from controlplane.accounts.identity_settings import IdentityProvider
 from controlplane.accounts.operators import is_operator
 from controlplane.accounts.passkeys import host_name, passkey_place
 from controlplane.common.zones import zone_of
@@ -34,6 +35,13 @@ THEMES = ("system", "light", "dark")
 def unknown() -> SafeString:
     """What stands where a value is not known: never 0, never nothing."""
     return format_html('<span class="unknown" title="not known">{}</span>', UNKNOWN_TEXT)
+
+
+@register.simple_tag
+def identity_providers() -> tuple[IdentityProvider, ...]:
+    """Return whom people may log in with beside their password."""
+    providers: tuple[IdentityProvider, ...] = settings.HIGHWATER_IDENTITY_PROVIDERS
+    return providers
 
 
 @register.filter

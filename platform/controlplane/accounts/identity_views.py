@@ -1,0 +1,78 @@
+"""To an identity provider and back. A form can't lead to another site (form-action 'self'): a page of ours goes on by itself."""
+
+from urllib.parse import urlencode
+
+from allauth.core import ratelimit
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.helpers import render_authentication_error
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+from requests import RequestException
+
+from controlplane.accounts.provider import IdentityAnswers, identity_provider
+from controlplane.common.logging import get_logger
+
+_log = get_logger("controlplane.accounts.identities")
+
+
+@never_cache
+@require_POST
+def login(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Begin a log-in, or the connection of an identity (`process` is `connect`)."""
+    limited: HttpResponse | None = ratelimit.consume_or_429(request, action="login")
+    if limited is not None:
+        return limited
+    try:
+        provider = get_adapter().get_provider(request, provider_id)
+    except SocialApp.DoesNotExist as error:
+        raise Http404("There is no such identity provider.") from error
+    try:
+        answer: HttpResponse = provider.redirect_from_request(request)
+    except (OAuth2Error, RequestException) as error:
+        refused: HttpResponse = render_authentication_error(request, provider, exception=error)
+        return refused
+    return _lead(request, answer.url, provider.app.name) if isinstance(answer, HttpResponseRedirect) else answer
+
+
+@never_cache
+@require_safe
+def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Finish what `login` began, with what the provider sends back."""
+    try:
+        identity_provider(provider_id)
+    except SocialApp.DoesNotExist as error:
+        raise Http404("There is no such identity provider.") from error
+    answer: HttpResponse = OAuth2CallbackView.adapter_view(IdentityAnswers(request, provider_id))(request)
+    return answer
+
+
+@never_cache
+@require_safe
+def log_out(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """After the log-out here, lead to the provider's own (OpenID Connect RP-Initiated Logout 1.0), if it has one."""
+    try:
+        provider = identity_provider(provider_id)
+    except SocialApp.DoesNotExist as error:
+        raise Http404("There is no such identity provider.") from error
+    if request.user.is_authenticated or not provider.log_out:
+        return redirect("console:home")
+    try:
+        address = IdentityAnswers(request, provider_id).openid_config.get("end_session_endpoint")
+    except (OAuth2Error, RequestException) as error:
+        _log.warning("identity_log_out_failed", provider=provider_id, reason=str(error))
+        address = None
+    if not provider.may_show(address):
+        return render(request, "socialaccount/still_logged_in.html", {"name": provider.name})
+    back = request.build_absolute_uri(reverse("console:home"))
+    query = urlencode({"client_id": provider.client_id, "post_logout_redirect_uri": back})
+    return _lead(request, f"{address}{'&' if '?' in str(address) else '?'}{query}", provider.name)
+
+
+def _lead(request: HttpRequest, address: str, name: str) -> HttpResponse:
+    return render(request, "socialaccount/leave.html", {"address": address, "name": name})

@@ -1,67 +1,133 @@
-"""The frame of the pages and the log-in page are in the reader's language; the REST API is in English."""
+"""Every page is in the reader's language, and whole; the REST API is in English."""
 
+import ast
+import functools
 import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.template import engines
-from django.template.base import Template
-from django.templatetags.i18n import BlockTranslateNode, TranslateNode
+from django.template.base import Lexer, TokenType
 from django.test import Client
+from django.utils.translation.template import templatize
 
 from controlplane.common.catalogues import read_catalogue
 
-CONVERTED = (
-    "account/account_inactive.html",
-    "account/email.html",
-    "account/email_confirm.html",
-    "account/login.html",
-    "account/logout.html",
-    "account/password_change.html",
-    "account/password_reset.html",
-    "account/password_reset_done.html",
-    "account/password_reset_from_key.html",
-    "account/password_reset_from_key_done.html",
-    "account/password_set.html",
-    "account/reauthenticate.html",
-    "account/signup.html",
-    "account/signup_closed.html",
-    "account/verification_sent.html",
-    "account/verified_email_required.html",
-    "console/base.html",
-    "console/clusters.html",
-    "console/identities.html",
-    "console/message_resend.html",
-    "console/parts/identity_buttons.html",
-    "console/parts/language_switch.html",
-    "console/parts/resends.html",
-    "console/parts/theme_switch.html",
-    "console/parts/top_bar.html",
-    "console/tenant_new.html",
-    "console/tenants.html",
-    "socialaccount/authentication_error.html",
-    "socialaccount/leave.html",
-    "socialaccount/signup.html",
-    "socialaccount/still_logged_in.html",
-)
+_ROOT = Path(settings.ROOT_DIR)
+_TEMPLATES = _ROOT / "web" / "templates"
+_PYTHON = _ROOT / "platform" / "controlplane"
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
+# Functions whose first text, or first two, are messages of a catalogue.
+_ONE = {"_", "say", "gettext", "gettext_lazy"}
+_TWO = {"say_count", "ngettext", "ngettext_lazy"}
+_WITH_CONTEXT = {"pgettext", "pgettext_lazy", "npgettext"}
+# Names, and what a client or a file says in the same letters in every language.
+_NAMES = {
+    "AccessKey", "Broker", "brokerClusterName", "CSV", "DLedger", "Epoch", "Highwater", "IP", "NameServer", "SecretKey", "Shell",
+    "TLS", "UTC",
+}  # fmt: skip
+# A string of the source that Django makes of a template.
+_TEXT = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_SHOWN_ATTRIBUTES = {"alt", "aria-label", "data-label", "data-tabs", "data-title", "placeholder", "title"}
 
 
-@pytest.mark.parametrize("name", CONVERTED)
-def test_every_message_of_a_converted_template_has_a_chinese_one_with_its_placeholders(name: str) -> None:
-    chinese = read_catalogue(Path(settings.ROOT_DIR) / "web" / "locale" / "zh_Hans")
-    template: Template = engines["django"].get_template(name).template  # type: ignore[attr-defined] # Django's own backend
-    messages: list[str] = []
-    for node in template.nodelist.get_nodes_by_type(TranslateNode):
-        assert isinstance(node, TranslateNode)
-        messages.append(str(node.filter_expression.var.literal))
-    for node in template.nodelist.get_nodes_by_type(BlockTranslateNode):
-        assert isinstance(node, BlockTranslateNode)
-        messages.append(node.render_token_list(node.singular)[0])
-    assert messages
+def _templates() -> list[str]:
+    return sorted(
+        str(path.relative_to(_TEMPLATES)) for path in _TEMPLATES.rglob("*.html") if "i18n" in path.read_text()
+    )
+
+
+def _python_files() -> list[str]:
+    return sorted(str(path.relative_to(_PYTHON)) for path in _PYTHON.rglob("*.py") if "migrations" not in path.parts)
+
+
+def _messages(source: str) -> Iterator[str]:
+    """Yield the messages of Python source as a catalogue has them: the plural after its singular, with a NUL between."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        texts = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        if node.func.id in _WITH_CONTEXT:
+            yield texts[0] + "\x04" + "\0".join(texts[1:3])
+        elif node.func.id in _TWO:
+            yield "\0".join(texts[:2])
+        elif node.func.id in _ONE and texts:
+            yield texts[0]
+
+
+def _template_messages(text: str) -> Iterator[str]:
+    """Yield the messages of a template."""
+    for call in re.findall(rf"(?:n?p?gettext|_)\({_TEXT}(?:, {_TEXT})*", templatize(text)):
+        yield from _messages(f"{call})")
+
+
+@functools.cache
+def _chinese() -> dict[str, str]:
+    return read_catalogue(_ROOT / "web" / "locale" / "zh_Hans")
+
+
+def _assert_translated(messages: Iterator[str]) -> None:
+    chinese = _chinese()
     for message in messages:
-        assert sorted(re.findall(r"%\(\w+\)s", chinese[message])) == sorted(re.findall(r"%\(\w+\)s", message)), message
+        assert message in chinese, message
+        placeholders = [set(re.findall(r"%\(\w+\)[sd]", text)) for text in (message, chinese[message])]
+        assert placeholders[0] == placeholders[1], message
+
+
+class _Visible(HTMLParser):
+    """Collects what of a page is read: its text, and the attributes that are shown or spoken. Code is left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._silent: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag in ("code", "pre", "script", "style", "svg"):
+            self._silent.append(tag)
+        self.texts += [value for name, value in attributes if name in _SHOWN_ATTRIBUTES and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._silent and self._silent[-1] == tag:
+            self._silent.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.texts.append(data)
+
+
+def _english(html: str) -> list[str]:
+    """Return the words of a page that are neither translated nor a name."""
+    visible = _Visible()
+    visible.feed(html)
+    words = (word for text in visible.texts for word in re.findall(r"[A-Za-z][A-Za-z-]*[A-Za-z]", text))
+    return [word for word in words if word not in _NAMES]
+
+
+@pytest.mark.parametrize("name", _templates())
+def test_every_message_of_a_template_has_a_chinese_one_with_its_placeholders(name: str) -> None:
+    _assert_translated(_template_messages((_TEMPLATES / name).read_text("utf-8")))
+
+
+@pytest.mark.parametrize("name", _python_files())
+def test_every_message_of_the_code_has_a_chinese_one_with_its_placeholders(name: str) -> None:
+    _assert_translated(_messages((_PYTHON / name).read_text("utf-8")))
+
+
+@pytest.mark.parametrize("name", _templates())
+def test_every_word_of_a_template_is_translated_or_a_name(name: str) -> None:
+    tokens = Lexer((_TEMPLATES / name).read_text("utf-8")).tokenize()
+    left, is_message = [], False
+    for token in tokens:
+        if token.token_type == TokenType.BLOCK:
+            is_message = token.contents.startswith("blocktrans") or (
+                is_message and "endblocktrans" not in token.contents
+            )
+        elif token.token_type == TokenType.TEXT and not is_message:
+            left.append(token.contents)
+    assert _english("".join(left)) == []
 
 
 @pytest.mark.django_db

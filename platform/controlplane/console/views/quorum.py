@@ -225,6 +225,7 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
         "can_delete_cluster": actor_can(request.user, "cluster.delete", tenant),
         "group": group,
         "change": page,
+        "heading": f"{page.heading} {group.name}",
         "form": chosen,
         "confirm_form": confirm,
         "preview": preview,

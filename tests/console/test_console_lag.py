@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -193,9 +194,44 @@ def test_the_operators_pages_look_right(
     page: Page, live_server: LiveServer, world: World, olga: User, log_in: LogIn
 ) -> None:
     subscribe(world.tenant, make_plan())
-    make_run()
-    failed = make_run(JobRunState.FAILED)
+    failed = make_day_of_runs(datetime.now(UTC))
     log_in(olga)
     for name, path in (("plan", "plans/standard/"), ("jobs", "jobs/"), ("job failed", f"jobs/{failed.pk}/")):
         page.goto(f"{live_server.url}/operator/{path}")
+        if name == "jobs":
+            assert_drawn(page, "ingest-delay")
         look_at(page, f"operator {name}")
+
+
+def make_day_of_runs(now: datetime) -> JobRun:
+    """A busy platform's latest runs: ingest every five minutes, and all that can happen. Returns a failed one."""
+    usual: dict[str, Any] = {"range_from": None, "range_to": None}
+    for number in range(60, 1, -1):
+        at = now - timedelta(minutes=5 * number)
+        took = timedelta(seconds=9 + number * 7 % 23 + (180 if number == 30 else 0))
+        records = 11_000 + number * 37
+        make_run(job=Job.INGEST, until=at, finished_at=at + took, rows_in=records, rows_out=records, **usual)
+    at = now - timedelta(minutes=50)
+    since = at - timedelta(hours=48)
+    make_run(until=at, since=since, rows_in=2_841_203, rows_out=12_480, rows_late=312, rows_refused=0)
+    refusal = (
+        "The usage of 2 hours would fall and was left as it is: records may be missing from the lake. Way out: read them again"
+        " (repair, action reread), or say why it may fall (repair, action accept).\ncluster 0d5c, 2026-11-24 07:00: 12 messages"
+        " were counted now, 4410 before"
+    )
+    refused = make_run(JobRunState.FAILED, until=at + timedelta(minutes=9), rows_refused=2, error=refusal)
+    retry = {"retry_of": refused, "attempt": 2, "requested_by": "olga@example.com"}
+    make_run(until=at + timedelta(minutes=14), since=since, rows_in=2_841_215, rows_out=12_482, rows_late=0, **retry)
+    backfill = {"is_backfill": True, "requested_by": "olga@example.com"}
+    make_run(until=at, since=at - timedelta(days=30), rows_in=41_280_000, rows_out=1_204_551, **backfill)
+    quarantined = {"rows_in": 11_210, "rows_out": 11_207, "rows_quarantined": 3, **usual}
+    make_run(job=Job.INGEST, until=now - timedelta(minutes=4), **quarantined)
+    unreachable = (
+        "orders-eu (6b0c7c3e-9d1f-4f29-8f3a-0d7a4c1f2b11): its metering can't be read from 10.0.0.7:9876: Connection refused."
+        " Is the name server running?"
+    )
+    failed = make_run(JobRunState.FAILED, Job.INGEST, now - timedelta(minutes=3), error=unreachable)
+    running = {"started_at": now - timedelta(seconds=40), "finished_at": None, "error": ""}
+    make_run(JobRunState.RUNNING, Job.USAGE_BILLING, **running)
+    make_run(JobRunState.QUEUED, Job.LAG_ANALYTICS, started_at=None, finished_at=None, error="")
+    return failed

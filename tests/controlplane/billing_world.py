@@ -44,10 +44,10 @@ def make_run(
     return JobRun.objects.create(
         job=job,
         state=state,
-        range_from=since if is_done else None,
-        range_to=until if is_done else None,
-        requested_by="schedule",
         **{
+            "requested_by": "schedule",
+            "range_from": since if is_done else None,
+            "range_to": until if is_done else None,
             "started_at": until,
             "finished_at": until + timedelta(seconds=5),
             "rows_in": 1200 if is_done else None,

@@ -40,7 +40,7 @@ from controlplane.insight.services import job_run_acknowledge, job_run_queue, jo
 from controlplane.insight.words import length_words
 
 P = ParamSpec("P")
-_PER_PAGE = 50
+_PER_PAGE = 25
 
 
 def operator_page(

@@ -1,11 +1,13 @@
-"""Where a person is logged in: listed, ended one by one or all others, and by a change of the password."""
+"""Where a person is logged in: listed, ended one by one or all others, by a change of the password, and by themselves."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
+from allauth.mfa.totp.internal.auth import TOTP
 from allauth.usersessions.models import UserSession
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import Page
@@ -15,16 +17,17 @@ from controlplane.accounts.browsers import browser_name
 from controlplane.accounts.models import User
 from controlplane.common.models import AuditEvent
 from tests.console.browser import LogIn, look_at
+from tests.console.test_console_second_factor import code_of
 from tests.console.world import PASSWORD, World
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 CHROME = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36"
 
 
-def logged_in(user: User, user_agent: str, address: str) -> Client:
+def logged_in(user: User, user_agent: str, address: str, *, stay: bool = False) -> Client:
     """A browser that went through the form."""
     client = Client(headers={"User-Agent": user_agent}, REMOTE_ADDR=address)
-    answer = client.post("/login/", {"login": user.email, "password": PASSWORD})
+    answer = client.post("/login/", {"login": user.email, "password": PASSWORD} | ({"remember": "on"} if stay else {}))
     assert answer.status_code == 302, answer.content
     return client
 
@@ -112,3 +115,76 @@ def test_the_list_looks_right(page: Page, live_server: LiveServer, world: World,
     log_in(world.alice)
     page.goto(f"{live_server.url}/sessions/")
     look_at(page, "sessions")
+
+
+def pass_time(client: Client, seconds: float) -> None:
+    """The session's past moves away by so much."""
+    session = client.session
+    session["begun_at"] -= seconds
+    session["used_at"] -= seconds
+    session.save()
+
+
+@pytest.mark.parametrize(
+    ("chose_to_stay", "unused_s", "is_open"),
+    [(False, 59 * 60, True), (False, 60 * 60, False), (True, 13 * 86400, True), (True, 14 * 86400, False)],
+)
+def test_a_session_ends_without_use(world: World, chose_to_stay: bool, unused_s: int, is_open: bool) -> None:
+    desk = logged_in(world.alice, FIREFOX, "192.0.2.1", stay=chose_to_stay)
+    pass_time(desk, unused_s)
+    assert is_logged_in(desk) is is_open
+    if not is_open:
+        assert "Your session has ended" in desk.get("/login/").content.decode()
+
+
+@pytest.mark.parametrize(("chose_to_stay", "step_s", "uses"), [(False, 30 * 60, 24), (True, 10 * 86400, 3)])
+def test_a_session_ends_by_its_age_though_it_is_used(world: World, chose_to_stay: bool, step_s: int, uses: int) -> None:
+    desk = logged_in(world.alice, FIREFOX, "192.0.2.1", stay=chose_to_stay)
+    for _ in range(uses - 1):
+        pass_time(desk, step_s)
+        assert is_logged_in(desk)
+    pass_time(desk, step_s)
+    assert not is_logged_in(desk)
+
+
+@pytest.mark.parametrize("headers", [{"HX-Request": "true"}, {"Sec-Fetch-Mode": "cors"}])
+def test_a_page_that_updates_itself_keeps_no_session_alive(world: World, headers: dict[str, str]) -> None:
+    desk = logged_in(world.alice, FIREFOX, "192.0.2.1")
+    for _ in range(2):
+        pass_time(desk, 31 * 60)
+        answer = desk.get(world.cluster_path("health/"), headers=headers)
+    assert not is_logged_in(desk)
+    if "HX-Request" in headers:
+        assert answer.headers["HX-Redirect"].startswith("/login/?next=")
+
+
+def test_an_api_request_of_an_ended_session_is_refused(world: World) -> None:
+    desk = logged_in(world.alice, FIREFOX, "192.0.2.1")
+    pass_time(desk, 3600)
+    assert desk.get("/api/v1/tenants/").status_code == 401
+
+
+def test_the_cookie_ends_with_the_browser_unless_its_user_stays(world: World) -> None:
+    cookie = settings.SESSION_COOKIE_NAME
+    assert logged_in(world.alice, FIREFOX, "192.0.2.1").cookies[cookie]["max-age"] == ""
+    assert logged_in(world.alice, FIREFOX, "192.0.2.1", stay=True).cookies[cookie]["max-age"] == 30 * 86400
+
+
+def test_who_stays_logged_in_does_so_after_the_second_factor(world: World) -> None:
+    secret = "JBSWY3DPEHPK3PXP"
+    TOTP.activate(world.alice, secret)
+    desk = logged_in(world.alice, FIREFOX, "192.0.2.1", stay=True)
+    for _ in range(2):  # a code is made for half a minute: once more, where it ended between here and there
+        answer = desk.post("/2fa/authenticate/", {"code": code_of(secret)})
+        if answer.status_code == 302:
+            break
+    assert answer.cookies[settings.SESSION_COOKIE_NAME]["max-age"] == 30 * 86400
+
+
+def test_the_list_says_when_sessions_end_and_leaves_out_those_that_have(world: World) -> None:
+    desk, laptop = (logged_in(world.alice, FIREFOX, f"192.0.2.{host}", stay=True) for host in (1, 2))
+    page = desk.get("/sessions/").content.decode()
+    assert page.count("Stays logged in.") == 2
+    assert "after 60 minutes without use, 12 hours after the log-in" in page
+    pass_time(laptop, 15 * 86400)
+    assert "192.0.2.2" not in desk.get("/sessions/").content.decode()

@@ -1,13 +1,19 @@
-"""Keeps when and from where each session was last used."""
+"""Keeps when and from where each session was last used, and ends those that are past their limits."""
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
 from allauth.account.adapter import get_adapter
 from allauth.usersessions.models import UserSession
+from django.contrib import messages
+from django.contrib.auth import logout
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.accounts.session_limits import is_use, session_life, session_use
 
 # Pages ask again every few seconds: the row is written at most so often.
 WRITTEN_EACH = timedelta(minutes=1)
@@ -16,12 +22,19 @@ _LISTED = "is_listed"
 
 
 class SessionUseMiddleware:
-    """Writes the use of a session of someone who is logged in, at most once a minute, after the answer was made."""
+    """Ends a session that is past its limits, and writes the use of one, at most once a minute."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.session.session_key and request.user.is_authenticated:
+            now_s = time.time()
+            if session_life(request.session, now_s).is_over(now_s):
+                logout(request)
+                messages.info(request, _("Your session has ended. Please log in again."))
+            elif is_use(request):
+                session_use(request.session, now_s)
         if request.session.session_key and request.user.is_authenticated and _LISTED not in request.session:
             UserSession.objects.create_from_request(request)
             request.session[_LISTED] = True

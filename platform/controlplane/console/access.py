@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
@@ -59,7 +59,18 @@ def console_page(
         except ApplicationError as error:
             return _problem(request, error)
 
-    return cast(Callable[..., HttpResponseBase], login_required(wrapped))
+    @wraps(view)
+    def opened(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return wrapped(request, *args, **kwargs)
+        if request.headers.get("HX-Request"):
+            # A part of a page whose session has ended: the whole page goes to the log-in, and from there back to itself.
+            page = urlsplit(request.headers.get("HX-Current-URL", ""))
+            back = urlunsplit(("", "", page.path or "/", page.query, ""))
+            return HttpResponseClientRedirect(f"{reverse('account_login')}?{urlencode({'next': back})}")
+        return redirect_to_login(request.get_full_path())
+
+    return opened
 
 
 def _ask_for_factor(request: HttpRequest, error: FactorNeeded) -> HttpResponseBase:

@@ -1,15 +1,20 @@
 """Where a person is logged in: the browsers, and an end for one or for all others."""
 
+import time
 from dataclasses import dataclass
 
 from allauth.usersessions.internal.flows.sessions import end_other_sessions, end_sessions
 from allauth.usersessions.models import UserSession
+from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.backends.db import SessionStore
 from django.db import transaction
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts.browsers import browser_name
+from controlplane.accounts.session_limits import SessionLife, session_life
 from controlplane.common.audit import audit_event_record
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.pages import never_store, tell_done
@@ -21,6 +26,7 @@ class SessionRow:
 
     session: UserSession
     is_current: bool
+    life: SessionLife
 
     @property
     def browser(self) -> str:
@@ -32,9 +38,21 @@ class SessionRow:
 @console_page
 def session_list(request: ConsoleRequest) -> HttpResponse:
     """Show the sessions of whoever asks, the last used first. What has ended meanwhile is taken out of the list."""
+    now_s = time.time()
     sessions = sorted(UserSession.objects.purge_and_list(request.user), key=lambda one: one.last_seen_at, reverse=True)
-    rows = [SessionRow(one, one.session_key == request.session.session_key) for one in sessions]
-    context = {"rows": rows, "has_others": any(not row.is_current for row in rows)}
+    rows = [
+        SessionRow(one, one.session_key == request.session.session_key, session_life(_data_of(one), now_s))
+        for one in sessions
+    ]
+    rows = [row for row in rows if not row.life.is_over(now_s)]
+    context = {
+        "rows": rows,
+        "has_others": any(not row.is_current for row in rows),
+        "idle_minutes": settings.HIGHWATER_SESSION_IDLE_MINUTES,
+        "hours": settings.HIGHWATER_SESSION_HOURS,
+        "remembered_idle_days": settings.HIGHWATER_REMEMBERED_IDLE_DAYS,
+        "remembered_days": settings.HIGHWATER_REMEMBERED_DAYS,
+    }
     return never_store(render(request, "console/sessions.html", context))
 
 
@@ -61,6 +79,10 @@ def session_end_others(request: ConsoleRequest) -> HttpResponse:
         end_other_sessions(request, request.user)
     tell_done(request, "All your other sessions have ended.")
     return redirect("console:session-list")
+
+
+def _data_of(session: UserSession) -> SessionBase:
+    return SessionStore(session.session_key)
 
 
 def _record(request: ConsoleRequest, action: str, details: dict[str, str]) -> None:

@@ -57,6 +57,7 @@ from brokerd.store import (
     BatchToStore,
     MessageStore,
     MessageToStore,
+    RecordDamagedError,
     RecoveryReport,
     StoreConfig,
     StoreError,
@@ -500,13 +501,24 @@ class Broker:
         self.schedule.load()
         self.replica.start(self.clock.monotonic(), self.clock.time_ms())
         self.replica.keep_reserve()
-        self.metadata_log.rebuild()
+        self._read_tables()
         self._obey_mode()
         self.metering.load()
         self.metering.role_changed()
         self.held_changed()
         if self.replica.leads:
             self._begin_leadership()
+
+    def _read_tables(self) -> None:
+        """As the log has them. Where it is damaged there, another replica puts it right first: this one runs, and does not lead."""
+        try:
+            self.metadata_log.rebuild()
+        except RecordDamagedError as error:
+            damaged_from = self.store.locate_damage(error.physical_offset)
+            if damaged_from is None or not self.replica.is_repairable(damaged_from):
+                raise
+            self.store.declare_damaged(damaged_from)
+            self.metadata_log.rebuild_or_note()
 
     def persist(self) -> None:
         """Write what changed of config/*.json, and of the offsets to the log, if this replica leads."""

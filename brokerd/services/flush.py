@@ -101,7 +101,8 @@ class FlushService:
         """One flush of all that is appended by now; False when it failed, for ever."""
         broker = self._broker
         store = broker.store
-        if store.durable_offset < store.end_offset:
+        # What a damaged log holds is made durable when it is repaired.
+        if store.durable_offset < store.end_offset and store.damaged_from is None:
             started_s = trio.current_time()
             try:
                 async with self._broker.store_gate.shared():

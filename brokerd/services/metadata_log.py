@@ -315,8 +315,8 @@ class MetadataLog:
                 self.end_offset = records[-1].end_offset
 
     def rebuild_or_note(self) -> None:
-        """As `rebuild`, for a broker that runs: a log that cannot be read now must not end it. The tables stay as they are,
-        nothing is changed by them, and they are rebuilt before this replica leads.
+        """As `rebuild`, for a broker that another replica can help: a log that cannot be read now must not end it. The tables
+        stay as they are, nothing is changed by them, and they are rebuilt before this replica leads.
         """
         try:
             self.rebuild()
@@ -339,9 +339,8 @@ class MetadataLog:
                 self.end_offset = records[-1].end_offset
                 self._base_offset = records[0].begin_offset
                 self._bytes_since_base = self.end_offset - self._base_offset if len(records) > 1 else 0
-                for topic in {name for found in records for name in found.record.deleted_topics}:
-                    if broker.topic_configs.select(topic) is None:  # the process ended before its messages were gone
-                        store.delete_topic(topic)
+                if store.damaged_from is None:  # else the tables are rebuilt once that is put right
+                    self._finish_deletions(records)
             else:
                 broker.consumer_offsets.forget_unwritten()
             self._is_stale = False
@@ -349,6 +348,13 @@ class MetadataLog:
             for table in (broker.topic_configs, broker.subscription_groups, broker.consumer_offsets):
                 table.is_imported = False  # from now on a leader's base says what is so
             store.confirm_offset = broker.replica.confirm_offset
+
+    def _finish_deletions(self, records: Iterable[Located]) -> None:
+        """The process may have ended before the messages of a deleted topic were gone."""
+        broker = self._broker
+        for topic in {name for found in records for name in found.record.deleted_topics}:
+            if broker.topic_configs.select(topic) is None:
+                broker.store.delete_topic(topic)
 
     def _find_base(self) -> int | None:
         """The queue offset of the first record of the last complete base; None when there is none."""

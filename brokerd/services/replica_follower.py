@@ -326,8 +326,9 @@ class FollowerService:
     async def _flush_until_done(self, flushed: trio.Event) -> None:
         broker = self._broker
         try:
-            while broker.store.durable_offset < broker.store.end_offset and await broker.flush_service.flush_once():
-                pass
+            while broker.store.durable_offset < broker.store.end_offset and broker.store.damaged_from is None:
+                if not await broker.flush_service.flush_once():
+                    return
         finally:
             flushed.set()
 

@@ -67,9 +67,7 @@ class Faults:
 
     def _planned(self, seed: int) -> list[tuple[Callable[[], None], float]]:
         """Composed faults that chance hardly brings about: some seeds have plenty of one, by their number."""
-        plans: dict[int, Callable[[], None]] = {3: self._out_of_sight}
-        if self._world.mode == "sync":
-            plans[7] = self._worst_candidate
+        plans: dict[int, Callable[[], None]] = {3: self._out_of_sight, 7: self._worst_candidate}
         plan = plans.get(seed % _PLAN_EVERY)
         return [] if plan is None else [(plan, sum(weight for _, weight in self._kinds))]
 

@@ -139,6 +139,11 @@ def test_what_a_voter_reported_and_then_truncated_with_a_spoiled_record_was_righ
     assert run_quorum_seed("async", 27).violation is None
 
 
+def test_a_damaged_replica_starts_though_a_topic_was_deleted() -> None:
+    """It came to its end at each start there: no other replica could put its log right."""
+    assert run_seed("async", "sync", 47).violation is None
+
+
 def test_retention_leaves_what_is_not_confirmed_for_the_followers() -> None:
     """The leader had deleted records that became committed while it led; one that followed had others in their place."""
     assert run_quorum_seed("sync", 141).violation is None

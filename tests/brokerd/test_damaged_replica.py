@@ -1,0 +1,114 @@
+"""A whole broker whose log is damaged runs as far as it can, until another replica's records have put that right."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import trio
+
+from brokerd.store import StoreDamagedError
+from mqwire.codes import RequestCode
+from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
+from tests.brokerd.replicated_broker import ADDRESSES, pair, promote, replicate
+
+
+@pytest.fixture
+def brokers(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """A leader and its follower, which holds its log: topic `orders`, group `g` at offset 4."""
+    leader, follower = pair(make_broker)
+    follower.broker.replica.told_of_replicas({0: ADDRESSES[0]})
+    create(leader, "orders")
+    leader.broker.consumer_offsets.commit("orders", "g", 0, 4)
+    leader.broker.metadata_log.write_offsets()
+    replicate(leader, follower)
+    return leader, follower
+
+
+def create(broker: BrokerUnderTest, topic: str) -> None:
+    header = CreateTopicRequestHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
+        topic_filter_type="SINGLE_TAG", order=False,
+    )  # fmt: skip
+    broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+def damaged_message(leader: BrokerUnderTest, follower: BrokerUnderTest) -> int:
+    """The follower is started with a message damaged that has another one after it; returns where it begins."""
+    damaged_from = leader.store_message("lasting").physical_offset
+    leader.store_message("lasting")
+    replicate(leader, follower)
+    follower.store.close(clean=False)
+    damage(follower, damaged_from)
+    follower.start()
+    return damaged_from
+
+
+def damage(broker: BrokerUnderTest, physical_offset: int) -> None:
+    """Flip a bit of the record that begins there, as a disk does."""
+    (log_file,) = (broker.folder / "store" / "commitlog").iterdir()
+    data = bytearray(log_file.read_bytes())
+    data[physical_offset + 60] ^= 1
+    log_file.write_bytes(data)
+
+
+def repair(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
+    """With what the leader answers to the follower's next pull."""
+    pull = follower.broker.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
+    follower.broker.replica.repair(leader.store.read_raw(pull.end_offset, pull.max_bytes))
+    follower.broker.log_was_cut()
+
+
+def test_it_starts_though_a_deletion_may_be_left_to_finish(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:
+    leader, follower = brokers
+    leader.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="orders"))
+    damaged_from = damaged_message(leader, follower)
+    assert follower.store.damaged_from == damaged_from
+    repair(leader, follower)
+    assert follower.broker.topic_configs.select("orders") is None
+
+
+@pytest.mark.parametrize("found_by", ["recovery", "a reader"])
+def test_it_starts_without_the_tables_that_it_cannot_read_and_has_them_once_it_is_repaired(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], found_by: str
+) -> None:
+    leader, follower = brokers
+    damaged_from = leader.store.end_offset
+    leader.broker.metadata_log.begin_leadership()
+    create(leader, "payments")
+    replicate(leader, follower)
+    if found_by == "recovery":
+        follower.store.close(clean=False)
+    else:
+        follower.stop()
+    damage(follower, damaged_from)
+    shutil.rmtree(follower.folder / "store" / "config")
+    follower.start()
+    assert follower.store.damaged_from == damaged_from
+    repair(leader, follower)
+    assert follower.broker.topic_configs.select("payments") is not None
+    assert follower.broker.consumer_offsets.query("orders", "g", 0) == 4
+
+
+def test_it_does_not_start_where_no_other_replica_can_help(broker: BrokerUnderTest) -> None:
+    """Empty tables would send consumers to offset 0."""
+    create(broker, "orders")
+    damaged_from = broker.store.end_offset
+    broker.broker.metadata_log.begin_leadership()
+    broker.stop()
+    damage(broker, damaged_from)
+    with pytest.raises(StoreDamagedError):
+        broker.start()
+
+
+def test_it_flushes_nothing_and_takes_sends_again_once_it_is_repaired(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    damaged_message(leader, follower)
+    assert trio.run(follower.broker.flush_service.flush_once)
+    repair(leader, follower)
+    assert follower.store.durable_offset == follower.store.end_offset
+    promote(follower, leader)
+    assert follower.broker.refuses_sends() is None

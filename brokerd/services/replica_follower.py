@@ -269,7 +269,8 @@ class FollowerService:
             if header.answer != "fenced" and replica.elections is not None:
                 replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
             if header.answer != "fenced" and broker.store.damaged_from is not None:
-                await self._repair(header, bytes(reply.body), broker.store.damaged_from)
+                if pull.end_offset == broker.store.damaged_from:  # else it was asked before the damage was found
+                    await self._repair(header, bytes(reply.body), pull.end_offset)
                 self._failures = self._hints = 0
             elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)

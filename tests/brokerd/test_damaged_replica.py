@@ -7,10 +7,13 @@ import shutil
 import pytest
 import trio
 
+from brokerd.services.remoting_client import RequestFailed
 from brokerd.store import StoreDamagedError
 from mqwire.codes import RequestCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_replica import ReplicaPullRequestHeader
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
-from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.replicated_broker import ADDRESSES, pair, promote, replicate
 
 
@@ -112,3 +115,46 @@ def test_it_flushes_nothing_and_takes_sends_again_once_it_is_repaired(
     assert follower.store.durable_offset == follower.store.end_offset
     promote(follower, leader)
     assert follower.broker.refuses_sends() is None
+
+
+class Link:
+    """The follower's client of its leader, for two pulls. While the first answer is on its way a reader meets damage."""
+
+    address = ADDRESSES[0]
+
+    def __init__(self, leader: BrokerUnderTest, follower: BrokerUnderTest, damaged_from: int) -> None:
+        self.leader, self.follower, self.damaged_from = leader, follower, damaged_from
+        self.seen: list[tuple[int, int]] = []  # with each pull: from where it asks, and where the follower's log ends
+
+    async def request(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        self.seen.append((request.header(ReplicaPullRequestHeader).end_offset, self.follower.store.end_offset))
+        if len(self.seen) > 2:
+            raise RequestFailed("the test is over")
+        peer = RecordingPeer()
+        self.leader.broker.replica_server.pull(peer, request)
+        (reply,) = peer.take_answers(request.opaque)
+        if len(self.seen) == 1:
+            damage(self.follower, self.damaged_from)
+            self.follower.store.declare_damaged(self.damaged_from)
+        return reply
+
+
+def test_an_answer_to_a_pull_of_before_the_damage_was_found_truncates_nothing(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    """It begins elsewhere, and says nothing of the damaged record; the next answer puts that right in place."""
+    leader, follower = brokers
+    damaged_from = leader.store_message("lasting").physical_offset
+    leader.store_message("lasting")
+    replicate(leader, follower)
+    end_offset = follower.store.end_offset
+    leader.store_message("lasting")
+    link = Link(leader, follower, damaged_from)
+
+    async def follow() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(RequestFailed):
+                await follower.broker.follower._pull_from(link, nursery)  # type: ignore[arg-type] # it stands for a client
+
+    trio.run(follow)
+    assert link.seen == [(end_offset, end_offset), (damaged_from, end_offset), (end_offset, end_offset)]

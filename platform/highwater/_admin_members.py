@@ -51,11 +51,12 @@ class MemberAdmin(GroupAdmin):
         raise failure
 
     async def consume_message_directly(
-        self, group: str, client_id: str, message_id: str, *, topic: str | None = None
+        self, group: str, client_id: str, message_id: str, *, topic: str | None = None, address: str | None = None
     ) -> ConsumeMessageDirectlyResult:
         """Have a connected member handle one stored message now, and return what became of it. No progress changes.
 
-        `message_id` is the broker's (offsetMsgId), and that broker is asked. Raises ConsumerOfflineError when the member
+        `message_id` is the broker's (offsetMsgId), and that broker is asked, or the one at `address`: after a failover the
+        broker that the id names may be gone, and each of its replicas has the message. Raises ConsumerOfflineError when the member
         is not connected to it, ConfigurationError for text that isn't an offsetMsgId, and BrokerError when there is no
         such message, or the member has not handled it within 10 s: then it may be at it still.
         """
@@ -63,7 +64,7 @@ class MemberAdmin(GroupAdmin):
             (host, port), _offset = parse_offset_message_id(message_id)
         except RemoteProtocolError as error:
             raise ConfigurationError(str(error)) from error
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = address or (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         header = ConsumeMessageDirectlyResultRequestHeader(
             consumer_group=group, client_id=client_id, msg_id=message_id, topic=topic
         )

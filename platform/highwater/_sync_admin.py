@@ -70,15 +70,18 @@ class Admin(SyncClient[AsyncAdmin]):
         return self._run(self._twin.consumer_running_info, group, client_id, stack=stack, timeout_ms=timeout_ms)
 
     def consume_message_directly(
-        self, group: str, client_id: str, message_id: str, *, topic: str | None = None
+        self, group: str, client_id: str, message_id: str, *, topic: str | None = None, address: str | None = None
     ) -> ConsumeMessageDirectlyResult:
         """Have a connected member handle one stored message now, and return what became of it. No progress changes.
 
-        `message_id` is the broker's (offsetMsgId), and that broker is asked. Raises ConsumerOfflineError when the member
+        `message_id` is the broker's (offsetMsgId), and that broker is asked, or the one at `address`: after a failover the
+        broker that the id names may be gone, and each of its replicas has the message. Raises ConsumerOfflineError when the member
         is not connected to it, ConfigurationError for text that isn't an offsetMsgId, and BrokerError when there is no
         such message, or the member has not handled it within 10 s: then it may be at it still.
         """
-        return self._run(self._twin.consume_message_directly, group, client_id, message_id, topic=topic)
+        return self._run(
+            self._twin.consume_message_directly, group, client_id, message_id, topic=topic, address=address
+        )
 
     def group_list(self, *, cluster: str | None = None) -> tuple[str, ...]:
         """The names of the consumer groups on the masters of `cluster`, or of all clusters, sorted."""

@@ -153,6 +153,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/messages/search/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/resend/",
+            "clusters/orders/topics/payments/messages/broker-a/0/0/consume/",
         )
     ]
 

@@ -180,6 +180,7 @@ ROWS = [
     Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),
     Row(MESSAGE, "GET", 503, 503),
     Row(f"{MESSAGE}resend/", "POST", 503, 503, body={}),
+    Row(f"{MESSAGE}consume/", "POST", 503, 503, body={"group": "billing", "client_id": "10.0.0.7@4711"}),
     Row("operations/<uuid:operation_id>/", "GET", 200, 200),
     Row("operations/<uuid:operation_id>/retry/", "POST", 409, 403),  # it has not failed
     # The platform's operators' own: to a tenant's owner they don't exist either.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
 from highwater import (
     Admin,
     ConfigurationError,
+    ConnectError,
     ConsumerOfflineError,
     MemberSubscription,
     Message,
@@ -297,6 +299,14 @@ def test_a_member_that_is_not_connected_is_offline(
             admin.consumer_running_info(group, "nobody@1")
         with pytest.raises(ConsumerOfflineError):
             admin.consume_message_directly(group, "nobody@1", sent.offset_message_id)
+
+
+def test_another_broker_than_the_one_in_the_id_can_be_asked(
+    cluster: Cluster, admin: Admin, producer: Producer, topic: str, free_port: Callable[[], int]
+) -> None:
+    sent = producer.send(Message(topic, b"x"))
+    with pytest.raises(ConnectError):
+        admin.consume_message_directly("g", "c@1", sent.offset_message_id, address=f"127.0.0.1:{free_port()}")
 
 
 def test_a_member_handles_no_text_that_is_no_id(admin: Admin) -> None:

@@ -8,11 +8,27 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext as _
 
-from controlplane.console.forms import CODE_INPUT, properties_of
+from controlplane.console.forms import CODE_INPUT, Choice, properties_of
+from controlplane.consumers.selectors import Member
 from controlplane.topics.copies import RESEND_OF, Edit, own_properties
 from controlplane.topics.gateway import BrowsedMessage
 
 KEEP, TEXT, BASE64 = "keep", "text", "base64"
+
+
+class ConsumeForm(forms.Form):
+    """Who is to handle a message: a member of the group that was chosen before."""
+
+    group = forms.CharField(max_length=255, widget=forms.HiddenInput)
+    client_id = forms.ChoiceField(widget=forms.RadioSelect)
+
+    def __init__(self, data: Any = None, *, group: str, members: Sequence[Member]) -> None:
+        super().__init__(data, initial={"group": group, "client_id": members[0].client_id if members else ""})
+        self.fields["client_id"] = forms.ChoiceField(
+            label=_("Member"),
+            widget=forms.RadioSelect,
+            choices=[(one.client_id, Choice(one.client_id, f"{one.address}, {one.language}")) for one in members],
+        )
 
 
 class ResendForm(forms.Form):

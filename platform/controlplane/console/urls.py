@@ -22,6 +22,7 @@ from controlplane.console.views import (
     limits,
     member_running,
     members,
+    message_consume,
     message_resend,
     message_trace,
     messages,
@@ -54,6 +55,11 @@ _topic: list[URLPattern | URLResolver] = [
         "messages/<str:broker>/<int:queue_id>/<int:queue_offset>/resend/",
         message_resend.message_resend_page,
         name="message-resend",
+    ),
+    path(
+        "messages/<str:broker>/<int:queue_id>/<int:queue_offset>/consume/",
+        message_consume.message_consume_page,
+        name="message-consume",
     ),
 ]
 

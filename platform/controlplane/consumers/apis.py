@@ -11,13 +11,16 @@ from controlplane.clusters.api_base import ClusterApi
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
 from controlplane.common.strictness import DRY_RUN, is_dry_run
+from controlplane.consumers.direct import message_consume
 from controlplane.consumers.models import ResetTarget
 from controlplane.consumers.running import member_running
 from controlplane.consumers.selectors import group_members, reset_get, reset_list
 from controlplane.consumers.serializers import (
     GroupMembersSerializer,
+    HandledSerializer,
     MemberRunningQuerySerializer,
     MemberRunningSerializer,
+    MessageConsumeSerializer,
     OffsetResetCreateSerializer,
     OffsetResetSerializer,
     ResetPlanSerializer,
@@ -25,6 +28,7 @@ from controlplane.consumers.serializers import (
     plan_shown,
 )
 from controlplane.consumers.services import Target, reset_make, reset_preview, reset_undo, undo_preview
+from controlplane.topics.selectors import topic_get
 
 _RESPONSES = {200: ResetPlanSerializer, 201: OffsetResetSerializer}
 
@@ -144,3 +148,33 @@ class OffsetResetUndoApi(ClusterApi):
             return Response(ResetPlanSerializer(plan_shown(undo_preview(reset))).data)
         undo = reset_undo(actor=self.actor, reset=reset)
         return Response(OffsetResetSerializer(undo).data, status=201, headers={"Location": undo.path})
+
+
+class MessageConsumeApi(ClusterApi):
+    """A stored message, handled by a member."""
+
+    permissions: ClassVar = {"POST": "message.consume"}
+
+    @extend_schema(
+        operation_id="message_consume",
+        request=MessageConsumeSerializer,
+        responses={200: HandledSerializer},
+        tags=["messages"],
+    )
+    @idempotent
+    def post(
+        self, request: Request, tenant: str, cluster: str, topic: str, broker: str, queue_id: int, queue_offset: int
+    ) -> Response:
+        """Have a connected member of a group handle the message now, and return what it says of it. No offset moves."""
+        found = topic_get(self.cluster, topic)
+        form = MessageConsumeSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        handled = message_consume(
+            actor=self.actor,
+            topic=found,
+            broker_name=broker,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            **form.validated_data,
+        )
+        return Response(HandledSerializer(handled).data)

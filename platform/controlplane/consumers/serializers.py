@@ -301,3 +301,20 @@ class ReplaySerializer(Shape):
     unknown = serializers.CharField()
     gone = serializers.CharField(help_text="deleted by retention before their turn")
     outcomes = ReplayOutcomeSerializer(many=True)
+
+
+class MessageConsumeSerializer(Shape):
+    """Who is to handle a message: a connected member of a group."""
+
+    group = serializers.CharField(max_length=255)
+    client_id = serializers.CharField(max_length=512)
+
+
+class HandledSerializer(Shape):
+    """What the member says: `result` is RocketMQ's CMResult, such as CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION."""
+
+    result = serializers.CharField()
+    is_success = serializers.BooleanField(help_text="It would not ask for the message again.")
+    remark = serializers.CharField(allow_blank=True)
+    spent_ms = serializers.IntegerField()
+    orderly = serializers.BooleanField(help_text="It handles messages in order, a queue at a time.")

@@ -4,14 +4,20 @@ from django.urls import path
 
 from controlplane.consumers import apis, dead_letter_apis
 from controlplane.consumers import names as names  # gives addresses the converter of a group's name
+from controlplane.topics import urls as urls  # and that of a topic's name
 
 _GROUP = "tenants/<slug:tenant>/clusters/<slug:cluster>/consumer-groups/<consumer_group:group>/"
 _REPLAYS = f"{_GROUP}dead-letter-replays/"
+_MESSAGE = (
+    "tenants/<slug:tenant>/clusters/<slug:cluster>/topics/<topic:topic>/messages/"
+    "<slug:broker>/<int:queue_id>/<int:queue_offset>/"
+)
 _RESETS = f"{_GROUP}offset-resets/"
 
 urlpatterns = [
     path(f"{_GROUP}members/", apis.GroupMembersApi.as_view(), name="group-members"),
     path(f"{_GROUP}members/running/", apis.MemberRunningApi.as_view(), name="group-member-running"),
+    path(f"{_MESSAGE}consume/", apis.MessageConsumeApi.as_view(), name="message-consume"),
     path(_RESETS, apis.OffsetResetListApi.as_view(), name="offset-reset-list"),
     path(f"{_RESETS}<uuid:reset_id>/", apis.OffsetResetDetailApi.as_view(), name="offset-reset-detail"),
     path(f"{_RESETS}<uuid:reset_id>/undo/", apis.OffsetResetUndoApi.as_view(), name="offset-reset-undo"),

@@ -65,6 +65,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "consumer.inspect": Requirement(Role.DEVELOPER, Scope.READ),
     "message.browse": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "message.send": Requirement(Role.DEVELOPER, Scope.MESSAGES),
+    "message.consume": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "dead_letter.replay": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "credential.view": Requirement(Role.VIEWER, Scope.READ),
     "credential.reveal": Requirement(Role.DEVELOPER, Scope.CREDENTIALS),

@@ -114,6 +114,7 @@ def message_page(
         "properties": sorted(message.properties.items()),
         "resends": resend_list(found, broker, queue_id, queue_offset),
         "can_send": found.cluster.is_running and actor_can(request.user, "message.send", tenant),
+        "can_consume": found.cluster.is_running and actor_can(request.user, "message.consume", tenant),
         "curl": curl("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/"),
     }
     return tenant_render(request, tenant, "console/message.html", context, section="clusters")

@@ -22,7 +22,7 @@ CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
 # Functions whose first text, or first two, are messages of a catalogue.
 _ONE = {"_", "say", "gettext", "gettext_lazy"}
 _TWO = {"say_count", "ngettext", "ngettext_lazy"}
-_WITH_CONTEXT = {"pgettext", "pgettext_lazy", "npgettext"}
+_WITH_CONTEXT = {"say_as", "pgettext", "pgettext_lazy", "npgettext"}
 # Names, and what a client or a file says in the same letters in every language.
 _NAMES = {
     "AccessKey", "Broker", "brokerClusterName", "CSV", "DLedger", "Epoch", "Highwater", "IP", "NameServer", "SecretKey", "Shell",

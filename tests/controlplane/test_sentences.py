@@ -3,7 +3,7 @@
 from django.template import Context, Template
 from django.utils import translation
 
-from controlplane.common.sentences import from_stored, in_words, say, say_all, say_count, to_stored
+from controlplane.common.sentences import from_stored, in_words, say, say_all, say_as, say_count, to_stored
 
 
 def _shown(text: str) -> str:
@@ -26,6 +26,15 @@ def test_a_sentence_as_a_value_is_in_the_language_of_the_page_too() -> None:
 
 def test_what_a_tenant_typed_is_escaped_in_a_sentence() -> None:
     assert _shown(say("Topic %(name)s", name="<b>")) == "Topic &lt;b&gt;"
+
+
+def test_one_word_is_translated_by_what_it_means() -> None:
+    with translation.override("zh-hans"):
+        assert (_shown(say_as("expiry", "Never")), _shown(say("Never"))) == ("永不过期", "从未")
+
+
+def test_the_context_of_a_word_is_not_part_of_it() -> None:
+    assert in_words(say_as("expiry", "Never")) == "Never"
 
 
 def test_one_thing_and_more_things_have_their_own_words() -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from controlplane.alerts.kinds import KINDS, OPEN_MAX, Rule
+from controlplane.common.sentences import say
 
 CLEAR_S = 60
 # What was wrong, then unknown for so long, and is wrong now has not lasted: its time begins again.
@@ -100,7 +101,7 @@ def evaluate(
         rule, alert = rule_of(fact.key.cluster_id, fact.key.kind), opened.get(fact.key)
         if not rule.is_on:
             if alert is not None:
-                changes.append(_ended(alert, "Its rule was switched off."))
+                changes.append(_ended(alert, say("Its rule was switched off.")))
         elif fact.value is None:
             continue
         elif rule.kind.is_wrong(fact.value, rule.threshold):
@@ -115,7 +116,7 @@ def evaluate(
         if key in told:
             continue
         if key.cluster_id not in running:
-            changes.append(_ended(alert, "Its cluster does not run any more."))
+            changes.append(_ended(alert, say("Its cluster does not run any more.")))
         elif reason := _gone(alert, rule_of(key.cluster_id, key.kind), now):
             changes.append(_ended(alert, reason))
     for change in begins:
@@ -141,16 +142,16 @@ def _right(alert: OpenAlert, now: datetime) -> Change:
         return _ended(alert, "")
     if alert.clear_since is None or now - alert.clear_since < timedelta(seconds=CLEAR_S):
         return Change(Act.CLEARING, alert.key, alert)
-    return _ended(alert, "Back to normal.")
+    return _ended(alert, say("Back to normal."))
 
 
 def _gone(alert: OpenAlert, rule: Rule, now: datetime) -> str:
     """Why an alert ends of whose subject nothing is told; empty while it may only be unknown."""
     if not rule.is_on:
-        return "Its rule was switched off."
+        return say("Its rule was switched off.")
     if KINDS[alert.key.kind].every_subject_is_known:
-        return "What it was about is gone."
-    return "Nothing was heard of it for a day." if now - alert.known_at > FORGOTTEN_AFTER else ""
+        return say("What it was about is gone.")
+    return say("Nothing was heard of it for a day.") if now - alert.known_at > FORGOTTEN_AFTER else ""
 
 
 def _ended(alert: OpenAlert, reason: str) -> Change:

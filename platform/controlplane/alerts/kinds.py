@@ -1,8 +1,10 @@
-"""What is watched in every cluster from its birth on: one table. Pure, without Django."""
+"""What is watched in every cluster from its birth on: one table. Pure."""
 
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+
+from controlplane.common.sentences import say
 
 MEBIBYTE = 1024 * 1024
 DURATION_MAX_S = 86_400
@@ -49,22 +51,22 @@ class Kind:
 _ALL = (
     Kind(
         "leader_missing",
-        "No leader",
-        "A broker group has no leader that answers: what is sent to its queues is refused.",
+        say("No leader"),
+        say("A broker group has no leader that answers: what is sent to its queues is refused."),
         Severity.CRITICAL,
         duration_s=15,
     ),
     Kind(
         "daemon_down",
-        "A daemon is down",
-        "A broker or a name server of the cluster does not run, or is not known to the others.",
+        say("A daemon is down"),
+        say("A broker or a name server of the cluster does not run, or is not known to the others."),
         Severity.WARNING,
         duration_s=60,
     ),
     Kind(
         "replica_behind",
-        "A replica is behind",
-        "A replica lacks that much of its leader’s log: it could not take over without a loss, or only late.",
+        say("A replica is behind"),
+        say("A replica lacks that much of its leader’s log: it could not take over without a loss, or only late."),
         Severity.WARNING,
         unit="bytes",
         threshold=64 * MEBIBYTE,
@@ -74,8 +76,8 @@ _ALL = (
     ),
     Kind(
         "disk_used",
-        "The disk is filling up",
-        "The fullest disk of the leaders is that full. From 90 % on, brokers refuse sends.",
+        say("The disk is filling up"),
+        say("The fullest disk of the leaders is that full. From 90 %% on, brokers refuse sends."),
         Severity.CRITICAL,
         unit="percent",
         threshold=85,
@@ -85,8 +87,8 @@ _ALL = (
     ),
     Kind(
         "lag_seconds",
-        "A consumer group is behind",
-        "The oldest message that a consumer group has not consumed in a topic is that old.",
+        say("A consumer group is behind"),
+        say("The oldest message that a consumer group has not consumed in a topic is that old."),
         Severity.WARNING,
         unit="seconds",
         threshold=900,
@@ -97,16 +99,19 @@ _ALL = (
     ),
     Kind(
         "group_stuck",
-        "A consumer group is stuck",
-        "A consumer group has a backlog in a topic and consumes nothing: its consumers are away, or hang.",
+        say("A consumer group is stuck"),
+        say("A consumer group has a backlog in a topic and consumes nothing: its consumers are away, or hang."),
         Severity.WARNING,
         duration_s=300,
         every_subject_is_known=False,
     ),
     Kind(
         "loss_ahead",
-        "Messages will be lost unread",
-        "The cluster keeps messages for a time. At the present rate a consumer group is that far from what is removed unread.",
+        say("Messages will be lost unread"),
+        say(
+            "The cluster keeps messages for a time. At the present rate a consumer group is that far"
+            " from what is removed unread."
+        ),
         Severity.CRITICAL,
         unit="hours",
         threshold=24,
@@ -118,16 +123,19 @@ _ALL = (
     ),
     Kind(
         "no_consumers",
-        "No consumer is connected",
-        "A consumer group has a backlog, and none of its consumers is connected.",
+        say("No consumer is connected"),
+        say("A consumer group has a backlog, and none of its consumers is connected."),
         Severity.WARNING,
         duration_s=120,
         every_subject_is_known=False,
     ),
     Kind(
         "dead_letters",
-        "New dead letters",
-        "That many messages became dead letters within the last hour: no consumer of their group managed to handle them.",
+        say("New dead letters"),
+        say(
+            "That many messages became dead letters within the last hour: no consumer of their group"
+            " managed to handle them."
+        ),
         Severity.WARNING,
         unit="messages",
         threshold=1,
@@ -137,8 +145,11 @@ _ALL = (
     ),
     Kind(
         "quota_used",
-        "A limit is nearly reached",
-        "The limit of the cluster’s brokers that is used most, rates left out. What goes past it is refused; see the page Limits.",
+        say("A limit is nearly reached"),
+        say(
+            "The limit of the cluster’s brokers that is used most, rates left out. What goes past it"
+            " is refused; see the page Limits."
+        ),
         Severity.WARNING,
         unit="percent",
         threshold=90,
@@ -148,8 +159,8 @@ _ALL = (
     ),
     Kind(
         "certificate_old",
-        "Certificates are not renewed",
-        "The daemons’ certificates should have been renewed that long ago; when they end, no client can connect.",
+        say("Certificates are not renewed"),
+        say("The daemons’ certificates should have been renewed that long ago; when they end, no client can connect."),
         Severity.CRITICAL,
         unit="days",
         threshold=1,
@@ -185,7 +196,12 @@ class Rule:
 def threshold_problem(kind: Kind, threshold: float) -> str:
     """Return why a threshold can't be set; empty when it can."""
     if not kind.has_threshold:
-        return "" if threshold == kind.threshold else "This kind is wrong or not: it has no threshold."
+        return "" if threshold == kind.threshold else say("This kind is wrong or not: it has no threshold.")
     if not math.isfinite(threshold) or not kind.least <= threshold <= kind.most:
-        return f"Use a number from {kind.least:g} to {kind.most:g} {kind.unit}."
+        return say(
+            "Use a number from %(least)s to %(most)s %(unit)s.",
+            least=f"{kind.least:g}",
+            most=f"{kind.most:g}",
+            unit=kind.unit,
+        )
     return ""

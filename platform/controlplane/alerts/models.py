@@ -8,6 +8,7 @@ from django.db.models import Q
 from controlplane.alerts.kinds import KINDS, Severity
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 
 
@@ -93,12 +94,12 @@ class AlertRule(BaseModel):
 class ChannelKind(models.TextChoices):
     """EMAIL goes to the tenant's owners, admins and operators, and is there from the start; the others are addresses."""
 
-    EMAIL = "email", "E-mail"
+    EMAIL = "email", say("E-mail")
     WEBHOOK = "webhook", "Webhook"
     SLACK = "slack", "Slack"
-    DINGTALK = "dingtalk", "DingTalk"
-    FEISHU = "feishu", "Feishu"
-    WECOM = "wecom", "WeCom"
+    DINGTALK = "dingtalk", say("DingTalk")
+    FEISHU = "feishu", say("Feishu")
+    WECOM = "wecom", say("WeCom")
 
 
 class AlertChannel(BaseModel):

@@ -1,6 +1,7 @@
 """Alerts in sentences. Pure."""
 
 from controlplane.alerts.kinds import KINDS
+from controlplane.common.sentences import say, say_all, say_count
 
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -11,16 +12,19 @@ def amount(unit: str, value: float) -> str:
         for size, name in _UNITS:
             if value >= size:
                 return f"{value / size:.1f} {name}"
-        return f"{value:.0f} bytes"
+        return say("%(value)s bytes", value=f"{value:.0f}")
     if unit == "percent":
         return f"{value:.0f} %"
     if unit == "seconds":
         return _span(value)
     if unit == "messages":
-        return f"{value:,.0f} {'message' if value == 1 else 'messages'}"
+        return say_count("%(messages)s message", "%(messages)s messages", round(value), messages=f"{value:,.0f}")
     if unit in ("hours", "days"):
         number = f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-        return f"{number} {unit[:-1] if number == '1' else unit}"
+        count = 1 if number == "1" else 2
+        if unit == "hours":
+            return say_count("%(number)s hour", "%(number)s hours", count, number=number)
+        return say_count("%(number)s day", "%(number)s days", count, number=number)
     return ""
 
 
@@ -31,29 +35,35 @@ def sentence(kind: str, subject: str, value: float, detail: str = "") -> str:
     what = amount(KINDS[kind].unit, value)
     group, _, topic = subject.partition(" on ")
     text = {
-        "leader_missing": f"{subject} has no leader that answers.",
-        "daemon_down": f"{subject[:1].upper()}{subject[1:]} is down.",
-        "replica_behind": f"{subject} is {what} behind its leader.",
-        "disk_used": f"The fullest disk of the cluster is {what} full.",
-        "lag_seconds": f"{group} is {what} behind on {topic}.",
-        "group_stuck": f"{group} has a backlog on {topic} and consumes nothing.",
+        "leader_missing": say("%(subject)s has no leader that answers.", subject=subject),
+        "daemon_down": say("%(subject)s is down.", subject=subject[:1].upper() + subject[1:]),
+        "replica_behind": say("%(subject)s is %(what)s behind its leader.", subject=subject, what=what),
+        "disk_used": say("The fullest disk of the cluster is %(what)s full.", what=what),
+        "lag_seconds": say("%(group)s is %(what)s behind on %(topic)s.", group=group, what=what, topic=topic),
+        "group_stuck": say("%(group)s has a backlog on %(topic)s and consumes nothing.", group=group, topic=topic),
         "loss_ahead": (
-            f"{group} loses messages of {topic} unread now."
+            say("%(group)s loses messages of %(topic)s unread now.", group=group, topic=topic)
             if value <= 0
-            else f"{group} will lose messages of {topic} unread in {what}."
+            else say(
+                "%(group)s will lose messages of %(topic)s unread in %(what)s.", group=group, topic=topic, what=what
+            )
         ),
-        "no_consumers": f"{subject} has a backlog, and no consumer of it is connected.",
-        "dead_letters": f"Within the last hour {what} became dead letters.",
-        "quota_used": f"A limit of the cluster’s brokers is {what} used.",
-        "certificate_old": f"The certificates should have been renewed {what} ago.",
+        "no_consumers": say("%(subject)s has a backlog, and no consumer of it is connected.", subject=subject),
+        "dead_letters": say("Within the last hour %(what)s became dead letters.", what=what),
+        "quota_used": say("A limit of the cluster’s brokers is %(what)s used.", what=what),
+        "certificate_old": say("The certificates should have been renewed %(what)s ago.", what=what),
     }[kind]
-    return f"{text} {detail}".strip()
+    return say_all(text, detail)
 
 
 def _span(seconds: float) -> str:
     whole = round(seconds)
     if whole < 120:
-        return f"{whole} s"
+        return say("%(whole)s s", whole=whole)
     if whole < 7200:
-        return f"{whole // 60} min"
-    return f"{whole / 3600:.1f} h" if whole < 2 * 86_400 else f"{whole / 86_400:.1f} days"
+        return say("%(whole)s min", whole=whole // 60)
+    return (
+        say("%(whole)s h", whole=f"{whole / 3600:.1f}")
+        if whole < 2 * 86_400
+        else say("%(whole)s days", whole=f"{whole / 86400:.1f}")
+    )

@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 from mqwire.mode import Mode
 
@@ -12,11 +13,11 @@ from mqwire.mode import Mode
 class ClusterMode(models.TextChoices):
     """The modes of a cluster (architecture.md, section 1): those of its groups, and MULTI for several groups of one replica."""
 
-    SINGLE = Mode.SINGLE.value
-    MULTI = "multi"
-    ASYNC = Mode.ASYNC.value
-    SYNC = Mode.SYNC.value
-    DLEDGER = Mode.DLEDGER.value
+    SINGLE = Mode.SINGLE.value, say("Single")
+    MULTI = "multi", say("Multi")
+    ASYNC = Mode.ASYNC.value, say("Async")
+    SYNC = Mode.SYNC.value, say("Sync")
+    DLEDGER = Mode.DLEDGER.value, "Dledger"
 
 
 # Groups of these modes have slaves; the leader is assigned, or, in DLEDGER, elected by them.

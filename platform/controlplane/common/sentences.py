@@ -15,6 +15,8 @@ from django.utils.translation import gettext, ngettext
 
 # Before what is stored as message and values; a text that a daemon or a person wrote has no such character.
 _MARK = "\x1e"
+# Between the context of a message and the message, as gettext has it.
+_CONTEXT_END = "\x04"
 
 Value = str | int | float | None
 
@@ -30,7 +32,7 @@ class Sentence(str):
     def of(cls, message: str, plural: str, values: Mapping[str, Value]) -> Self:
         """Return the sentence; with a `plural`, `values["count"]` picks between the two."""
         chosen = plural if plural and values["count"] != 1 else message
-        sentence = cls(chosen % values)
+        sentence = cls(_without_context(chosen) % values)
         sentence.message, sentence.plural, sentence.values = message, plural, values
         return sentence
 
@@ -44,6 +46,11 @@ def say(message: str, **values: Value) -> Sentence:
     sentence itself.
     """
     return Sentence.of(message, "", values)
+
+
+def say_as(context: str, message: str, **values: Value) -> Sentence:
+    """Return a sentence whose message means something else elsewhere: `context` tells the two apart in the .po files."""
+    return Sentence.of(f"{context}{_CONTEXT_END}{message}", "", values)
 
 
 def say_count(message: str, plural: str, count: int, **values: Value) -> Sentence:
@@ -71,7 +78,11 @@ def in_words(text: str) -> str:
         count = text.values["count"]
         assert isinstance(count, int)
         return ngettext(text.message, text.plural, count) % values
-    return gettext(text.message) % values
+    return _without_context(gettext(text.message)) % values
+
+
+def _without_context(message: str) -> str:
+    return message.rpartition(_CONTEXT_END)[2]
 
 
 def to_stored(text: str) -> str:

@@ -22,6 +22,7 @@ from controlplane.accounts.adapter import FACTOR_WANTED_FOR
 from controlplane.accounts.fresh_factor import factors_of, session_factor_take
 from controlplane.accounts.models import User
 from controlplane.common.errors import ApplicationError, FactorNeeded, NotAllowed, NotFound
+from controlplane.common.sentences import in_words, say, say_all
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.selectors import tenant_get
@@ -82,7 +83,7 @@ def _ask_for_factor(request: HttpRequest, error: FactorNeeded) -> HttpResponseBa
     page = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("Referer", ""))
     back = urlunsplit(("", "", page.path or request.path, page.query, ""))
     request.session[FACTOR_WANTED_FOR] = back
-    messages.warning(request, f"{error.message} Then please send the form once more.")
+    messages.warning(request, in_words(say_all(error.message, say("Then please send the form once more."))))
     asking = reverse("mfa_reauthenticate" if factors.app else "mfa_reauthenticate_webauthn")
     return _go(request, f"{asking}?{urlencode({'next': back})}")
 

@@ -8,15 +8,16 @@ from django import forms
 
 from controlplane.alerts.kinds import DURATION_MAX_S, KIND_CHOICES, MEBIBYTE, Kind, Rule
 from controlplane.alerts.services import SILENCE_MAX
+from controlplane.common.sentences import say, say_as
 
 # What people type, for each unit that the API counts in.
 _TYPED_AS = {"bytes": ("MiB", MEBIBYTE), "percent": ("%", 1)}
 _LENGTHS = [
-    ("1", "1 hour"),
-    ("4", "4 hours"),
-    ("24", "1 day"),
-    ("168", "7 days"),
-    (str(SILENCE_MAX.days * 24), "30 days"),
+    ("1", say("1 hour")),
+    ("4", say("4 hours")),
+    ("24", say("1 day")),
+    ("168", say("7 days")),
+    (str(SILENCE_MAX.days * 24), say("30 days")),
 ]
 
 
@@ -24,15 +25,18 @@ class AcknowledgeForm(forms.Form):
     """Somebody looks after an alert."""
 
     note = forms.CharField(
-        label="Note", required=False, max_length=500, help_text="What others should know: who does what, until when."
+        label=say("Note"),
+        required=False,
+        max_length=500,
+        help_text=say("What others should know: who does what, until when."),
     )
 
 
 class SilenceForm(forms.Form):
     """Tell nobody of an alert for a time."""
 
-    hours = forms.ChoiceField(label="For", choices=_LENGTHS)
-    reason = forms.CharField(label="Why", max_length=500)
+    hours = forms.ChoiceField(label=say("For"), choices=_LENGTHS)
+    reason = forms.CharField(label=say("Why"), max_length=500)
 
     def until(self, now: datetime) -> datetime:
         """Return when it ends; a minute early, so that the longest is not refused for the time that sending it takes."""
@@ -42,8 +46,8 @@ class SilenceForm(forms.Form):
 class TenantSilenceForm(SilenceForm):
     """The same for clusters and kinds that are chosen."""
 
-    cluster = forms.ChoiceField(label="Cluster", required=False)
-    kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "Every kind"), *KIND_CHOICES])
+    cluster = forms.ChoiceField(label=say("Cluster"), required=False)
+    kind = forms.ChoiceField(label=say("Kind"), required=False, choices=[("", say("Every kind")), *KIND_CHOICES])
 
     field_order = ("cluster", "kind", "hours", "reason")
 
@@ -51,19 +55,19 @@ class TenantSilenceForm(SilenceForm):
         super().__init__(*args, **kwargs)
         field = self.fields["cluster"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", "Every cluster"), *clusters]
+        field.choices = [("", say("Every cluster")), *clusters]
 
 
 class RuleForm(forms.Form):
     """The rule of one kind in one cluster."""
 
-    is_on = forms.BooleanField(label="Watch it", required=False)
+    is_on = forms.BooleanField(label=say("Watch it"), required=False)
     threshold = forms.FloatField()
     duration_s = forms.IntegerField(
-        label="For how long, in seconds",
+        label=say("For how long, in seconds"),
         min_value=0,
         max_value=DURATION_MAX_S,
-        help_text="It has to be wrong for so long before anyone is told.",
+        help_text=say("It has to be wrong for so long before anyone is told."),
     )
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, rule: Rule) -> None:
@@ -79,10 +83,15 @@ class RuleForm(forms.Form):
             del self.fields["threshold"]
             return
         field = self.fields["threshold"]
-        side = "and below" if rule.kind.is_floor else "on"
-        field.label = f"Wrong from here {side}, in {unit}"
-        field.help_text = (
-            f"{rule.kind.least / size:g} to {rule.kind.most / size:g}. The default is {rule.kind.threshold / size:g}."
+        if rule.kind.is_floor:
+            field.label = say("Wrong from here and below, in %(unit)s", unit=unit_words(unit))
+        else:
+            field.label = say("Wrong from here on, in %(unit)s", unit=unit_words(unit))
+        field.help_text = say(
+            "%(least)s to %(most)s. The default is %(default)s.",
+            least=f"{rule.kind.least / size:g}",
+            most=f"{rule.kind.most / size:g}",
+            default=f"{rule.kind.threshold / size:g}",
         )
 
     def changes(self) -> dict[str, Any]:
@@ -92,6 +101,19 @@ class RuleForm(forms.Form):
         if "threshold" in found:
             found["threshold"] = float(found["threshold"]) * typed_as(self._kind)[1]
         return found
+
+
+_UNITS = {
+    "seconds": say("seconds"),
+    "messages": say_as("unit", "messages"),
+    "hours": say("hours"),
+    "days": say("days"),
+}
+
+
+def unit_words(unit: str) -> str:
+    """Return a unit as a page says it; what is the same in every language as it is."""
+    return _UNITS.get(unit, unit)
 
 
 def typed_as(kind: Kind) -> tuple[str, float]:

@@ -7,6 +7,7 @@ from django import forms
 from controlplane.billing.models import Plan
 from controlplane.billing.money import CURRENCIES, DEFAULT_CURRENCY
 from controlplane.billing.plan_services import KINDS, Rates
+from controlplane.common.sentences import say
 from controlplane.common.zones import zone_names
 from controlplane.insight.models import Job
 from controlplane.tenants.models import Tenant
@@ -32,7 +33,7 @@ class UtcMoment(forms.CharField):
                 return datetime.strptime(text, pattern).replace(tzinfo=UTC)
             except ValueError:
                 continue
-        raise forms.ValidationError("Use a date and time such as 2026-12-01 00:00.")
+        raise forms.ValidationError(say("Use a date and time such as 2026-12-01 00:00."))
 
 
 class BudgetForm(forms.Form):
@@ -47,14 +48,17 @@ class TenantSettingsForm(forms.Form):
 
     name = forms.CharField(max_length=100, label="Name")
     time_zone = forms.ChoiceField(
-        label="Time zone",
-        help_text="In which pages show times. What is stored, billed and answered by the API is UTC.",
+        label=say("Time zone"),
+        help_text=say("In which pages show times. What is stored, billed and answered by the API is UTC."),
     )
     wants_second_factor = forms.BooleanField(
         required=False,
-        label="Ask for the second factor again before sensitive acts",
-        help_text="If the last time was more than 15 minutes ago: before members delete, reset offsets, promote with a loss, read a"
-        " secret, or make a key or a token. Who has no second factor can’t do that in the console. API tokens are not asked.",
+        label=say("Ask for the second factor again before sensitive acts"),
+        help_text=say(
+            "If the last time was more than 15 minutes ago: before members delete, reset offsets,"
+            " promote with a loss, read a secret, or make a key or a token. Who has no second factor"
+            " can’t do that in the console. API tokens are not asked."
+        ),
     )
 
     def __init__(self, *args: object, **options: object) -> None:

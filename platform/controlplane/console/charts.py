@@ -8,7 +8,9 @@ from decimal import Decimal
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-UNKNOWN = "not known"
+from controlplane.common.sentences import say
+
+UNKNOWN = say("not known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Chart:
     zone: ZoneInfo
     curves: list[Curve]
     span: tuple[datetime, datetime] | None = None
-    empty: str = "Nothing is known for this time."
+    empty: str = say("Nothing is known for this time.")
 
     @property
     def json(self) -> str:

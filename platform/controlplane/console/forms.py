@@ -8,12 +8,12 @@ from django.utils.text import slugify
 
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
+from controlplane.common.sentences import in_words, say, say_all, say_as
 from controlplane.console.billing_forms import UtcMoment
 from controlplane.console.curl import form_values
 from controlplane.failover.models import DrillFault
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
-from controlplane.tenants.services import SLUG_RULE
 from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
 from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import MessageType
@@ -21,6 +21,9 @@ from controlplane.topics.search import KEY_MAX_LENGTH, Sought
 from controlplane.topics.services import QUEUES_MAX, TopicOptions
 
 CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
+
+
+SLUG_HELP = say("2 to 39 lower-case letters, digits and single hyphens, starting with a letter.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,14 @@ class Choice:
 class TenantForm(forms.Form):
     """A new tenant."""
 
-    name = forms.CharField(max_length=100, label="Name", widget=forms.TextInput(attrs={"autocomplete": "organization"}))
+    name = forms.CharField(
+        max_length=100, label=say("Name"), widget=forms.TextInput(attrs={"autocomplete": "organization"})
+    )
     slug = forms.CharField(
         max_length=40,
         required=False,
-        label="Short name in addresses",
-        help_text=f"{SLUG_RULE[0].upper()}{SLUG_RULE[1:]}. Left empty, it is made from the name. It can’t be changed later.",
+        label=say("Short name in addresses"),
+        help_text=say_all(SLUG_HELP, say("Left empty, it is made from the name. It can’t be changed later.")),
         widget=forms.TextInput(attrs=CODE_INPUT),
     )
 
@@ -56,13 +61,13 @@ class TenantForm(forms.Form):
 _POLICIES = [
     (
         FailoverPolicy.MANUAL,
-        Choice("An operator", "The cluster’s page shows what would be lost before anyone promotes."),
+        Choice(say("An operator"), say("The cluster’s page shows what would be lost before anyone promotes.")),
     ),
     (
         FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS,
         Choice(
-            "Highwater, when nothing acknowledged is lost",
-            "Within about ten seconds, with synchronous replication. Otherwise an operator decides.",
+            say("Highwater, when nothing acknowledged is lost"),
+            say("Within about ten seconds, with synchronous replication. Otherwise an operator decides."),
         ),
     ),
 ]
@@ -73,12 +78,12 @@ class ClusterForm(forms.Form):
 
     slug = forms.CharField(
         max_length=40,
-        label="Name",
-        help_text=f"{SLUG_RULE[0].upper()}{SLUG_RULE[1:]}. It is the cluster’s name for clients, too (brokerClusterName).",
+        label=say("Name"),
+        help_text=say_all(SLUG_HELP, say("It is the cluster’s name for clients, too (brokerClusterName).")),
         widget=forms.TextInput(attrs=CODE_INPUT),
     )
     mode = forms.ChoiceField(
-        label="What should happen when a broker fails?",
+        label=say("What should happen when a broker fails?"),
         initial=ClusterMode.SINGLE,
         required=False,
         widget=forms.RadioSelect,
@@ -86,37 +91,42 @@ class ClusterForm(forms.Form):
             (
                 ClusterMode.SINGLE,
                 Choice(
-                    "Wait for it (single master)",
-                    "One broker. Cheapest. The cluster is unavailable until the broker is back.",
+                    say("Wait for it (single master)"),
+                    say("One broker. Cheapest. The cluster is unavailable until the broker is back."),
                 ),
             ),
             (
                 ClusterMode.MULTI,
                 Choice(
-                    "The others take sends (multi master)",
-                    "Queues are spread over several brokers. Messages on the failed one can be read once it is back.",
+                    say("The others take sends (multi master)"),
+                    say(
+                        "Queues are spread over several brokers. Messages on the failed one can be read once it"
+                        " is back."
+                    ),
                 ),
             ),
             (
                 ClusterMode.ASYNC,
                 Choice(
-                    "Keep reading from a slave (asynchronous replication)",
-                    "Sends don’t wait for the slave. Promoting it may lose the most recent messages.",
+                    say("Keep reading from a slave (asynchronous replication)"),
+                    say("Sends don’t wait for the slave. Promoting it may lose the most recent messages."),
                 ),
             ),
             (
                 ClusterMode.SYNC,
                 Choice(
-                    "Keep reading, lose nothing (synchronous replication)",
-                    "SEND_OK means that a slave has the message, too. Promoting it loses nothing.",
+                    say("Keep reading, lose nothing (synchronous replication)"),
+                    say("SEND_OK means that a slave has the message, too. Promoting it loses nothing."),
                 ),
             ),
             (
                 ClusterMode.DLEDGER,
                 Choice(
-                    "Recover by itself, lose nothing (DLedger)",
-                    "Three or five replicas elect a leader within seconds. SEND_OK means that a majority has the"
-                    " message.",
+                    say("Recover by itself, lose nothing (DLedger)"),
+                    say(
+                        "Three or five replicas elect a leader within seconds. SEND_OK means that a majority has"
+                        " the message."
+                    ),
                 ),
             ),
         ],
@@ -125,25 +135,28 @@ class ClusterForm(forms.Form):
         required=False,
         min_value=1,
         max_value=GROUPS_MAX,
-        label="Broker groups",
-        help_text="Leave empty for one, or two with multi master. Each topic’s queues are spread over them.",
+        label=say("Broker groups"),
+        help_text=say("Leave empty for one, or two with multi master. Each topic’s queues are spread over them."),
     )
     replicas = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=max(REPLICAS_MAX, *VOTERS),
-        label="Replicas of each group",
-        help_text="Including the master. Leave empty for two with master/slave replication, three with DLedger, otherwise one.",
+        label=say("Replicas of each group"),
+        help_text=say(
+            "Including the master. Leave empty for two with master/slave replication, three with"
+            " DLedger, otherwise one."
+        ),
     )
     failover_policy = forms.ChoiceField(
-        label="Who promotes a slave?",
+        label=say("Who promotes a slave?"),
         initial=FailoverPolicy.MANUAL,
         required=False,
         widget=forms.RadioSelect,
         choices=_POLICIES,
     )
     flush_disk_type = forms.ChoiceField(
-        label="When is a message safe?",
+        label=say("When is a message safe?"),
         initial="",
         required=False,
         widget=forms.RadioSelect,
@@ -151,22 +164,25 @@ class ClusterForm(forms.Form):
             (
                 "",
                 Choice(
-                    "Default for the mode",
-                    "DLedger: on the disks of a majority before the answer. Other modes: soon after the answer.",
+                    say("Default for the mode"),
+                    say("DLedger: on the disks of a majority before the answer. Other modes: soon after the answer."),
                 ),
             ),
             (
                 FlushType.ASYNC_FLUSH,
                 Choice(
-                    "Soon after the answer (ASYNC_FLUSH)",
-                    "Fastest. A crash of the machine may lose the last half second; a crash of the broker loses nothing.",
+                    say("Soon after the answer (ASYNC_FLUSH)"),
+                    say(
+                        "Fastest. A crash of the machine may lose the last half second; a crash of the broker"
+                        " loses nothing."
+                    ),
                 ),
             ),
             (
                 FlushType.SYNC_FLUSH,
                 Choice(
-                    "Before the answer (SYNC_FLUSH)",
-                    "Each SEND_OK means that the message is on the disk. Sends wait for the disk.",
+                    say("Before the answer (SYNC_FLUSH)"),
+                    say("Each SEND_OK means that the message is on the disk. Sends wait for the disk."),
                 ),
             ),
         ],
@@ -189,15 +205,17 @@ class ClusterForm(forms.Form):
 class PolicyForm(forms.Form):
     """Who promotes a slave of a cluster that runs."""
 
-    failover_policy = forms.ChoiceField(label="Who promotes a slave?", widget=forms.RadioSelect, choices=_POLICIES)
+    failover_policy = forms.ChoiceField(label=say("Who promotes a slave?"), widget=forms.RadioSelect, choices=_POLICIES)
 
 
 _GROWTHS = {
     Growth.GROUP: Choice(
-        "A broker group", "More capacity. Each topic’s queues are spread to it while the other groups keep serving."
+        say("A broker group"),
+        say("More capacity. Each topic’s queues are spread to it while the other groups keep serving."),
     ),
     Growth.REPLICA: Choice(
-        "A replica of every group", "One more slave each. It copies its master’s log while the master keeps serving."
+        say("A replica of every group"),
+        say("One more slave each. It copies its master’s log while the master keeps serving."),
     ),
 }
 
@@ -205,12 +223,12 @@ _GROWTHS = {
 class GrowForm(forms.Form):
     """What a cluster grows by: offered is what its mode and size allow."""
 
-    by = forms.ChoiceField(label="Add", widget=forms.RadioSelect)
+    by = forms.ChoiceField(label=say("Add"), widget=forms.RadioSelect)
 
     def __init__(self, *args: object, growths: Sequence[Growth], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         self.fields["by"] = forms.ChoiceField(
-            label="Add",
+            label=say("Add"),
             widget=forms.RadioSelect,
             initial=growths[0] if growths else None,
             choices=[(growth.value, _GROWTHS[growth]) for growth in growths],
@@ -229,14 +247,18 @@ class TypedLossForm(forms.Form):
             del self.fields["typed"]
             return
         self.fields["typed"].required = True
-        self.fields["typed"].label = f"Type {expected} to accept the loss"
+        self.fields["typed"].label = say("Type %(expected)s to accept the loss", expected=expected)
         self.fields["typed"].widget.attrs["data-must-equal"] = expected
-        self.fields["typed"].error_messages["required"] = f"Type {expected} first. Nothing was changed."
+        self.fields["typed"].error_messages["required"] = in_words(
+            say("Type %(expected)s first. Nothing was changed.", expected=expected)
+        )
 
     def clean_typed(self) -> str:
         typed = str(self.cleaned_data["typed"])
         if typed != self.expected:
-            raise forms.ValidationError(f"This is not {self.expected}. Nothing was changed.")
+            raise forms.ValidationError(
+                in_words(say("This is not %(expected)s. Nothing was changed.", expected=self.expected))
+            )
         return typed
 
 
@@ -244,32 +266,39 @@ class DrillForm(forms.Form):
     """A failover drill: the group's name is typed, since sends fail or wait meanwhile."""
 
     fault = forms.ChoiceField(
-        label="What happens to the leader",
+        label=say("What happens to the leader"),
         choices=[
-            (DrillFault.KILL, Choice("Killed", "Its process ends at once, as when its machine loses power.")),
-            (DrillFault.HANG, Choice("Hangs", "Its process keeps its connections and answers nothing any more.")),
+            (DrillFault.KILL, Choice(say("Killed"), say("Its process ends at once, as when its machine loses power."))),
+            (
+                DrillFault.HANG,
+                Choice(say("Hangs"), say("Its process keeps its connections and answers nothing any more.")),
+            ),
         ],
         initial=DrillFault.KILL,
         widget=forms.RadioSelect,
     )
     gives_back = forms.BooleanField(
         required=False,
-        label="Give the leadership back",
-        help_text="Once the old leader has caught up it leads again: a second, planned change without loss.",
+        label=say("Give the leadership back"),
+        help_text=say("Once the old leader has caught up it leads again: a second, planned change without loss."),
     )
     typed = forms.CharField(widget=forms.TextInput(attrs=CODE_INPUT))
 
     def __init__(self, *args: object, expected: str, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         self.expected = expected
-        self.fields["typed"].label = f"Type {expected} to begin"
+        self.fields["typed"].label = say("Type %(expected)s to begin", expected=expected)
         self.fields["typed"].widget.attrs["data-must-equal"] = expected
-        self.fields["typed"].error_messages["required"] = f"Type {expected} first. Nothing was stopped."
+        self.fields["typed"].error_messages["required"] = in_words(
+            say("Type %(expected)s first. Nothing was stopped.", expected=expected)
+        )
 
     def clean_typed(self) -> str:
         typed = str(self.cleaned_data["typed"])
         if typed != self.expected:
-            raise forms.ValidationError(f"This is not {self.expected}. Nothing was stopped.")
+            raise forms.ValidationError(
+                in_words(say("This is not %(expected)s. Nothing was stopped.", expected=self.expected))
+            )
         return typed
 
 
@@ -281,14 +310,18 @@ class TypedNameForm(forms.Form):
     def __init__(self, *args: object, expected: str, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         self.expected = expected
-        self.fields["typed"].label = f"Type {expected} to confirm"
+        self.fields["typed"].label = say("Type %(expected)s to confirm", expected=expected)
         self.fields["typed"].widget.attrs["data-must-equal"] = expected
-        self.fields["typed"].error_messages["required"] = f"Type {expected} first. Nothing was deleted."
+        self.fields["typed"].error_messages["required"] = in_words(
+            say("Type %(expected)s first. Nothing was deleted.", expected=expected)
+        )
 
     def clean_typed(self) -> str:
         typed = str(self.cleaned_data["typed"])
         if typed != self.expected:
-            raise forms.ValidationError(f"This is not {self.expected}. Nothing was deleted.")
+            raise forms.ValidationError(
+                in_words(say("This is not %(expected)s. Nothing was deleted.", expected=self.expected))
+            )
         return typed
 
 
@@ -308,17 +341,20 @@ class CredentialForm(forms.Form):
     """A new key pair. `rights` picks one of the usual permissions; finer ones are set by the API."""
 
     name = forms.CharField(
-        max_length=100, label="Name", help_text="Who uses it, such as “checkout service”.", widget=forms.TextInput
+        max_length=100,
+        label=say("Name"),
+        help_text=say("Who uses it, such as “checkout service”."),
+        widget=forms.TextInput,
     )
     rights = forms.ChoiceField(
-        label="It may",
+        label=say("It may"),
         initial="both",
         widget=forms.RadioSelect,
         choices=[
-            ("both", Choice("Send and receive", "On all topics and consumer groups.")),
-            ("send", Choice("Only send", "Consumers with this key are refused.")),
-            ("receive", Choice("Only receive", "Producers with this key are refused.")),
-            ("admin", Choice("Administer", "Everything, and the requests of RocketMQ’s mqadmin.")),
+            ("both", Choice(say("Send and receive"), say("On all topics and consumer groups."))),
+            ("send", Choice(say("Only send"), say("Consumers with this key are refused."))),
+            ("receive", Choice(say("Only receive"), say("Producers with this key are refused."))),
+            ("admin", Choice(say("Administer"), say("Everything, and the requests of RocketMQ’s mqadmin."))),
         ],
     )
 
@@ -339,12 +375,12 @@ class CredentialForm(forms.Form):
 
 
 ROLE_DETAILS: dict[str, str] = {
-    Role.OWNER: "Everything, and makes other owners.",
-    Role.ADMIN: "Manages members, the budget and the tenant’s settings.",
-    Role.OPERATOR: "Creates and deletes clusters, key pairs and API tokens.",
-    Role.DEVELOPER: "Creates topics, sends and reads messages, sees key pairs.",
-    Role.BILLING: "Sees clusters, usage and invoices, and sets the budget.",
-    Role.VIEWER: "Looks at clusters, topics and their health.",
+    Role.OWNER: say("Everything, and makes other owners."),
+    Role.ADMIN: say("Manages members, the budget and the tenant’s settings."),
+    Role.OPERATOR: say("Creates and deletes clusters, key pairs and API tokens."),
+    Role.DEVELOPER: say("Creates topics, sends and reads messages, sees key pairs."),
+    Role.BILLING: say("Sees clusters, usage and invoices, and sets the budget."),
+    Role.VIEWER: say("Looks at clusters, topics and their health."),
 }
 
 
@@ -359,11 +395,11 @@ class MemberForm(forms.Form):
 
     email = forms.EmailField(
         max_length=254,
-        label="E-mail address",
-        help_text="With or without an account: the person accepts first.",
+        label=say("E-mail address"),
+        help_text=say("With or without an account: the person accepts first."),
         widget=forms.EmailInput(attrs={"autocomplete": "off"}),
     )
-    role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.DEVELOPER)
+    role = forms.ChoiceField(label=say("Role"), choices=Role.choices, initial=Role.DEVELOPER)
 
     def __init__(self, *args: object, roles: Sequence[tuple[str, str]], **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]  # passed on as they came
@@ -379,7 +415,7 @@ class TopicForm(forms.Form):
 
     name = forms.CharField(
         max_length=255,  # the rule says 127; a longer name gets the rule's own sentence
-        label="Name",
+        label=say("Name"),
         help_text="1 to 127 letters, digits, and the characters _ - % |. RocketMQ’s own names, such as TBW102, are taken.",
         widget=forms.TextInput(attrs=CODE_INPUT),
     )
@@ -522,31 +558,43 @@ class TraceForm(forms.Form):
 class TokenForm(forms.Form):
     """A new API token."""
 
-    name = forms.CharField(max_length=100, label="Name", help_text="Which script uses it.", widget=forms.TextInput)
+    name = forms.CharField(
+        max_length=100, label=say("Name"), help_text=say("Which script uses it."), widget=forms.TextInput
+    )
     role = forms.ChoiceField(
-        label="Role", choices=Role.choices, initial=Role.DEVELOPER, help_text="It never does more than you may do."
+        label=say("Role"),
+        choices=Role.choices,
+        initial=Role.DEVELOPER,
+        help_text=say("It never does more than you may do."),
     )
     scopes = forms.MultipleChoiceField(
-        label="It may",
+        label=say("It may"),
         initial=[Scope.READ, Scope.MESSAGES, Scope.MANAGE],
         widget=forms.CheckboxSelectMultiple,
         choices=[
-            (Scope.READ, Choice("Read", "Clusters, topics, members, operations.")),
-            (Scope.MESSAGES, Choice("Messages", "Send test messages and browse.")),
-            (Scope.MANAGE, Choice("Manage", "Create, change and delete.")),
-            (Scope.CREDENTIALS, Choice("Credentials", "Key pairs and API tokens.")),
+            (Scope.READ, Choice(say("Read"), say("Clusters, topics, members, operations."))),
+            (Scope.MESSAGES, Choice(say_as("mode", "Messages"), say("Send test messages and browse."))),
+            (Scope.MANAGE, Choice(say("Manage"), say("Create, change and delete."))),
+            (Scope.CREDENTIALS, Choice(say("Credentials"), say("Key pairs and API tokens."))),
         ],
     )
     life_days = forms.TypedChoiceField(
-        label="Expires",
+        label=say("Expires"),
         coerce=int,
         initial=DEFAULT_LIFE_DAYS,
-        choices=[(30, "In 30 days"), (90, "In 90 days"), (365, "In a year"), (0, "Never")],
+        choices=[
+            (30, say("In 30 days")),
+            (90, say("In 90 days")),
+            (365, say("In a year")),
+            (0, say_as("expiry", "Never")),
+        ],
     )
     is_service = forms.BooleanField(
         required=False,
-        label="Keep it working when I leave",
-        help_text="A service token belongs to the tenant. Without this it is yours, and ends with your membership.",
+        label=say("Keep it working when I leave"),
+        help_text=say(
+            "A service token belongs to the tenant. Without this it is yours, and ends with your membership."
+        ),
     )
 
     def __init__(self, *args: object, roles: Sequence[tuple[str, str]], **options: object) -> None:

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState, Health
 from controlplane.clusters.selectors import cluster_health
+from controlplane.common.sentences import say, say_all, say_count
 from controlplane.console.pills import Tone
 from controlplane.console.templatetags.console import duration
 from controlplane.failover.promotion.verdict import GroupState
@@ -28,11 +29,19 @@ class HealthWords:
 
 
 _NOT_RUNNING: dict[str, tuple[Tone, str, str]] = {
-    ClusterState.REQUESTED: ("plain", "It has not been started yet.", "A worker takes it within seconds."),
-    ClusterState.PROVISIONING: ("plain", "It is being created.", "Clients can connect once all steps are done."),
-    ClusterState.FAILED: ("bad", "Creating it failed.", "Nothing is lost: retry, or delete it."),
-    ClusterState.DELETING: ("warn", "It is being deleted.", "Clients are disconnected and its data is removed."),
-    ClusterState.DELETED: ("plain", "It was deleted.", ""),
+    ClusterState.REQUESTED: ("plain", say("It has not been started yet."), say("A worker takes it within seconds.")),
+    ClusterState.PROVISIONING: (
+        "plain",
+        say("It is being created."),
+        say("Clients can connect once all steps are done."),
+    ),
+    ClusterState.FAILED: ("bad", say("Creating it failed."), say("Nothing is lost: retry, or delete it.")),
+    ClusterState.DELETING: (
+        "warn",
+        say("It is being deleted."),
+        say("Clients are disconnected and its data is removed."),
+    ),
+    ClusterState.DELETED: ("plain", say("It was deleted."), ""),
 }
 
 
@@ -47,24 +56,24 @@ def health_words(cluster: Cluster) -> HealthWords:
     if health.status == Health.HEALTHY:
         return HealthWords(
             "good",
-            "All well",
-            "All is well: sends and receives work.",
-            f"{_daemons(cluster)} have answered{_for(health.since)}.",
+            say("All well"),
+            say("All is well: sends and receives work."),
+            _answered(_daemons(cluster), health.since),
             health.sampled_at,
         )
     if health.status == Health.DOWN:
         return HealthWords(
             "bad",
-            "Down",
-            " ".join(health.sentences) or "A daemon does not answer.",
-            f"It has been so{_for(health.since)}. The supervisor restarts daemons that end.",
+            say("Down"),
+            say_all(*health.sentences) or say("A daemon does not answer."),
+            _down(health.since),
             health.sampled_at,
         )
     return HealthWords(
         "plain",
         "",
-        "Its health is not known yet.",
-        "Daemons are looked at every ten seconds.",
+        say("Its health is not known yet."),
+        say("Daemons are looked at every ten seconds."),
         health.sampled_at,
     )
 
@@ -78,22 +87,30 @@ def _group_words(cluster: Cluster) -> HealthWords | None:
     sampled_at = min((group.sampled_at for group in troubled if group.sampled_at is not None), default=None)
     return HealthWords(
         "bad" if no_master else "warn",
-        ("No leader" if cluster.elects_leaders else "No master") if no_master else "Degraded",
-        " ".join(group.sentences[0] for group in troubled),
-        "The role map says what goes on, and what can be done." if no_master else "Sends and receives go on.",
+        (say("No leader") if cluster.elects_leaders else say("No master")) if no_master else say("Degraded"),
+        say_all(*(group.sentences[0] for group in troubled)),
+        say("The role map says what goes on, and what can be done.") if no_master else say("Sends and receives go on."),
         sampled_at,
     )
 
 
 def _daemons(cluster: Cluster) -> str:
-    name_servers = len(cluster.name_servers.all())
     brokers = sum(len(group.replicas.all()) for group in cluster.broker_groups.all())
-    return f"{_count(name_servers, 'name server')} and {_count(brokers, 'broker')}"
+    return say(
+        "%(name_servers)s and %(brokers)s",
+        name_servers=say_count("%(count)s name server", "%(count)s name servers", len(cluster.name_servers.all())),
+        brokers=say_count("%(count)s broker", "%(count)s brokers", brokers),
+    )
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def _answered(daemons: str, since: datetime | None) -> str:
+    if since is None:
+        return say("%(daemons)s have answered.", daemons=daemons)
+    return say("%(daemons)s have answered for %(time)s.", daemons=daemons, time=duration(timezone.now() - since))
 
 
-def _for(since: datetime | None) -> str:
-    return "" if since is None else f" for {duration(timezone.now() - since)}"
+def _down(since: datetime | None) -> str:
+    if since is None:
+        return say("It has been so. The supervisor restarts daemons that end.")
+    time = duration(timezone.now() - since)
+    return say("It has been so for %(time)s. The supervisor restarts daemons that end.", time=time)

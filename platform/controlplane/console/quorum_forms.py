@@ -6,6 +6,7 @@ from django import forms
 
 from controlplane.clusters.models import ClusterMode
 from controlplane.clusters.services import VOTERS
+from controlplane.common.sentences import say
 from controlplane.console.forms import Choice
 
 _NOBODY = "nobody"
@@ -35,12 +36,12 @@ class ResizeForm(forms.Form):
     """How many replicas the group is to have."""
 
     replicas = forms.TypedChoiceField(
-        label="Replicas",
+        label=say("Replicas"),
         coerce=int,
         widget=forms.RadioSelect,
         choices=[
-            (VOTERS[0], Choice("Three", "One may be lost. Two hold each message before it is acknowledged.")),
-            (VOTERS[1], Choice("Five", "Two may be lost at the same time. Three hold each message.")),
+            (VOTERS[0], Choice(say("Three"), say("One may be lost. Two hold each message before it is acknowledged."))),
+            (VOTERS[1], Choice(say("Five"), say("Two may be lost at the same time. Three hold each message."))),
         ],
     )
 
@@ -48,14 +49,17 @@ class ResizeForm(forms.Form):
 class ModeForm(forms.Form):
     """The mode in which the cluster is to be, and with how many replicas of each group."""
 
-    mode = forms.ChoiceField(label="New mode", widget=forms.RadioSelect)
+    mode = forms.ChoiceField(label=say("New mode"), widget=forms.RadioSelect)
     replicas = forms.TypedChoiceField(
-        label="Replicas of each group",
+        label=say("Replicas of each group"),
         coerce=int,
         empty_value=None,
         required=False,
-        help_text="Including the master. Surplus replicas are stopped and their copies deleted.",
-        choices=[("", "As many as now, as far as the mode allows"), *[(count, str(count)) for count in (1, 2, 3, 5)]],
+        help_text=say("Including the master. Surplus replicas are stopped and their copies deleted."),
+        choices=[
+            ("", say("As many as now, as far as the mode allows")),
+            *[(count, str(count)) for count in (1, 2, 3, 5)],
+        ],
     )
 
     def __init__(self, *args: object, present: str, groups: int, **kwargs: object) -> None:
@@ -63,20 +67,34 @@ class ModeForm(forms.Form):
         alone = ClusterMode.SINGLE if groups == 1 else ClusterMode.MULTI
         offered = [(alone, _ALONE), *_REPLICATED]
         choices = [
-            (mode, Choice(f"{choice.heading} (now)" if mode == present else choice.heading, choice.detail))
+            (
+                mode,
+                Choice(
+                    say("%(heading)s (now)", heading=choice.heading) if mode == present else choice.heading,
+                    choice.detail,
+                ),
+            )
             for mode, choice in offered
             if mode != present or mode in (ClusterMode.ASYNC, ClusterMode.SYNC)
         ]
-        self.fields["mode"] = forms.ChoiceField(label="New mode", widget=forms.RadioSelect, choices=choices)
+        self.fields["mode"] = forms.ChoiceField(label=say("New mode"), widget=forms.RadioSelect, choices=choices)
         self.order_fields(["mode", "replicas"])
 
 
-_ALONE = Choice("No replication", "One broker holds each message. Cheapest; while it is down its messages wait for it.")
+_ALONE = Choice(
+    say("No replication"), say("One broker holds each message. Cheapest; while it is down its messages wait for it.")
+)
 _REPLICATED = [
-    (ClusterMode.ASYNC, Choice("Asynchronous replication", "Sends don’t wait for a slave. An operator promotes.")),
-    (ClusterMode.SYNC, Choice("Synchronous replication", "SEND_OK means that a slave holds the message, too.")),
+    (
+        ClusterMode.ASYNC,
+        Choice(say("Asynchronous replication"), say("Sends don’t wait for a slave. An operator promotes.")),
+    ),
+    (
+        ClusterMode.SYNC,
+        Choice(say("Synchronous replication"), say("SEND_OK means that a slave holds the message, too.")),
+    ),
     (
         ClusterMode.DLEDGER,
-        Choice("DLedger", "A majority of three or five holds each message, and the replicas elect their leader."),
+        Choice("DLedger", say("A majority of three or five holds each message, and the replicas elect their leader.")),
     ),
 ]

@@ -6,6 +6,7 @@ from django.db import models
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import say
 
 
 class GroupLeadership(BaseModel):
@@ -93,13 +94,13 @@ class FailoverKind(models.TextChoices):
     elect their leader: TRANSFER, planned, to another voter; ELECTION, which no one ordered, noticed by a sample.
     """
 
-    PROMOTE = "promote"
-    SWITCHOVER = "switchover"
-    AUTOMATIC = "automatic"
-    REPEAT = "repeat", "Promotion repeated"
-    DRILL = "drill", "Failover drill"
-    TRANSFER = "transfer", "Leadership transferred"
-    ELECTION = "election"
+    PROMOTE = "promote", say("Promote")
+    SWITCHOVER = "switchover", say("Switchover")
+    AUTOMATIC = "automatic", say("Automatic")
+    REPEAT = "repeat", say("Promotion repeated")
+    DRILL = "drill", say("Failover drill")
+    TRANSFER = "transfer", say("Leadership transferred")
+    ELECTION = "election", say("Election")
 
 
 class Failover(BaseModel):
@@ -186,8 +187,8 @@ class FailoverStep(BaseModel):
 class DrillFault(models.TextChoices):
     """What a drill does to the leader's process: KILL ends it at once, HANG has it keep its connections and do nothing."""
 
-    KILL = "kill", "Killed"
-    HANG = "hang", "Hangs"
+    KILL = "kill", say("Killed")
+    HANG = "hang", say("Hangs")
 
 
 class DrillVerdict(models.TextChoices):

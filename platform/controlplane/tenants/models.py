@@ -9,17 +9,18 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import say
 
 
 class Role(models.TextChoices):
     """What a member may do (see `tenants.rules`). Each includes those below it, but for billing, which only looks after costs."""
 
-    OWNER = "owner"
-    ADMIN = "admin"
-    OPERATOR = "operator"
-    DEVELOPER = "developer"
-    BILLING = "billing"
-    VIEWER = "viewer"
+    OWNER = "owner", say("Owner")
+    ADMIN = "admin", say("Admin")
+    OPERATOR = "operator", say("Operator")
+    DEVELOPER = "developer", say("Developer")
+    BILLING = "billing", say("Billing")
+    VIEWER = "viewer", say("Viewer")
 
 
 class Tenant(BaseModel):

@@ -3,6 +3,7 @@
 from django import template
 
 from controlplane.clusters.models import Cluster
+from controlplane.common.sentences import say
 from controlplane.console.health import HealthWords, health_words
 from controlplane.console.pills import Pill, pill_of
 
@@ -15,5 +16,5 @@ def cluster_state(cluster: Cluster, health: HealthWords | None = None) -> dict[s
     words = health or health_words(cluster)
     pill = pill_of(cluster.state)
     if cluster.is_running and words.tone != "good":
-        pill = Pill(words.tone, words.short or "Running, health not known", pill.state)
+        pill = Pill(words.tone, words.short or say("Running, health not known"), pill.state)
     return {"pill": pill}

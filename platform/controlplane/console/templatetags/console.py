@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from controlplane.accounts.identity_settings import IdentityProvider
 from controlplane.accounts.operators import is_operator
 from controlplane.accounts.passkeys import host_name, passkey_place
+from controlplane.common.sentences import in_words, say
 from controlplane.common.zones import zone_of
 from controlplane.console.pills import Pill, pill_of
 from controlplane.insight.availability import Waiting, figures_awaited
@@ -34,7 +35,7 @@ THEMES = ("system", "light", "dark")
 
 def unknown() -> SafeString:
     """What stands where a value is not known: never 0, never nothing."""
-    return format_html('<span class="unknown" title="not known">{}</span>', UNKNOWN_TEXT)
+    return format_html('<span class="unknown" title="{}">{}</span>', _("not known"), UNKNOWN_TEXT)
 
 
 @register.simple_tag
@@ -100,10 +101,10 @@ def timestamp(context: template.Context, value: datetime | None, precision: str 
     if isinstance(tenant, Tenant) and tenant.time_zone != "UTC":
         moment = moment.astimezone(zone_of(tenant.time_zone))
     shown = {
-        "minutes": f"{moment.day} {moment:%b %Y, %H:%M}",
-        "seconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}",
-        "milliseconds": f"{moment.day} {moment:%b %Y, %H:%M:%S}.{moment.microsecond // 1000:03d}",
-        "brief": f"{moment.day} {moment:%b, %H:%M:%S}",
+        "minutes": f"{day_words(moment)} {moment:%H:%M}",
+        "seconds": f"{day_words(moment)} {moment:%H:%M:%S}",
+        "milliseconds": f"{day_words(moment)} {moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
+        "brief": f"{day_words(moment, with_year=False)} {moment:%H:%M:%S}",
         "clock": f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
     }[precision]
     return format_html(
@@ -115,6 +116,13 @@ def timestamp(context: template.Context, value: datetime | None, precision: str 
     )
 
 
+def day_words(moment: datetime, *, with_year: bool = True) -> str:
+    """Return a day as it stands before a time: `24 Nov 2026,`, or `2026-11-24` on a page in Chinese."""
+    if get_language() == "zh-hans":
+        return f"{moment:%Y-%m-%d}" if with_year else f"{moment:%m-%d}"
+    return f"{moment.day} {moment:%b %Y}," if with_year else f"{moment.day} {moment:%b},"
+
+
 def zone_mark(moment: datetime) -> str:
     """Return what stands after a time: `UTC`, `CET`, or `UTC+03` where the zone has no letters of its own."""
     name = moment.tzname() or "UTC"
@@ -122,32 +130,38 @@ def zone_mark(moment: datetime) -> str:
 
 
 @register.filter
-def duration(value: timedelta | None) -> str | SafeString:
+def duration(value: timedelta | None) -> str:
     """Return a length of time: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 5 min`."""
     if value is None:
         return unknown()
     seconds = max(value.total_seconds(), 0.0)
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
+        return say("%(seconds)s s", seconds=f"{seconds:.1f}")
     if seconds < 59.5:
-        return f"{seconds:.0f} s"
+        return say("%(seconds)s s", seconds=f"{seconds:.0f}")
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+        return say("%(minutes)s min %(seconds)s s", minutes=minutes, seconds=rest) if rest else _minutes(minutes)
     hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return say("%(hours)s h %(minutes)s min", hours=hours, minutes=rest) if rest else say("%(hours)s h", hours=hours)
+
+
+def _minutes(minutes: int) -> str:
+    return say("%(minutes)s min", minutes=minutes)
 
 
 @register.filter
-def seconds(value_ms: int | None) -> str | SafeString:
+def seconds(value_ms: int | None) -> str:
     """Return milliseconds as seconds, `0.04 s` or `4.62 s`; from a minute on as a length of time."""
     if value_ms is None:
         return unknown()
-    return f"{value_ms / 1000:.2f} s" if value_ms < 60_000 else duration(timedelta(milliseconds=value_ms))
+    if value_ms >= 60_000:
+        return duration(timedelta(milliseconds=value_ms))
+    return say("%(seconds)s s", seconds=f"{value_ms / 1000:.2f}")
 
 
 @register.filter
-def age(value: datetime | None) -> str | SafeString:
+def age(value: datetime | None) -> str:
     """Return how long ago a moment was, as `duration` says it."""
     return unknown() if value is None else duration(timezone.now() - value)
 
@@ -184,7 +198,7 @@ def field(bound: BoundField, optional: bool = False) -> dict[str, Any]:
 
 
 @register.inclusion_tag("console/parts/as_code.html")
-def as_code(curl: str, part_id: str, summary: str = "The same with curl") -> dict[str, str]:
+def as_code(curl: str, part_id: str, summary: str = say("The same with curl")) -> dict[str, str]:
     """Show an action as the curl line that does the same. `part_id` must be unique on the page."""
     return {"curl": curl, "part_id": part_id, "summary": summary}
 
@@ -193,6 +207,12 @@ def as_code(curl: str, part_id: str, summary: str = "The same with curl") -> dic
 def copyable(value: str, part_id: str, label: str) -> dict[str, str]:
     """Show a value to take away, with a copy button. `label` names it for screen readers."""
     return {"value": value, "part_id": part_id, "label": label}
+
+
+@register.filter(name="in_words")
+def words_of(text: str) -> str:
+    """Return a sentence in the language of the page, for filters that take plain strings only."""
+    return in_words(text)
 
 
 @register.filter

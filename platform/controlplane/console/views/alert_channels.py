@@ -20,6 +20,7 @@ from controlplane.alerts.deliveries import channel_test, delivery_again, deliver
 from controlplane.alerts.messages import title
 from controlplane.alerts.models import AlertChannel, AlertDelivery, ChannelKind
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.channel_forms import ChannelForm
 from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
@@ -80,7 +81,7 @@ def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
             form_take_error(form, error, {"name_taken": "name"})
         else:
             if not created:
-                tell_done(request, f"“{channel.name}” is created. Send it a test.")
+                tell_done(request, say("“%(channel)s” is created. Send it a test.", channel=channel.name))
                 return redirect("console:alert-channels", tenant.slug)
             form = ChannelForm()
     rows = Paginator(delivery_list(tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
@@ -109,18 +110,29 @@ def channel_change(request: ConsoleRequest, tenant: Tenant, channel: uuid.UUID) 
         match request.POST.get("act"):
             case "on" | "off" as act:
                 channel_update(actor=request.user, channel=found, is_on=act == "on")
-                tell_done(request, f"“{found.name}” is {act}.")
+                words = (
+                    say("“%(name)s” is on.", name=found.name)
+                    if act == "on"
+                    else say("“%(name)s” is off.", name=found.name)
+                )
+                tell_done(request, words)
             case "critical" | "all" as act:
                 channel_update(actor=request.user, channel=found, critical_only=act == "critical")
                 tell_done(
-                    request, f"“{found.name}” gets {'critical alerts only' if act == 'critical' else 'all alerts'}."
+                    request,
+                    say("“%(name)s” gets critical alerts only.", name=found.name)
+                    if act == "critical"
+                    else say("“%(name)s” gets all alerts.", name=found.name),
                 )
             case "delete":
                 channel_delete(actor=request.user, channel=found)
-                tell_done(request, f"“{found.name}” is deleted.")
+                tell_done(request, say("“%(found)s” is deleted.", found=found.name))
             case _:
                 channel_test(actor=request.user, channel=found)
-                tell_done(request, f"A test is on its way to “{found.name}”. The log below says how it went.")
+                tell_done(
+                    request,
+                    say("A test is on its way to “%(found)s”. The log below says how it went.", found=found.name),
+                )
     except ApplicationError as error:
         tell_error(request, error)
     return redirect("console:alert-channels", tenant.slug)
@@ -135,5 +147,5 @@ def delivery_again_page(request: ConsoleRequest, tenant: Tenant, delivery: uuid.
     except ApplicationError as error:
         tell_error(request, error)
     else:
-        tell_done(request, "It is on its way again.")
+        tell_done(request, say("It is on its way again."))
     return redirect("console:alert-channels", tenant.slug)

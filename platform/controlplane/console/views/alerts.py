@@ -29,6 +29,7 @@ from controlplane.alerts.words import amount, sentence
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.selectors import cluster_get, cluster_list
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.alert_forms import AcknowledgeForm, RuleForm, SilenceForm, TenantSilenceForm
 from controlplane.console.curl import curl, curl_answer, wants_curl
@@ -81,8 +82,8 @@ class SilenceRow:
     @property
     def what(self) -> str:
         """What nobody is told of."""
-        kind = KINDS[self.silence.kind].title if self.silence.kind in KINDS else "Everything"
-        return f"{kind}: {self.silence.subject}" if self.silence.subject else kind
+        kind = KINDS[self.silence.kind].title if self.silence.kind in KINDS else say("Everything")
+        return say("%(kind)s: %(subject)s", kind=kind, subject=self.silence.subject) if self.silence.subject else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +96,19 @@ class RuleRow:
     def threshold(self) -> str:
         """From where on it is wrong; `none` for what is wrong or not."""
         if not self.rule.kind.has_threshold:
-            return "none"
-        side = "or less" if self.rule.kind.is_floor else "or more"
-        return f"{amount(self.rule.kind.unit, self.rule.threshold)} {side}"
+            return say("none")
+        value = amount(self.rule.kind.unit, self.rule.threshold)
+        if self.rule.kind.is_floor:
+            return say("%(value)s or less", value=value)
+        return say("%(value)s or more", value=value)
 
     @property
     def lasting(self) -> str:
         """How long it has to last."""
         return (
-            amount("seconds", self.rule.duration_s).replace(" ", "\N{NO-BREAK SPACE}")
+            in_words(amount("seconds", self.rule.duration_s)).replace(" ", "\N{NO-BREAK SPACE}")
             if self.rule.duration_s
-            else "at once"
+            else say("at once")
         )
 
 
@@ -151,7 +154,7 @@ def alert_page(request: ConsoleRequest, tenant: Tenant, alert: uuid.UUID) -> Htt
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, "Acknowledged. It stays open until what is wrong is right.")
+            tell_done(request, say("Acknowledged. It stays open until what is wrong is right."))
             return redirect("console:alert", tenant.slug, found.pk)
     return _alert(request, tenant, found, form=form)
 
@@ -178,7 +181,7 @@ def silence_end_page(request: ConsoleRequest, tenant: Tenant, silence: uuid.UUID
     except ApplicationError as error:
         tell_error(request, error)
     else:
-        tell_done(request, "The silence has ended.")
+        tell_done(request, say("The silence has ended."))
     return redirect("console:alerts", tenant.slug)
 
 
@@ -206,7 +209,7 @@ def alert_rule(request: ConsoleRequest, tenant: Tenant, cluster: str, kind: str)
     rule = rule_get(found, kind)
     if "reset" in request.POST:
         rule_reset(actor=request.user, cluster=found, kind=kind)
-        tell_done(request, f"“{rule.kind.title}” has its default again.")
+        tell_done(request, say("“%(title)s” has its default again.", title=rule.kind.title))
         return redirect("console:cluster-alerts", tenant.slug, found.slug)
     form = RuleForm(request.POST if request.method == "POST" else None, rule=rule)
     if form.is_valid() and not wants_curl(request):
@@ -215,7 +218,7 @@ def alert_rule(request: ConsoleRequest, tenant: Tenant, cluster: str, kind: str)
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"“{rule.kind.title}” is saved.")
+            tell_done(request, say("“%(title)s” is saved.", title=rule.kind.title))
             return redirect("console:cluster-alerts", tenant.slug, found.slug)
     command = curl("PATCH", f"{found.path}alert-rules/{kind}/", form.changes())
     if wants_curl(request):
@@ -278,7 +281,7 @@ def _silence(
     except ApplicationError as error:
         form_take_error(form, error)
         return False
-    tell_done(request, "Silenced. It is still shown, but notifies nobody.")
+    tell_done(request, say("Silenced. It is still shown, but notifies nobody."))
     return True
 
 

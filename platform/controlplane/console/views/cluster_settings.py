@@ -9,6 +9,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.selectors import cluster_get
 from controlplane.clusters.services import cluster_delete, cluster_grow, cluster_growths, cluster_update
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
 from controlplane.console.forms import GrowForm, PolicyForm, TypedNameForm
@@ -47,7 +48,7 @@ def cluster_policy(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"Saved: {_policy_words(found)}")
+            tell_done(request, say("Saved: %(policy)s", policy=_policy_words(found)))
             return redirect("console:cluster-settings", tenant.slug, found.slug)
     return _settings(request, found, policy_form=form)
 
@@ -116,5 +117,7 @@ def _grow_curl(cluster: Cluster, form: Form) -> str:
 
 def _policy_words(cluster: Cluster) -> str:
     return (
-        "an operator promotes." if cluster.failover_policy == "manual" else "promoted by itself when nothing is lost."
+        say("an operator promotes.")
+        if cluster.failover_policy == "manual"
+        else say("promoted by itself when nothing is lost.")
     )

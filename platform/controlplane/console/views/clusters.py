@@ -23,6 +23,7 @@ from controlplane.clusters.selectors import (
 )
 from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import ApplicationError, NotFound
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ClusterForm
@@ -125,7 +126,7 @@ def cluster_ca(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpRes
     """Return the certificate that programs trust, as a file."""
     found = cluster_get(tenant, cluster)
     if not found.tls_ca:
-        raise NotFound("This cluster was made before TLS; a new one has it.")
+        raise NotFound(say("This cluster was made before TLS; a new one has it."))
     return HttpResponse(found.tls_ca, content_type="application/x-pem-file")
 
 
@@ -152,8 +153,8 @@ def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obje
 def mode_words(cluster: Cluster) -> str:
     """Return the mode in words, with the replicas of each group where there are several."""
     replicas = max((len(group.replicas.all()) for group in cluster.broker_groups.all()), default=1)
-    name = str(cluster.get_mode_display())
-    return name if replicas < 2 else f"{name}, {replicas} replicas"
+    name: str = cluster.get_mode_display()
+    return name if replicas < 2 else say("%(name)s, %(replicas)s replicas", name=name, replicas=replicas)
 
 
 def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
@@ -186,7 +187,7 @@ def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:
     }
     rows = [
         DaemonRow(
-            f"Name server {server.position + 1}",
+            say("Name server %(position)s", position=server.position + 1),
             "",
             "" if server.port is None else server.address,
             server.health,
@@ -200,7 +201,7 @@ def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:
         rows += [
             DaemonRow(
                 group.name,
-                "master" if alone else f"replica {replica.broker_id}",
+                say("master") if alone else say("replica %(broker_id)s", broker_id=replica.broker_id),
                 "" if replica.port is None else replica.address,
                 Health.DOWN if (group.name, replica.broker_id) in silent else replica.health,
                 replica.health_message,

@@ -16,6 +16,7 @@ from controlplane.clusters.credential_services import (
 from controlplane.clusters.models import Cluster, Credential, CredentialRole
 from controlplane.clusters.selectors import cluster_get, credential_get, credential_list
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ConfirmForm, CredentialForm
@@ -73,8 +74,17 @@ def credential_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) 
             form_take_error(form, error)
         else:
             late = ", ".join(created.missing_daemons)
-            where = f", but not yet at {late}, which did not confirm it" if late else ""
-            tell_done(request, f"The key pair “{created.credential.name}” works from now on{where}.")
+            name = created.credential.name
+            tell_done(
+                request,
+                say(
+                    "The key pair “%(name)s” works from now on, but not yet at %(late)s, which did not confirm it.",
+                    name=name,
+                    late=late,
+                )
+                if late
+                else say("The key pair “%(name)s” works from now on.", name=name),
+            )
             return redirect("console:credential-list", tenant.slug, found.slug)
     return _list(request, found, form)
 
@@ -108,16 +118,25 @@ def credential_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"The key pair “{credential.name}” is deleted. Programs that use it are refused.")
+            tell_done(
+                request,
+                say(
+                    "The key pair “%(credential)s” is deleted. Programs that use it are refused.",
+                    credential=credential.name,
+                ),
+            )
             return redirect(back)
     context = {
         "form": form,
-        "heading": f"Delete the key pair “{credential.name}”?",
-        "consequence": f"Programs that use {credential.access_key} are refused from the next request on. This can’t be undone.",
-        "verb": "Delete",
-        "button": "Delete key pair",
+        "heading": say("Delete the key pair “%(credential)s”?", credential=credential.name),
+        "consequence": say(
+            "Programs that use %(access_key)s are refused from the next request on. This can’t be undone.",
+            access_key=credential.access_key,
+        ),
+        "verb": say("Delete"),
+        "button": say("Delete key pair"),
         "back": back,
-        "crumbs": [{"url": back, "words": "Credentials"}],
+        "crumbs": [{"url": back, "words": say("Credentials")}],
         "curl": curl("DELETE", f"{found.path}credentials/{credential.access_key}/"),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))
@@ -157,17 +176,19 @@ def _create_curl(cluster: Cluster, form: CredentialForm) -> str:
 
 
 _RIGHTS = {
-    ("PUB|SUB", "SUB"): "Sends and receives",
-    ("PUB", "DENY"): "Only sends",
-    ("SUB", "SUB"): "Only receives",
+    ("PUB|SUB", "SUB"): say("Sends and receives"),
+    ("PUB", "DENY"): say("Only sends"),
+    ("SUB", "SUB"): say("Only receives"),
 }
 
 
 def _rights(credential: Credential) -> str:
     """Return the credential's permissions in words; unusual ones in RocketMQ's."""
     if credential.role == CredentialRole.ADMIN:
-        return "Administers"
+        return say("Administers")
     topic, group = credential.default_topic_perm, credential.default_group_perm
-    words = _RIGHTS.get((topic, group), f"Topics {topic}, groups {group}")
+    words = _RIGHTS.get((topic, group), say("Topics %(topic)s, groups %(group)s", topic=topic, group=group))
     exceptions = len(credential.topic_perms) + len(credential.group_perms)
-    return f"{words}, {exceptions} exception{'' if exceptions == 1 else 's'}" if exceptions else words
+    if not exceptions:
+        return words
+    return say_count("%(rights)s, %(count)s exception", "%(rights)s, %(count)s exceptions", exceptions, rights=words)

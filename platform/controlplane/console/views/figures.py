@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.selectors import cluster_get
+from controlplane.common.sentences import say
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.charts import Chart, Curve
@@ -18,7 +19,7 @@ from controlplane.insight.figures import POINTS_MAX, SAMPLE_EVERY_S, figures_his
 from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
 
-SPANS = {"1h": ("hour", timedelta(hours=1)), "24h": ("24 hours", timedelta(days=1))}
+SPANS = {"1h": (say("hour"), timedelta(hours=1)), "24h": (say("24 hours"), timedelta(days=1))}
 _DEFAULT_SPAN = "1h"
 # A curve breaks where more than two samples are missing.
 _GAP = timedelta(seconds=3 * SAMPLE_EVERY_S)
@@ -88,16 +89,16 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
         return Curve.of(name, values, _WORDS[field])
 
     def chart(chart_id: str, title: str, *curves: Curve) -> Chart:
-        return Chart(chart_id, title, "lines", "Time", labels, ticks, moments, zone, list(curves), span)
+        return Chart(chart_id, title, "lines", say("Time"), labels, ticks, moments, zone, list(curves), span)
 
     return [
         chart(
             "figures-rates",
-            "Messages a second",
-            curve("In", "in_per_second"),
-            curve("Out", "out_per_second"),
+            say("Messages a second"),
+            curve(say("In"), "in_per_second"),
+            curve(say("Out"), "out_per_second"),
         ),
-        chart("figures-backlog", "Backlog in messages", curve("Backlog", "backlog_messages")),
+        chart("figures-backlog", say("Backlog in messages"), curve(say("Backlog"), "backlog_messages")),
     ]
 
 

@@ -8,6 +8,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.accounts.operators import is_operator
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.forms import TenantForm
 from controlplane.console.pages import form_take_error, status_of, tell_done
@@ -104,7 +105,7 @@ def tenant_new(request: ConsoleRequest) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error, {"slug_taken": "slug"})
         else:
-            tell_done(request, f"{tenant.name} is ready. Next, a cluster.")
+            tell_done(request, say("%(tenant)s is ready. Next, a cluster.", tenant=tenant.name))
             return redirect("console:cluster-list", tenant.slug)
     context = {
         "form": form,

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.common.errors import ApplicationError, NotFound
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
@@ -53,7 +54,10 @@ def invitation(request: HttpRequest) -> HttpResponse:
         else:
             del request.session[SESSION_KEY]
             name = found.tenant.name
-            tell_done(request, "The invitation is declined." if declines else f"You are a member of {name} now.")
+            tell_done(
+                request,
+                say("The invitation is declined.") if declines else say("You are a member of %(name)s now.", name=name),
+            )
             return redirect("console:home") if declines else redirect("console:cluster-list", found.tenant.slug)
     context = {
         "invitation": found,
@@ -77,15 +81,15 @@ def invitation_revoke_page(request: ConsoleRequest, tenant: Tenant, invitation: 
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"The invitation of {found.email} is revoked.")
+            tell_done(request, say("The invitation of %(email)s is revoked.", email=found.email))
             return redirect(back)
     context = {
         "form": form,
-        "heading": f"Revoke the invitation of {found.email}?",
-        "consequence": "Its link is refused at once. You can invite the person again.",
-        "verb": "Revoke",
-        "button": "Revoke invitation",
+        "heading": say("Revoke the invitation of %(email)s?", email=found.email),
+        "consequence": say("Its link is refused at once. You can invite the person again."),
+        "verb": say("Revoke"),
+        "button": say("Revoke invitation"),
         "back": back,
-        "crumbs": [{"url": back, "words": "Members"}],
+        "crumbs": [{"url": back, "words": say("Members")}],
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))

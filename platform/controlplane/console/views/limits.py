@@ -8,20 +8,21 @@ from django.views.decorators.http import require_safe
 
 from controlplane.clusters.limits import KEPT_BY_BROKERS, broker_uses, limit_uses
 from controlplane.clusters.replica_remoting import BrokerQuota
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.pages import tenant_render
 from controlplane.tenants.models import Tenant
 
 _WORDS = {
-    "quotaCredentialMessagesPerSecond": "Messages per second, of an access key",
-    "quotaTopicMessagesPerSecond": "Messages per second, of a topic",
-    "quotaCredentialBytesPerSecond": "Bytes per second, of an access key",
-    "quotaTopicBytesPerSecond": "Bytes per second, of a topic",
-    "quotaCredentialConnections": "Connections of an access key",
-    "quotaCredentialHeldPulls": "Pulls that wait, of an access key",
-    "quotaTopicStoredBytes": "Bytes stored in a topic",
-    "quotaStoredBytes": "Bytes stored on the broker",
+    "quotaCredentialMessagesPerSecond": say("Messages per second, of an access key"),
+    "quotaTopicMessagesPerSecond": say("Messages per second, of a topic"),
+    "quotaCredentialBytesPerSecond": say("Bytes per second, of an access key"),
+    "quotaTopicBytesPerSecond": say("Bytes per second, of a topic"),
+    "quotaCredentialConnections": say("Connections of an access key"),
+    "quotaCredentialHeldPulls": say("Pulls that wait, of an access key"),
+    "quotaTopicStoredBytes": say("Bytes stored in a topic"),
+    "quotaStoredBytes": say("Bytes stored on the broker"),
 }
 # A broker names every key and topic; the page shows those that use most of their limit.
 _ROWS_MAX = 20

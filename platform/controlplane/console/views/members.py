@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ROLE_DETAILS, Choice, ConfirmForm, MemberForm
@@ -85,7 +86,10 @@ def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         except ApplicationError as error:
             tell_error(request, error)
         else:
-            tell_done(request, f"{found.user.email} is {Role(role).label.lower()} now.")
+            tell_done(
+                request,
+                say("%(email)s is %(role)s now.", email=found.user.email, role=in_words(Role(role).label).lower()),
+            )
     return redirect("console:member-list", tenant.slug)
 
 
@@ -105,21 +109,30 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"You left {tenant.name}." if is_me else f"{found.user.email} is no longer a member.")
+            tell_done(
+                request,
+                say("You left %(tenant)s.", tenant=tenant.name)
+                if is_me
+                else say("%(email)s is no longer a member.", email=found.user.email),
+            )
             return redirect("console:home") if is_me else redirect(back)
     context = {
         "form": form,
-        "heading": f"Leave {tenant.name}?" if is_me else f"Remove {found.user.email}?",
+        "heading": say("Leave %(tenant)s?", tenant=tenant.name)
+        if is_me
+        else say("Remove %(email)s?", email=found.user.email),
         "consequence": (
-            "You lose access to its clusters at once. An owner can invite you again."
+            say("You lose access to its clusters at once. An owner can invite you again.")
             if is_me
-            else "The person loses access at once, and so do the API tokens that they issued."
-            " Programs go on running: their key pairs stay."
+            else say(
+                "The person loses access at once, and so do the API tokens that they issued. Programs go"
+                " on running: their key pairs stay."
+            )
         ),
-        "verb": "Leave" if is_me else "Remove",
-        "button": "Leave tenant" if is_me else "Remove member",
+        "verb": say("Leave") if is_me else say("Remove"),
+        "button": say("Leave tenant") if is_me else say("Remove member"),
         "back": back,
-        "crumbs": [{"url": back, "words": "Members"}],
+        "crumbs": [{"url": back, "words": say("Members")}],
         "curl": curl("DELETE", f"{tenant.path}members/{found.pk}/"),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))

@@ -13,6 +13,7 @@ from controlplane.clusters.models import Operation, OperationState, OperationTyp
 from controlplane.clusters.operations import operation_retry
 from controlplane.clusters.selectors import StepView, operation_list, operation_view
 from controlplane.common.errors import ApplicationError, NotFound
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.pages import tell_error, tenant_render
@@ -34,18 +35,18 @@ _VERBS = {
     OperationType.GROUP_RECOVER: "Recovering a group of",
 }
 _DONE = {
-    OperationType.CLUSTER_DELETE: "The cluster is deleted",
-    OperationType.CLUSTER_GROW: "The cluster has grown",
-    OperationType.CLUSTER_MODE: "Every group is as it was asked for",
-    OperationType.GROUP_PROMOTE: "The replica leads",
-    OperationType.GROUP_SWITCHOVER: "The replica leads",
-    OperationType.GROUP_TRANSFER: "The replica leads",
-    OperationType.GROUP_DRILL: "The drill is over; its report is written",
-    OperationType.GROUP_PREFER: "The preferred leader is written into the log",
-    OperationType.GROUP_REPLACE: "The new replica counts, the old one is gone",
-    OperationType.GROUP_GROW: "The new replicas count",
-    OperationType.GROUP_SHRINK: "The group is smaller",
-    OperationType.GROUP_RECOVER: "The replica leads; give the group its replicas back (Number of replicas)",
+    OperationType.CLUSTER_DELETE: say("The cluster is deleted"),
+    OperationType.CLUSTER_GROW: say("The cluster has grown"),
+    OperationType.CLUSTER_MODE: say("Every group is as it was asked for"),
+    OperationType.GROUP_PROMOTE: say("The replica leads"),
+    OperationType.GROUP_SWITCHOVER: say("The replica leads"),
+    OperationType.GROUP_TRANSFER: say("The replica leads"),
+    OperationType.GROUP_DRILL: say("The drill is over; its report is written"),
+    OperationType.GROUP_PREFER: say("The preferred leader is written into the log"),
+    OperationType.GROUP_REPLACE: say("The new replica counts, the old one is gone"),
+    OperationType.GROUP_GROW: say("The new replicas count"),
+    OperationType.GROUP_SHRINK: say("The group is smaller"),
+    OperationType.GROUP_RECOVER: say("The replica leads; give the group its replicas back (Number of replicas)"),
 }
 
 
@@ -95,7 +96,7 @@ def operation_retry_page(request: ConsoleRequest, tenant: Tenant, operation: uui
 def _operation(tenant: Tenant, operation_id: uuid.UUID) -> Operation:
     operation = operation_list(tenant).filter(pk=operation_id).first()
     if operation is None:
-        raise NotFound("There is no such operation.")
+        raise NotFound(say("There is no such operation."))
     return operation
 
 
@@ -119,7 +120,7 @@ def _step_row(step: StepView) -> StepRow:
     state = StepState.RUNNING if step.state == StepState.PENDING and step.started_at else step.state
     end = step.finished_at or timezone.now()
     took = None if step.started_at is None else end - step.started_at
-    words = "Running" if state == StepState.RUNNING else pill_of(state).words
+    words = say("Running") if state == StepState.RUNNING else pill_of(state).words
     return StepRow(step.name, step.title, state, words, step.message, step.started_at, took)
 
 
@@ -138,8 +139,8 @@ def _words(operation: Operation, rows: list[StepRow]) -> str:
     done = sum(row.state == StepState.COMPLETED for row in rows)
     match operation.state:
         case OperationState.COMPLETED:
-            return _DONE.get(OperationType(operation.type), "The cluster is running")
+            return _DONE.get(OperationType(operation.type), say("The cluster is running"))
         case OperationState.FAILED:
-            return f"Failed after {done} of {len(rows)} steps"
+            return say("Failed after %(done)s of %(rows)s steps", done=done, rows=len(rows))
         case _:
-            return f"Step {min(done + 1, len(rows))} of {len(rows)}"
+            return say("Step %(done)s of %(rows)s", done=min(done + 1, len(rows)), rows=len(rows))

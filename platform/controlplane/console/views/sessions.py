@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.accounts.browsers import browser_name
 from controlplane.accounts.session_limits import SessionLife, session_life
 from controlplane.common.audit import audit_event_record
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.pages import never_store, tell_done
 
@@ -62,11 +63,11 @@ def session_end(request: ConsoleRequest, session: int) -> HttpResponse:
     """End one session of one's own. The present one ends as by logging out."""
     found = UserSession.objects.filter(user_id=request.user.pk, pk=session).first()
     if found is None:
-        raise Http404("You have no such session. It may have ended already.")
+        raise Http404(say("You have no such session. It may have ended already."))
     with transaction.atomic():
         _record(request, "session.end", {"browser": browser_name(found.user_agent), "address": found.ip})
         end_sessions(request, [found])
-    tell_done(request, "That session has ended.")
+    tell_done(request, say("That session has ended."))
     return redirect("console:session-list")
 
 
@@ -77,7 +78,7 @@ def session_end_others(request: ConsoleRequest) -> HttpResponse:
     with transaction.atomic():
         _record(request, "session.end_others", {})
         end_other_sessions(request, request.user)
-    tell_done(request, "All your other sessions have ended.")
+    tell_done(request, say("All your other sessions have ended."))
     return redirect("console:session-list")
 
 

@@ -5,6 +5,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.billing_forms import TenantSettingsForm
 from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
@@ -32,7 +33,7 @@ def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, "The settings are saved.")
+            tell_done(request, say("The settings are saved."))
             return redirect("console:tenant-settings", tenant.slug)
     context = {"form": form, "curl": command}
     return tenant_render(

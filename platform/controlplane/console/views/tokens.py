@@ -11,10 +11,11 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.models import ApiToken
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.forms import ConfirmForm, TokenForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
-from controlplane.tenants.models import Tenant
+from controlplane.tenants.models import Role, Tenant
 from controlplane.tenants.rules import actor_can, roles_to_give
 from controlplane.tenants.token_services import api_token_get, api_token_issue, api_token_list, api_token_revoke
 
@@ -31,9 +32,14 @@ class TokenRow:
         return "active" if self.token.is_live else "expired"
 
     @property
+    def role(self) -> str:
+        """Its role in a word."""
+        return Role(self.token.role).label
+
+    @property
     def owner(self) -> str:
         """Whose it is: a member's address, or the tenant's own."""
-        return "Service token" if self.token.user is None else self.token.user.email
+        return say("Service token") if self.token.user is None else self.token.user.email
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -84,15 +90,15 @@ def token_revoke(request: ConsoleRequest, tenant: Tenant, token: uuid.UUID) -> H
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"The token “{found.name}” is revoked.")
+            tell_done(request, say("The token “%(found)s” is revoked.", found=found.name))
             return redirect(back)
     context = {
         "form": form,
-        "heading": f"Revoke the token “{found.name}”?",
-        "consequence": "Scripts that use it are refused at once. This can’t be undone.",
-        "verb": "Revoke",
-        "button": "Revoke token",
+        "heading": say("Revoke the token “%(found)s”?", found=found.name),
+        "consequence": say("Scripts that use it are refused at once. This can’t be undone."),
+        "verb": say("Revoke"),
+        "button": say("Revoke token"),
         "back": back,
-        "crumbs": [{"url": back, "words": "API tokens"}],
+        "crumbs": [{"url": back, "words": say("API tokens")}],
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="tokens", status=status_of(form))

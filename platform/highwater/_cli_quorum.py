@@ -24,7 +24,7 @@ _LOOK_PERIOD_S = 0.05
 
 
 def show_quorum(session: Session, members: tuple[GroupMember, ...]) -> None:
-    """haStatus of such a group: states, terms and votes, who counts, who is behind."""
+    """haStatus of such a group: states, terms and votes, voters and who is behind."""
     leader = _leader(members)
     rows: list[list[object]] = []
     for member in members:
@@ -169,7 +169,7 @@ def prefer_leader(
     group: GroupName,
     broker_id: Annotated[int | None, typer.Option("--broker-id", help="Which voter; none when left out.")] = None,
 ) -> None:
-    """Say which voter shall lead whenever it is level."""
+    """Say which voter shall lead whenever it is in sync."""
     _change(session, group, "prefer", broker_id)
 
 

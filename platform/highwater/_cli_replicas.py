@@ -143,7 +143,7 @@ def _promises(admin: Admin, plan: PromotionPlan, group: str) -> dict[int, Standi
 
 
 def _drain(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *, yes: bool) -> None:
-    """Let the candidate draw level with a master that takes no more sends."""
+    """Let the candidate catch up with a master that takes no more sends."""
     group, candidate = master.group, plan.candidate.address
     admin.freeze_sends(master.address, group, epoch=master.epoch, for_ms=_DRAIN_MS)
     level = False

@@ -79,7 +79,7 @@ def test_the_overview_shows_leader_votes_and_changes_in_place_of_a_promotion(
 ) -> None:
     page = world.client(world.alice).get(PATH).content.decode()
     for words in (
-        "broker-a: replica 0 leads in epoch 1; the two other voters are level.",
+        "broker-a: replica 0 is the leader (epoch 1). Both followers are in sync.",
         "Transfer leadership",
         "Preferred leader",
         "Replace a replica",
@@ -98,7 +98,7 @@ def test_a_minority_partition_is_said_in_words(
     group[1].answers = group[2].answers = False
     cluster_sample(cluster, driver)
     page = world.client(world.alice).get(PATH).content.decode()
-    assert page.count("2 of 3 replicas unreachable: writes refused, reads go on from replica 0.") == 2
+    assert page.count("2 of 3 replicas are unreachable. Writes are refused; reads continue from replica 0.") == 2
     assert "Writes refused" in page
 
 

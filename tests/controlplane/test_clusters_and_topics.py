@@ -312,7 +312,7 @@ def test_a_cluster_without_a_sample_is_not_called_healthy(world: World) -> None:
 def test_an_old_sample_is_not_called_healthy(world: World) -> None:
     _all_healthy_at(timezone.now() - timedelta(minutes=2))
     health = cluster_health(world.cluster)
-    assert (health.status, health.sentences) == (Health.UNKNOWN, ["No one has looked at this cluster lately."])
+    assert (health.status, health.sentences) == (Health.UNKNOWN, ["There is no recent data about this cluster."])
 
 
 def _all_healthy_at(time: datetime) -> None:

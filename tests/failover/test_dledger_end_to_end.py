@@ -122,7 +122,7 @@ def test_a_lost_replica_is_replaced_by_an_empty_one(live: LiveGroup) -> None:
     acknowledged = stored(live, TOPIC)
     live.lose_machine(lost)
     group = live.wait_group(lambda found: found["state"] == "degraded", "noticed")
-    assert group["sentences"][0].startswith("1 of 3 replicas unreachable: writes and reads go on;")
+    assert group["sentences"][0].startswith("1 of 3 replicas is unreachable. Writes and reads continue;")
     assert send_ok(live, TOPIC) == "SEND_OK"
     preview = live.ask("replace", {"replica": lost}, dry_run=True).json()
     assert (preview["adding"], preview["removing"], preview["possible"]) == ([3], [lost], True)

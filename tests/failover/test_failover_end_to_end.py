@@ -102,8 +102,8 @@ def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> Non
     assert answer.status_code == 201, answer.text
     live.lose_machine(old)
     group = live.wait_group(lambda found: found["state"] == "no_master", "noticed")
-    assert f"replica {old}, is dead since" in group["sentences"][0]
-    assert f"Reads go on from replica {heir}" in group["sentences"][1]
+    assert f"replica {old} is down" in group["sentences"][0]
+    assert f"Reads continue from replica {heir}" in group["sentences"][1]
     preflight = live.ask("promote", dry_run=True).json()
     assert (preflight["possible"], preflight["clean"], preflight["messages_at_risk"]) == (True, True, "0")
     answer = live.ask("promote")

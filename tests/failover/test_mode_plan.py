@@ -67,11 +67,11 @@ def test_each_step_says_what_it_changes_and_that_nothing_stops() -> None:
         "Look at every replica",
         "Change from async to sync",
         "Change from sync to dledger",
-        "Note the new mode",
+        "Record the new mode",
     ]
     assert {step.stops for step in plan.steps} == {"Nothing."}
     assert "the replicas elect their leader" in plan.steps[2].does
-    assert "the groups decide" in plan.steps[3].does
+    assert "the groups elect" in plan.steps[3].does
 
 
 def test_the_way_back_says_that_a_dead_leader_waits_for_an_operator() -> None:
@@ -88,8 +88,8 @@ def test_the_way_back_says_that_a_dead_leader_waits_for_an_operator() -> None:
         ("single", "single", group(leader()), "in mode single already, with 1 replica in each"),
         ("single", "async", group(away(leader())), "wait until its broker is back"),
         ("dledger", "dledger", three(), "in mode dledger already"),
-        ("sync", "dledger", group(leader(), follower(1), away(follower(2))), "Replica 2 of broker-a is not level"),
-        ("sync", "dledger", group(away(leader()), follower(1), follower(2)), "No replica of broker-a leads"),
+        ("sync", "dledger", group(leader(), follower(1), away(follower(2))), "Replica 2 of broker-a has not caught up"),
+        ("sync", "dledger", group(away(leader()), follower(1), follower(2)), "broker-a has no leader right now"),
         (
             "dledger",
             "sync",
@@ -126,7 +126,7 @@ def test_a_group_of_one_gets_its_replicas_before_anything_changes() -> None:
         "Change from single to async",
         "Change from async to sync",
         "Change from sync to dledger",
-        "Note the new mode",
+        "Record the new mode",
     ]
     assert "replicas 4 and 5 of broker-a" in plan.steps[1].does
     assert {step.stops for step in plan.steps} == {"Nothing."}
@@ -141,9 +141,9 @@ def test_replicas_go_when_no_send_waits_for_them_and_the_leader_stays() -> None:
         "Change from sync to async",
         "Remove replicas",
         "Change from async to single",
-        "Note the new mode",
+        "Record the new mode",
     ]
-    assert plan.steps[3].stops == "Reads from replicas 0 and 2 of broker-a: consumers go to the master."
+    assert plan.steps[3].stops == "Reads from replicas 0 and 2 of broker-a. Consumers move to the master."
     assert "what is on its disk is lost with its disk" in plan.steps[4].does
 
 

@@ -115,7 +115,9 @@ def test_what_is_not_known_is_null(
     cluster_sample(Cluster.objects.get(slug="trio"), driver)
     (found,) = api(world.bob).call("GET", f"{TRIO}groups/").json()["results"]
     assert (found["state"], found["master_id"]) == ("no_master", None)
-    assert found["sentences"][0] == "2 of 3 replicas unreachable: writes refused, reads go on from replica 2."
+    assert (
+        found["sentences"][0] == "2 of 3 replicas are unreachable. Writes are refused; reads continue from replica 2."
+    )
     silent, alive = found["replicas"][1], found["replicas"][2]
     assert [silent[name] for name in ("role", "election_state", "voted_for", "gap_bytes", "last_pull_at")] == [
         "unknown",

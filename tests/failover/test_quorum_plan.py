@@ -27,7 +27,7 @@ def five(*gone: int, lead: int = 0) -> GroupView:
 def test_a_transfer_says_that_sends_stop_and_reads_go_on() -> None:
     plan = plan_transfer(three(), 2, NOW)
     assert (plan.possible, plan.leader_id, plan.target) == (True, 0, 2)
-    assert plan.steps[1].stops.startswith("Sends, for as long as that takes")
+    assert plan.steps[1].stops.startswith("Sends, meanwhile")
     assert [step.stops for step in (plan.steps[0], plan.steps[2])] == ["Nothing.", "Nothing."]
 
 
@@ -40,13 +40,13 @@ def test_without_a_target_the_preferred_leader_is_taken_else_the_lowest_id() -> 
 @pytest.mark.parametrize(
     ("view", "target", "why"),
     [
-        (three(), 0, "leads already"),
+        (three(), 0, "is already the leader"),
         (three(), 7, "There is no replica 7"),
-        (group(leader(), follower(1, in_sync=False, gap_bytes=5_000_000), follower(2)), 1, "not level"),
+        (group(leader(), follower(1, in_sync=False, gap_bytes=5_000_000), follower(2)), 1, "has not caught up yet"),
         (group(leader(), away(follower(1)), follower(2)), 1, "does not answer"),
         (group(leader(), follower(1, quorum(not_electable_because="x")), follower(2)), 1, "can't lead: x"),
         (group(leader(), follower(1), follower(2), follower(3)), 3, "an observer"),
-        (group(away(leader()), follower(1), follower(2)), 1, "No replica of broker-a leads"),
+        (group(away(leader()), follower(1), follower(2)), 1, "broker-a has no leader right now"),
         (group(leader(accepts_sends=False, refusal="alone"), follower(1), follower(2)), 1, "alone"),
     ],
 )
@@ -64,7 +64,7 @@ def test_who_lacks_the_last_moment_of_a_busy_group_may_take_over() -> None:
 
 def test_preferring_a_follower_says_that_the_role_goes_to_it() -> None:
     plan = plan_prefer(three(), 2, NOW)
-    assert "once the leadership goes to replica 2" in plan.steps[1].stops
+    assert "when the leadership moves to replica 2" in plan.steps[1].stops
     assert plan_prefer(three(), 0, NOW).steps[1].stops == "Nothing."
     assert plan_prefer(three(), None, NOW).steps[1].stops == "Nothing."
     assert not plan_prefer(three(), 5, NOW).possible
@@ -87,7 +87,7 @@ def test_with_three_of_five_there_is_still_a_majority_of_six_on_the_way() -> Non
 
 def test_the_leader_is_not_replaced_before_it_has_handed_its_role_over() -> None:
     plan = plan_replace(three(), 0, 3, NOW)
-    assert "transfer the leadership first" in plan.problems[0]
+    assert "Transfer the leadership first" in plan.problems[0]
 
 
 def test_growing_adds_two_and_shrinking_takes_those_that_are_missed_least() -> None:
@@ -106,10 +106,10 @@ def test_a_leader_that_is_to_go_hands_its_role_over_first() -> None:
 
 def test_a_group_that_would_be_without_a_majority_is_not_shrunk() -> None:
     plan = plan_resize(five(1, 2), 3, 5, NOW, remove=[3, 4])
-    assert "bring a replica back first" in plan.problems[0]
+    assert "Bring a replica back first" in plan.problems[0]
 
 
-@pytest.mark.parametrize(("replicas", "why"), [(4, "3 or 5 replicas"), (3, "has 3 replicas already")])
+@pytest.mark.parametrize(("replicas", "why"), [(4, "3 or 5 replicas"), (3, "already has 3 replicas")])
 def test_other_sizes_are_refused_with_the_reason(replicas: int, why: str) -> None:
     assert why in plan_resize(three(), replicas, 3, NOW).problems[0]
 

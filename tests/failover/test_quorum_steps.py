@@ -228,7 +228,7 @@ def test_an_election_in_the_middle_is_waited_for_and_the_new_leader_is_asked(
     group.catch_up()
     group.leader = None
     assert run_step(operation, driver, "quorum_catch_up") == "pending"
-    assert "No replica of broker-a leads" in operation.steps.get(name="quorum_catch_up").message
+    assert "broker-a has no leader right now" in operation.steps.get(name="quorum_catch_up").message
     group.elect(1)
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert group.voters == [0, 1, 3]
@@ -237,7 +237,7 @@ def test_an_election_in_the_middle_is_waited_for_and_the_new_leader_is_asked(
 def test_without_a_majority_nothing_is_begun(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
     group[1].answers = group[2].answers = False
     for change in (Transfer(1), Prefer(1), Replace(2), Resize(5)):
-        with pytest.raises(NotPossible, match="nothing can be confirmed"):
+        with pytest.raises(NotPossible, match="can't confirm anything"):
             begin(cluster, driver, change)
     assert (group.calls, ids(cluster)) == ([], [0, 1, 2])
 

@@ -47,7 +47,7 @@ def group(*replicas: ReplicaView, led_ago_s: float = 1) -> GroupView:
 def test_a_leader_with_level_voters_is_healthy() -> None:
     verdict = judge_elected(group(leader(), follower(1), follower(2)), NOW)
     assert (verdict.state, verdict.master_id) == (GroupState.HEALTHY, 0)
-    assert verdict.sentences == ("broker-a: replica 0 leads in epoch 3; the two other voters are level.",)
+    assert verdict.sentences == ("broker-a: replica 0 is the leader (epoch 3). Both followers are in sync.",)
 
 
 def test_nobody_is_a_candidate_for_a_promotion() -> None:
@@ -60,7 +60,7 @@ def test_one_of_three_away_leaves_nobody_to_spare() -> None:
     verdict = judge_elected(group(leader(), follower(1), away(follower(2))), NOW)
     assert (verdict.state, verdict.master_id) == (GroupState.DEGRADED, 0)
     assert verdict.sentences == (
-        "1 of 3 replicas unreachable: writes and reads go on; one more lost, and writes are refused.",
+        "1 of 3 replicas is unreachable. Writes and reads continue; if one more fails, writes are refused.",
         "Replica 2 has not answered since 04:59:30 UTC.",
     )
 
@@ -69,21 +69,21 @@ def test_two_of_three_away_refuse_writes_and_reads_go_on() -> None:
     alone = leader(accepts_sends=False, refusal="fewer than 2 of 3 replicas are reachable")
     verdict = judge_elected(group(alone, away(follower(1)), away(follower(2))), NOW)
     assert verdict.state == GroupState.NO_MASTER
-    assert verdict.sentences[0] == "2 of 3 replicas unreachable: writes refused, reads go on from replica 0."
-    assert verdict.sentences[1].startswith("They go on when 2 of the 3 reach each other")
+    assert verdict.sentences[0] == "2 of 3 replicas are unreachable. Writes are refused; reads continue from replica 0."
+    assert verdict.sentences[1].startswith("Writes resume by themselves once 2 of 3 replicas reach each other")
 
 
 def test_all_away_can_neither_be_written_nor_read() -> None:
     verdict = judge_elected(group(away(leader()), away(follower(1)), away(follower(2))), NOW)
     assert verdict.state == GroupState.NO_MASTER
-    assert verdict.sentences[0] == "3 of 3 replicas unreachable: writes refused, nothing can be read either."
+    assert verdict.sentences[0] == "3 of 3 replicas are unreachable. Writes are refused; nothing can be read either."
 
 
 def test_while_a_majority_answers_without_a_leader_an_election_is_under_way() -> None:
     verdict = judge_elected(group(away(leader()), follower(1), follower(2)), NOW)
     assert (verdict.state, verdict.master_id) == (GroupState.NO_MASTER, None)
-    assert "an election is under way" in verdict.sentences[0]
-    assert "reads go on from replicas 1 and 2" in verdict.sentences[0]
+    assert "an election is in progress" in verdict.sentences[0]
+    assert "reads continue from replicas 1 and 2" in verdict.sentences[0]
 
 
 def test_an_election_that_takes_long_is_told_with_its_reason() -> None:
@@ -103,7 +103,7 @@ def test_during_a_transfer_it_is_said_that_sends_wait_a_moment() -> None:
     handing = leader(told=quorum("leader", transferring_to=1), accepts_sends=False, refusal="moving")
     verdict = judge_elected(group(handing, follower(1), follower(2)), NOW)
     assert verdict.state == GroupState.DEGRADED
-    assert "hands the leadership to replica 1" in verdict.sentences[0]
+    assert "is handing the leadership to replica 1" in verdict.sentences[0]
 
 
 def test_who_is_behind_is_told_in_bytes_and_messages() -> None:
@@ -121,14 +121,14 @@ def test_who_lacks_the_last_moment_of_a_busy_group_keeps_up() -> None:
 def test_what_is_not_known_of_a_replica_is_not_called_level() -> None:
     unknown = follower(2, in_sync=False, gap_bytes=None, gap_messages=None)
     verdict = judge_elected(group(leader(), follower(1), unknown), NOW)
-    assert verdict.sentences == ("Replica 2 is behind, by how much is not known.",)
+    assert verdict.sentences == ("Replica 2 is behind by an unknown amount.",)
 
 
 def test_an_observer_does_not_count_and_troubles_nobody() -> None:
     catching_up = follower(3, in_sync=False, gap_bytes=5 * 1024 * 1024, gap_messages=70)
     verdict = judge_elected(group(leader(), follower(1), follower(2), catching_up), NOW)
     assert verdict.state == GroupState.HEALTHY
-    assert verdict.sentences[1] == "Replica 3 is an observer, and does not count: 5.0 MiB and 70 messages behind."
+    assert verdict.sentences[1] == "Replica 3 is an observer without a vote: 5.0 MiB and 70 messages behind."
 
 
 def test_a_replica_that_neither_votes_nor_leads_says_why() -> None:
@@ -140,7 +140,7 @@ def test_a_replica_that_neither_votes_nor_leads_says_why() -> None:
 def test_of_two_that_call_themselves_leader_the_higher_epoch_leads() -> None:
     verdict = judge_elected(group(leader(0, epoch=2), leader(1), follower(2)), NOW)
     assert verdict.master_id == 1
-    assert any("Replica 0 still calls itself leader of epoch 2" in sentence for sentence in verdict.sentences)
+    assert any("Replica 0 still considers itself leader of epoch 2" in sentence for sentence in verdict.sentences)
 
 
 def test_without_samples_nothing_is_known() -> None:

@@ -82,8 +82,8 @@ def test_a_master_that_cannot_serve_is_treated_as_no_master() -> None:
     verdict = judge(group(damaged_master(), replica(1)), NOW)
     assert (verdict.state, verdict.candidates) == (GroupState.NO_MASTER, (1,))
     assert verdict.sentences == (
-        "In broker-a the master, replica 0, takes no messages: the log is damaged at 400. Sends fail.",
-        "Reads go on from replicas 0 and 1.",
+        "Replica 0, the master of broker-a, takes no messages: the log is damaged at 400. Sends fail.",
+        "Reads continue from replicas 0 and 1.",
         "Replica 1 can be promoted: replica 1 holds everything that was acknowledged.",
     )
 
@@ -124,8 +124,8 @@ def test_a_master_whose_process_ended_a_moment_ago_is_given_the_time_of_a_restar
 def test_a_dead_master_is_told_with_reads_and_the_way_out() -> None:
     verdict = judge(group(away(master()), replica(1)), NOW)
     assert verdict.sentences == (
-        "In broker-a the master, replica 0, is dead since 04:59:30 UTC: sends fail.",
-        "Reads go on from replica 1.",
+        "broker-a has had no master since 04:59:30 UTC: replica 0 is down. Sends fail.",
+        "Reads continue from replica 1.",
         "Replica 1 can be promoted: replica 1 holds everything that was acknowledged.",
     )
 
@@ -138,7 +138,7 @@ def test_when_nobody_answers_nothing_is_offered() -> None:
 
 def test_a_former_master_that_came_back_and_may_not_lead_alone_can_be_promoted() -> None:
     verdict = judge(group(replica(0), away(replica(1))), NOW)
-    assert verdict.sentences[0] == "No replica of broker-a leads: sends fail."
+    assert verdict.sentences[0] == "broker-a has no master. Sends fail."
     assert verdict.candidates == (0,)
     assert verdict.cleanness is not None
     assert verdict.cleanness.clean
@@ -174,7 +174,7 @@ def test_candidates_are_ranked_by_last_epoch_then_held_offset(
             False,
         ),
         ("async, master away", group(away(master()), replica(1), in_sync_replicas=1), 1, False),
-        ("async, the master answers and is level", group(replica(0), replica(1), in_sync_replicas=1), 1, True),
+        ("async, the master answers and has caught up", group(replica(0), replica(1), in_sync_replicas=1), 1, True),
         (
             "async, the master answers and has more",
             group(replica(0, held_offset=1200, end_offset=1200), replica(1), in_sync_replicas=1),
@@ -290,7 +290,7 @@ def test_a_restarted_master_that_lost_its_logs_end_is_not_called_clean() -> None
 def test_a_slave_that_is_away_for_a_moment_is_waited_for() -> None:
     verdict = judge(blocked(claiming(), ended(replica(1), 1)), NOW)
     assert (verdict.state, verdict.repeats) == (GroupState.DEGRADED, False)
-    assert "asks the others whether it may lead again" in verdict.sentences[0]
+    assert "is asking the others whether it may lead again" in verdict.sentences[0]
 
 
 def test_a_master_that_somebody_demoted_is_not_told_to_lead_again() -> None:

@@ -155,7 +155,7 @@ def cluster_health(cluster: Cluster) -> ClusterHealth:
     samples = [process.sampled_at for process in processes]
     sampled_at = None if None in samples else min(time for time in samples if time is not None)
     if sampled_at is not None and timezone.now() - sampled_at > HEALTH_STALE_AFTER:
-        return ClusterHealth(Health.UNKNOWN, ["No one has looked at this cluster lately."], sampled_at, sampled_at)
+        return ClusterHealth(Health.UNKNOWN, ["There is no recent data about this cluster."], sampled_at, sampled_at)
     down = [process for process in processes if process.health == Health.DOWN]
     if down:
         since = min((process.health_since for process in down if process.health_since is not None), default=None)

@@ -118,7 +118,7 @@ _TRANSFER = _Page(
 _PREFER = _Page(
     ChangeKind.PREFER,
     "Preferred leader of",
-    "The group gives the leadership to this replica whenever it is level, and goes on without it when it is not.",
+    "The group gives the leadership to this replica whenever it is in sync, and works without it when it is not.",
     "Set preferred leader",
     _prefer_form,
     lambda form: Prefer(form.replica_id()),

@@ -67,7 +67,9 @@ def drill_preflight(context: StepContext) -> None:
     leader = view.master
     epoch = None if leader is None else leader.epoch
     Failover.objects.filter(pk=failover.pk).update(expected_epoch=epoch, updated_at=timezone.now())
-    timeline_add(failover, "preflight", f"Replica {drill.leader_id} leads in epoch {epoch}; the others are level.")
+    timeline_add(
+        failover, "preflight", f"Replica {drill.leader_id} is the leader (epoch {epoch}). The others are in sync."
+    )
 
 
 def drill_probe(context: StepContext) -> None:

@@ -91,7 +91,7 @@ class GroupPreferApi(_QuorumChangeApi):
     )
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
-        """Say which voter shall lead whenever it is level."""
+        """Say which voter shall lead whenever it is in sync."""
         values, dry_run = self.asked(request, PreferSerializer(data=request.data))
         return self.change(group, Prefer(values["replica"]), dry_run=dry_run)
 

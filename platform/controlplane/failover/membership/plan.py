@@ -68,7 +68,7 @@ def plan_transfer(view: GroupView, target: int | None, now: datetime) -> QuorumP
     if not problems and target is None:
         target = successor(view, electorate, ())
         if target is None:
-            problems = ["No other voter is level: wait until one has caught up."]
+            problems = ["No other voter has caught up yet. Wait until one has."]
     if not problems and target is not None:
         problems = _target_problems(view, electorate, target)
     return QuorumPlan(
@@ -97,12 +97,12 @@ def plan_prefer(view: GroupView, replica_id: int | None, now: datetime) -> Quoru
             "Write the preferred leader into the log",
             "The leader appends a record, and a majority confirms it. "
             + (
-                "From then on no replica is preferred: who leads goes on."
+                "From then on no replica is preferred. The current leader stays."
                 if replica_id is None
-                else f"From then on the leadership goes to replica {replica_id} whenever that one is level and another"
+                else f"From then on the leadership moves to replica {replica_id} whenever it is in sync and another"
                 " has led for five seconds."
             ),
-            f"Sends, for a moment, once the leadership goes to replica {replica_id}." if moves else NOTHING,
+            f"Sends, for a moment, when the leadership moves to replica {replica_id}." if moves else NOTHING,
         ),
         PlannedStep("Write the configuration", "preferredLeaderId in each broker.conf. No broker is restarted."),
     )
@@ -127,7 +127,7 @@ def plan_replace(view: GroupView, replica_id: int, new_id: int, now: datetime) -
     if old is None:
         problems = [f"There is no replica {replica_id} in {view.name}."]
     elif leader is not None and leader.replica_id == replica_id:
-        problems.append(f"Replica {replica_id} leads: transfer the leadership first.")
+        problems.append(f"Replica {replica_id} is the leader. Transfer the leadership first.")
     after = tuple(sorted({*electorate.voters, new_id} - {replica_id}))
     if not problems:
         problems = _majority_problems(view, {*electorate.voters, new_id}, new={new_id})
@@ -163,9 +163,9 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
     recovery = recovery_of(view, replica_id)
     problems = [] if recovery.problem is None else [recovery.problem[0].upper() + recovery.problem[1:]]
     if not view.elects:
-        problems = [f"{view.name} does not elect its leader: promote a replica instead."]
+        problems = [f"{view.name} does not elect its leader. Promote a replica instead."]
     elif leader is not None and leader.accepts_sends is not False:
-        problems = [f"Replica {leader.replica_id} leads and takes sends: there is nothing to recover."]
+        problems = [f"Replica {leader.replica_id} is the leader and takes sends. There is nothing to recover."]
     lost, left = _names(recovery.lost), _names(recovery.survivors)
     steps = (
         PlannedStep("Stop the lost replicas for good", f"Stops the process of {lost}, and confirms that it has ended."),
@@ -198,13 +198,13 @@ def plan_resize(
     present = len(view.replicas)
     if replicas not in VOTERS:
         kind = ChangeKind.GROW if replicas > present else ChangeKind.SHRINK
-        words = "A group that elects its leader has 3 or 5 replicas: an even number outvotes no more dead ones."
+        words = "A group that elects its leader has 3 or 5 replicas. An even number tolerates no more failures than one less."
         return QuorumPlan(group=view.name, kind=kind, looked_at=now, problems=(words,))
     waiting = set(electorate_of(view).observers)
     if replicas < present:
         return _plan_shrink(view, present - replicas, now, remove)
     if replicas == present and not waiting:
-        words = f"{view.name} has {present} replicas already."
+        words = f"{view.name} already has {present} replicas."
         return QuorumPlan(group=view.name, kind=ChangeKind.GROW, looked_at=now, problems=(words,))
     return _plan_grow(view, [*sorted(waiting), *range(next_id, next_id + replicas - present)], now)
 
@@ -259,7 +259,7 @@ def _plan_shrink(view: GroupView, count: int, now: datetime, remove: Sequence[in
     if not problems and leader_id in removing:
         target = successor(view, electorate, removing)
         if target is None:
-            problems = ["The leader is to go, and no voter that stays is level: wait until one has caught up."]
+            problems = ["The leader would be removed, and no remaining voter has caught up yet. Wait until one has."]
     alive = any(_is_there(view, replica_id) for replica_id in removing)
     aside: tuple[PlannedStep, ...] = ()
     if leader is not None and target is not None:
@@ -297,16 +297,16 @@ def _least_missed(view: GroupView, electorate: Electorate, count: int) -> list[i
 def _group_problems(view: GroupView, electorate: Electorate) -> list[str]:
     """What forbids every change."""
     if not view.elects:
-        return [f"{view.name} does not elect its leader: promote a replica, or switch the master, instead."]
+        return [f"{view.name} does not elect its leader. Promote a replica, or switch the master, instead."]
     leader = view.master
     if leader is None:
-        return [f"No replica of {view.name} leads just now: only a leader can change anything. See the role map."]
+        return [f"{view.name} has no leader right now, and only a leader can make changes. See the role map."]
     if leader.accepts_sends is False:
         return [
-            f"Replica {leader.replica_id} leads, but nothing can be confirmed: {leader.refusal or 'it says no why'}."
+            f"Replica {leader.replica_id} is the leader, but can't confirm anything: {leader.refusal or 'it gives no reason'}."
         ]
     if electorate.transferring_to is not None:
-        return [f"The leadership is going to replica {electorate.transferring_to} just now: ask again in a moment."]
+        return [f"The leadership is moving to replica {electorate.transferring_to}. Try again in a moment."]
     return []
 
 
@@ -315,15 +315,15 @@ def _target_problems(view: GroupView, electorate: Electorate, target: int) -> li
     if replica is None:
         return [f"There is no replica {target} in {view.name}."]
     if replica is view.master:
-        return [f"{name} leads already."]
+        return [f"{name} is already the leader."]
     if target not in electorate.voters:
-        return [f"{name} is an observer: only a voter can lead."]
+        return [f"{name} is an observer. Only a voter can lead."]
     if not replica.answers:
         return [f"{name} does not answer."]
     if replica.quorum is not None and replica.quorum.not_electable_because:
         return [f"{name} can't lead: {replica.quorum.not_electable_because}."]
     if not keeps_up(replica):
-        return [f"{name} is not level: wait until it has caught up."]
+        return [f"{name} has not caught up yet. Wait until it has."]
     return []
 
 
@@ -332,8 +332,10 @@ def _majority_problems(view: GroupView, voters: set[int], *, new: set[int]) -> l
     needed = len(voters) // 2 + 1
     if len(there) >= needed:
         return []
-    words = f"Of {len(voters)} voters on the way there, {needed} would be needed to confirm anything, and {len(there)}"
-    return [f"{words} are there: bring a replica back first."]
+    words = (
+        f"During this change {needed} of {len(voters)} voters would have to confirm each record, but only {len(there)}"
+    )
+    return [f"{words} answer. Bring a replica back first."]
 
 
 def _is_there(view: GroupView, replica_id: int) -> bool:
@@ -343,16 +345,17 @@ def _is_there(view: GroupView, replica_id: int) -> bool:
 
 def _transfer_steps(leader: ReplicaView, target: int) -> tuple[PlannedStep, ...]:
     return (
-        PlannedStep("Look at every replica", f"Checks again that replica {target} counts, answers and is level."),
+        PlannedStep(
+            "Look at every replica", f"Checks again that replica {target} is a voter, answers and has caught up."
+        ),
         PlannedStep(
             "Hand the leadership over",
-            f"Replica {leader.replica_id} takes no sends until replica {target} holds all that it holds; then replica"
-            f" {target} campaigns, above epoch {leader.epoch}. If it can't within a moment, replica"
-            f" {leader.replica_id} goes on.",
-            "Sends, for as long as that takes: clients send again by themselves, and the timeline tells how long it was."
-            " Reads go on. Nothing that was acknowledged is lost.",
+            f"Replica {leader.replica_id} refuses sends until replica {target} has caught up. Then replica {target} campaigns"
+            f" in an epoch above {leader.epoch}. If that fails, replica {leader.replica_id} resumes.",
+            "Sends, meanwhile: clients retry by themselves, and the timeline shows how long it took. Reads continue. No"
+            " acknowledged message is lost.",
         ),
-        PlannedStep("Verify the first write", f"Replica {target} stores a message of ours."),
+        PlannedStep("Verify the first write", f"Replica {target} stores a test message."),
     )
 
 
@@ -362,14 +365,14 @@ def _adding_steps(adding: Sequence[int], voters: int) -> tuple[PlannedStep, ...]
     return (
         PlannedStep("Look at every replica", "Finds the leader, and whether a majority is there at each step."),
         PlannedStep("Start", f"Gives {names} ports, a configuration and an empty store, and starts it."),
-        PlannedStep("Observe", f"The leader lets {names} fetch the log. It serves reads, and does not count."),
+        PlannedStep("Observe", f"The leader lets {names} fetch the log: reads are served, without a vote yet."),
         PlannedStep(
             "Catch up",
-            f"Waits until {names} is level. That takes as long as the log is: the disks and the network work.",
+            f"Waits for {names} to catch up. Duration depends on the size of the log, the disks and the network.",
         ),
         PlannedStep(
             "Promote to voter",
-            f"One record in the log for each: {grown} voters, of whom {grown // 2 + 1} confirm each send.",
+            f"Writes one record for each to the log. Then {grown // 2 + 1} of {grown} voters confirm each send.",
         ),
     )
 
@@ -379,13 +382,13 @@ def _removing_steps(removing: Sequence[int], voters_after: int, *, alive: bool) 
     return (
         PlannedStep(
             "Take the vote",
-            f"One record in the log for each: {names} counts no more, and {voters_after // 2 + 1} of {voters_after} voters"
-            " confirm each send.",
+            f"Writes one record for each to the log: no vote for {names} any more. Then {voters_after // 2 + 1} of"
+            f" {voters_after} voters confirm each send.",
         ),
         PlannedStep(
             "Stop and forget",
-            f"Stops the process of {names}, and frees its ports and its room on the disk.",
-            f"Reads from {names}: consumers go to another replica." if alive else NOTHING,
+            f"Stops {names} and frees the ports and the disk space.",
+            f"Reads from {names}. Consumers move to another replica." if alive else NOTHING,
         ),
         PlannedStep("Write the configuration", "dLegerPeers in each broker.conf. No broker is restarted."),
     )

@@ -83,7 +83,7 @@ def quorum_step_aside(context: StepContext) -> None:
         return
     target = successor(view, electorate, removing)
     if target is None:
-        raise StepNotReady("No voter that stays is level with the leader yet.", delay_s=1.0)
+        raise StepNotReady("No remaining voter has caught up with the leader yet.", delay_s=1.0)
     Operation.objects.filter(pk=context.operation.pk).update(
         metadata={**context.operation.metadata, "target": target}, updated_at=timezone.now()
     )
@@ -156,7 +156,9 @@ def quorum_remove(context: StepContext) -> None:
         if replica_id == leader.replica_id:
             target = successor(view, electorate, context.operation.metadata["removing"])
             if target is None:
-                raise StepNotReady(f"Replica {replica_id} leads, and no voter that stays is level yet.", delay_s=1.0)
+                raise StepNotReady(
+                    f"Replica {replica_id} is the leader, and no remaining voter has caught up yet.", delay_s=1.0
+                )
             _hand_over(context, view, leader, target, None)
             raise StepNotReady(f"Replica {target} leads now.", delay_s=0.2)
         _change(context, leader, "removeVoter", replica_id)
@@ -228,7 +230,7 @@ def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, Repli
         raise StepFailed(f"The broker group {name} is gone.")
     leader = view.master
     if leader is None:
-        raise StepNotReady(f"No replica of {name} leads just now.")
+        raise StepNotReady(f"{name} has no leader right now.")
     if sends and leader.accepts_sends is False:
         raise StepNotReady(f"Replica {leader.replica_id} leads, but can confirm nothing: {leader.refusal}.")
     return view, leader, electorate_of(view)
@@ -293,7 +295,7 @@ def elected_note(context: StepContext, failover: Failover, target: int, epoch: i
         None if status is None or status.epoch != epoch else epoch_record_time(context.cluster, row.address, status)
     )
     told = "" if record is None else f", whose record it wrote at {record:%H:%M:%S.%f}"[:-3] + " UTC by its clock"
-    timeline_add(failover, "elected", f"Replica {target} leads in epoch {epoch}{told}.")
+    timeline_add(failover, "elected", f"Replica {target} is the leader (epoch {epoch}){told}.")
 
 
 def _group(context: StepContext) -> str:

@@ -68,7 +68,7 @@ def electorate_of(group: GroupView) -> Electorate:
 
 
 def keeps_up(replica: ReplicaView) -> bool:
-    """Whether a follower is level but for the last moment. Its leader calls it in sync only while it holds all that is
+    """Whether a follower has caught up but for the last moment. Its leader calls it in sync only while it holds all that is
     confirmed, which under load the slower of two followers hardly ever does.
     """
     return replica.answers and (
@@ -91,11 +91,11 @@ def judge_elected(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group that elects its leader."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if not samples or now - max(samples) > STALE_AFTER:
-        return Verdict(GroupState.UNKNOWN, (f"No one has looked at {group.name} lately.",))
+        return Verdict(GroupState.UNKNOWN, (f"There is no recent data about {group.name}.",))
     electorate = electorate_of(group)
     if not electorate.voters:
         return Verdict(
-            GroupState.NO_MASTER, (f"No replica of {group.name} has answered yet: no one knows who counts.",)
+            GroupState.NO_MASTER, (f"No replica of {group.name} has answered yet, so its voters are not known.",)
         )
     silent = [replica_id for replica_id in electorate.voters if not _answers(group, replica_id)]
     leader = group.master
@@ -109,17 +109,19 @@ def _writable(group: GroupView, leader: ReplicaView, electorate: Electorate, sil
     sentences = []
     if silent:
         spare = len(voters) - len(silent) - electorate.majority
-        left = "one more lost, and writes are refused" if spare <= 0 else f"{spare} more may be lost"
-        sentences.append(f"{len(silent)} of {len(voters)} replicas unreachable: writes and reads go on; {left}.")
+        left = "if one more fails, writes are refused" if spare <= 0 else f"{spare} more may fail"
+        sentences.append(f"{_unreachable(silent, voters)}. Writes and reads continue; {left}.")
     sentences += _about_replicas(group, leader, electorate)
     # An observer that catches up, or a change that is being confirmed, is on its way, not wrong.
     troubled = bool(silent) or any(
         replica is not leader and replica.replica_id in voters and not keeps_up(replica) for replica in group.replicas
     )
     if not troubled:
-        level = f"{_count(len(voters) - 1)} other voter{'s' if len(voters) > 2 else ''}"
+        followers = {2: "The other voter is in sync", 3: "Both followers are in sync"}.get(
+            len(voters), f"All {len(voters) - 1} followers are in sync"
+        )
         sentences.insert(
-            0, f"{group.name}: replica {leader.replica_id} leads in epoch {leader.epoch}; the {level} are level."
+            0, f"{group.name}: replica {leader.replica_id} is the leader (epoch {leader.epoch}). {followers}."
         )
     state = GroupState.DEGRADED if troubled else GroupState.HEALTHY
     return Verdict(state, tuple(sentences), leader.replica_id)
@@ -131,33 +133,33 @@ def _refusing(
     """No send is taken: no leader, or one that is cut off from the others."""
     voters = electorate.voters
     readable = [replica.replica_id for replica in group.replicas if replica.answers]
-    reads = f"reads go on from {_names(readable)}" if readable else "nothing can be read either"
+    reads = f"reads continue from {_names(readable)}" if readable else "nothing can be read either"
     answering = len(voters) - len(silent)
     since = group.led_at if leader is None else None
     sentences = []
     if answering < electorate.majority:
-        sentences.append(f"{len(silent)} of {len(voters)} replicas unreachable: writes refused, {reads}.")
+        sentences.append(f"{_unreachable(silent, voters)}. Writes are refused; {reads}.")
         sentences.append(
-            f"They go on when {electorate.majority} of the {len(voters)} reach each other; no one has to do anything."
-            " Nothing that was acknowledged is lost while a majority's disks exist."
+            f"Writes resume by themselves once {electorate.majority} of {len(voters)} replicas reach each other."
+            " No acknowledged message is lost while the disks of a majority exist."
         )
     elif leader is None:
-        told = "" if since is None else f"; one last led at {since:%H:%M:%S} UTC"
-        sentences.append(f"No replica of {group.name} leads: an election is under way{told}. Writes refused, {reads}.")
+        told = "" if since is None else f" (last leader seen at {since:%H:%M:%S} UTC)"
+        sentences.append(f"{group.name} has no leader: an election is in progress{told}. Writes are refused; {reads}.")
         if since is not None and now - since > _LONG_ELECTION:
             sentences.append(
-                f"{answering} of {len(voters)} voters answer here, but they may not reach each other: that is longer than"
-                " an election takes."
+                f"{answering} of {len(voters)} voters answer, but they may not reach each other: an election should have"
+                " ended by now."
             )
     elif leader.quorum is not None and leader.quorum.transferring_to is not None:
         sentences.append(
-            f"Replica {leader.replica_id} of {group.name} hands the leadership to replica"
-            f" {leader.quorum.transferring_to}: sends are refused for a moment, {reads}."
+            f"Replica {leader.replica_id} of {group.name} is handing the leadership to replica"
+            f" {leader.quorum.transferring_to}. Sends are refused for a moment; {reads}."
         )
     else:
         sentences.append(
-            f"Replica {leader.replica_id} leads {group.name}, but refuses sends, {reads}:"
-            f" {leader.refusal or 'it does not say why'}."
+            f"Replica {leader.replica_id} of {group.name} is the leader but refuses sends"
+            f" ({leader.refusal or 'it gives no reason'}); {reads}."
         )
     sentences += _about_replicas(group, leader, electorate)
     moving = leader is not None and leader.quorum is not None and leader.quorum.transferring_to is not None
@@ -180,12 +182,12 @@ def _about_replicas(group: GroupView, leader: ReplicaView | None, electorate: El
         quorum = replica.quorum
         if replica.leads:
             sentences.append(
-                f"{name} still calls itself leader of epoch {replica.epoch}: it confirms nothing, and steps down."
+                f"{name} still considers itself leader of epoch {replica.epoch}. It can confirm nothing, and will step down."
             )
         elif quorum is not None and quorum.not_electable_because:
             sentences.append(f"{name} neither votes nor leads: {quorum.not_electable_because}.")
         elif leader is not None and replica.replica_id in electorate.observers:
-            sentences.append(f"{name} is an observer, and does not count: {_behind(replica)}.")
+            sentences.append(f"{name} is an observer without a vote: {_behind(replica)}.")
         elif leader is not None and replica.in_sync is False and not keeps_up(replica):
             sentences.append(f"{name} is {_behind(replica)}.")
         elif leader is not None and replica.in_sync is None:
@@ -197,9 +199,9 @@ def _about_replicas(group: GroupView, leader: ReplicaView | None, electorate: El
 
 def _behind(replica: ReplicaView) -> str:
     if replica.gap_bytes is None:
-        return "behind, by how much is not known"
+        return "behind by an unknown amount"
     if replica.gap_bytes == 0:
-        return "level"
+        return "caught up"
     size = bytes_words(replica.gap_bytes)
     messages = "" if replica.gap_messages is None else f" and {replica.gap_messages} messages"
     return f"{size}{messages} behind"
@@ -210,8 +212,8 @@ def _answers(group: GroupView, replica_id: int) -> bool:
     return replica is not None and replica.answers
 
 
-def _count(number: int) -> str:
-    return {1: "one", 2: "two", 3: "three", 4: "four"}.get(number, str(number))
+def _unreachable(silent: Sequence[int], voters: Sequence[int]) -> str:
+    return f"{len(silent)} of {len(voters)} replicas {'is' if len(silent) == 1 else 'are'} unreachable"
 
 
 def _names(replica_ids: Sequence[int]) -> str:

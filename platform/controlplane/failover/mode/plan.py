@@ -165,7 +165,7 @@ def _steps(
     if adding:
         steps += _adding_steps(adding)
     elif _unfinished(views):
-        steps.append(PlannedStep("Catch up", "Waits until every replica is level."))
+        steps.append(PlannedStep("Catch up", "Waits until every replica has caught up."))
     before = present
     changes = []
     for mode in path:
@@ -179,11 +179,11 @@ def _steps(
     else:
         steps += [*changes, *gone]
     if wanted == ClusterMode.DLEDGER:
-        policy = " A policy that promotes by itself is given up: the groups decide."
+        policy = " Automatic promotion is switched off: the groups elect."
     else:
         policy = " There is no replica to promote any more." if wanted in ALONE else ""
-    words = f"The cluster’s page and each broker.conf tell it. No broker restarts.{policy}"
-    return [*steps, PlannedStep("Note the new mode", words)]
+    words = f"Updates the cluster and each broker.conf. No broker restarts.{policy}"
+    return [*steps, PlannedStep("Record the new mode", words)]
 
 
 def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
@@ -192,13 +192,13 @@ def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
     return [
         PlannedStep(
             "Start the new replicas",
-            f"Gives {names} ports, a configuration with the cluster’s keys and an empty store, and starts {them}. The name"
-            " servers and their address stay: no client is changed.",
+            f"Gives {names} ports, a configuration with the cluster’s keys and an empty store, and starts {them}. Clients"
+            " need no change: the name servers keep their addresses.",
         ),
         PlannedStep(
             "Catch up",
-            "Each fetches its master’s log and tables while that goes on serving. It takes as long as the log is: the disks"
-            " and the network work.",
+            "Each fetches its master’s log and tables while the master keeps serving. Duration depends on the size of the log,"
+            " the disks and the network.",
         ),
         PlannedStep(
             "Tell the running masters",
@@ -211,12 +211,12 @@ def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
 def _removing_step(removing: Mapping[str, Sequence[int]], *, waits: bool) -> PlannedStep:
     names = _replicas_of(removing)
     one = sum(len(ids) for ids in removing.values()) == 1
-    sends = f" Sends wait for the moment in which {'it stops' if one else 'they stop'}." if waits else ""
+    sends = f" Sends pause while {'it stops' if one else 'they stop'}." if waits else ""
     copies = "it, and deletes its copy" if one else "them, and deletes their copies"
     return PlannedStep(
         "Remove replicas",
         f"Stops {names}, has the others forget {copies} of the messages. The leader keeps everything.",
-        f"Reads from {names}: consumers go to the master.{sends}",
+        f"Reads from {names}. Consumers move to the master.{sends}",
     )
 
 
@@ -263,9 +263,9 @@ def _group_problems(present: str, wanted: str, after: int, view: GroupView, remo
     if master is None:
         out = "wait until its broker is back" if count == 1 else "bring one back, or promote one, first"
         out = "wait for its election" if present == ClusterMode.DLEDGER and not view.elections_in_doubt else out
-        return [f"No replica of {view.name} leads just now, and only a leader can change anything: {out}."]
+        return [f"{view.name} has no leader right now, and only a leader can make changes: {out}."]
     if master.accepts_sends is False:
-        return [f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'no why'}."]
+        return [f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'it gives no reason'}."]
     # A replica that leaves need not have caught up; one that an unfinished change has left behind catches up by this one.
     unfinished = present in ALONE
     behind = [
@@ -278,7 +278,9 @@ def _group_problems(present: str, wanted: str, after: int, view: GroupView, remo
     first = behind[0]
     out = "wait until it has caught up" if first.answers else "it does not answer: bring it back"
     without = ", or remove it by asking for fewer replicas" if present != ClusterMode.DLEDGER and count > 2 else ""
-    words = f"Replica {first.replica_id} of {view.name} is not level, and every one must be before the mode changes:"
+    words = (
+        f"Replica {first.replica_id} of {view.name} has not caught up, and every replica must before the mode changes:"
+    )
     return [f"{words} {out}{without}."]
 
 

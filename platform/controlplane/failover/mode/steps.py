@@ -28,7 +28,7 @@ from mqwire.mode import Mode
 
 _log = get_logger("controlplane.failover")
 
-_TRY_AGAIN = "Look at the role map, and retry when every replica is level."
+_TRY_AGAIN = "Look at the role map, and retry when every replica has caught up."
 _MEBIBYTE = 1024 * 1024
 
 
@@ -53,7 +53,7 @@ def mode_catch_up(context: StepContext) -> None:
     """Wait until every replica holds what its master holds."""
     for view in cluster_sample(context.cluster, context.driver):
         if view.master is None:
-            raise StepNotReady(f"No replica of {view.name} leads just now.", delay_s=1.0)
+            raise StepNotReady(f"{view.name} has no leader right now.", delay_s=1.0)
         for replica in view.replicas:
             if replica is view.master or keeps_up(replica):
                 continue
@@ -243,7 +243,7 @@ def _statuses(context: StepContext, *, also_silent: bool = False) -> dict[str, d
 def _leader(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus:
     leading = [status for status in statuses.values() if status.role == "master"]
     if not leading:
-        raise StepNotReady(f"No replica of {name} leads just now.")
+        raise StepNotReady(f"{name} has no leader right now.")
     return max(leading, key=lambda status: status.epoch)
 
 

@@ -87,7 +87,7 @@ class GroupSwitchoverApi(_RoleChangeApi):
     )
     @idempotent
     def post(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
-        """Move the master role without loss: hold sends, wait until the candidate is level, switch."""
+        """Move the master role without loss: hold sends, wait until the candidate has caught up, switch."""
         form = SwitchoverSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         return self.change(request, group, FailoverKind.SWITCHOVER, dict(form.validated_data))

@@ -105,8 +105,8 @@ def failover_preflight(
         *(_switchover_problems(master, candidate) if kind == FailoverKind.SWITCHOVER else ()),
     ]
     if kind == FailoverKind.SWITCHOVER:
-        cleanness = Cleanness(True, "sends are held until the candidate holds everything: nothing is lost.", 0, 0)
-        fence = "The master takes no sends until the candidate is level, then steps down."
+        cleanness = Cleanness(True, "sends pause until the candidate has caught up, so nothing is lost.", 0, 0)
+        fence = "The master refuses sends until the candidate has caught up, then steps down."
     else:
         cleanness = cleanness_of(view, candidate.replica_id)
         fence = _fence_words(view, candidate, former, now)
@@ -276,11 +276,11 @@ def _candidate_problems(candidate: ReplicaView) -> list[str]:
     if not candidate.answers:
         return [f"{name} does not answer."]
     if candidate.leads:
-        return [f"{name} leads already."]
+        return [f"{name} is already the master."]
     if candidate.quorum is not None:
         return [f"{name} still elects: it can't be promoted before the change of the mode has reached it."]
     if not candidate.promotable:
-        return [f"{name} can't lead: {candidate.not_promotable_because or 'it does not say why'}."]
+        return [f"{name} can't lead: {candidate.not_promotable_because or 'it gives no reason'}."]
     return []
 
 

@@ -60,7 +60,7 @@ def failover_preflight(context: StepContext) -> None:
     if failover.new_epoch is not None:
         return
     if candidate.leads:
-        raise StepFailed(f"Replica {candidate.replica_id} leads already.", hint=_TRY_AGAIN)
+        raise StepFailed(f"Replica {candidate.replica_id} is already the master.", hint=_TRY_AGAIN)
     if failover.kind == FailoverKind.SWITCHOVER and view.master is None:
         raise StepFailed("There is no master to switch from.", hint="Promote a replica instead.")
     _require_no_elections(view)
@@ -147,7 +147,7 @@ def failover_promote(context: StepContext) -> None:
     GroupLeadership.objects.filter(group=leader.group, epoch=failover.new_epoch or 0).update(
         leader=leader, updated_at=timezone.now()
     )
-    timeline_add(failover, "promoted", f"Replica {failover.candidate_id} leads in epoch {failover.new_epoch}.")
+    timeline_add(failover, "promoted", f"Replica {failover.candidate_id} is the master (epoch {failover.new_epoch}).")
 
 
 def failover_verify(context: StepContext) -> None:

@@ -147,7 +147,7 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if len(samples) < len(group.replicas) or now - max(samples, default=now) > STALE_AFTER:
-        return Verdict(GroupState.UNKNOWN, (f"No one has looked at {group.name} lately.",))
+        return Verdict(GroupState.UNKNOWN, (f"There is no recent data about {group.name}.",))
     master = group.master
     refusal = promotion_refusal(group)
     candidates = () if refusal else tuple(replica.replica_id for replica in candidates_ranked(group))
@@ -155,25 +155,27 @@ def judge(group: GroupView, now: datetime) -> Verdict:
         return _with_master(group, master, candidates)
     former = master or group.replica(group.leader_id)
     since = None if former is None else former.process_ended_at or former.unreachable_since
-    who = "a master" if former is None else f"the master, replica {former.replica_id},"
+    who = "A master" if former is None else f"Replica {former.replica_id}, the master of {group.name},"
     if former is not None and not former.answers and since is not None and not is_dead(former, now):
-        sentence = f"In {group.name} {who} has not answered since {_time(since)}."
+        sentence = f"{who} has not answered since {_time(since)}."
         return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
     if former is not None and former.answers and former.claims:
         if group.silent and not all(is_dead(replica, now) for replica in group.silent):
-            sentence = f"In {group.name} {who} was restarted, and asks the others whether it may lead again."
+            sentence = f"{who} was restarted and is asking the others whether it may lead again."
             return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
-        first = f"In {group.name} {who} was restarted and does not lead: sends fail. {claim_words(group)}"
+        first = f"{who} was restarted and does not lead yet. Sends fail. {claim_words(group)}"
         since = group.led_at
     elif former is not None and former.cannot_serve:
-        why = former.not_promotable_because or former.refusal or "it does not say why"
-        first = f"In {group.name} {who} takes no messages: {why}. Sends fail."
+        why = former.not_promotable_because or former.refusal or "it gives no reason"
+        first = f"{who} takes no messages: {why}. Sends fail."
     elif former is None or former.answers:
-        first = f"No replica of {group.name} leads: sends fail."
+        first = f"{group.name} has no master. Sends fail."
     else:
-        first = f"In {group.name} {who} is dead since {_time(since)}: sends fail."
+        first = f"{group.name} has had no master since {_time(since)}: replica {former.replica_id} is down. Sends fail."
     readable = [replica.replica_id for replica in group.replicas if replica.answers]
-    reads = f"Reads go on from {_names(readable)}." if readable else "No replica answers: nothing can be read either."
+    reads = (
+        f"Reads continue from {_names(readable)}." if readable else "No replica answers, so nothing can be read either."
+    )
     if not candidates:
         sentences = (first, reads, refusal) if refusal else (first, reads)
         return Verdict(GroupState.NO_MASTER, sentences, master_dead_since=since)
@@ -321,7 +323,7 @@ def claim_words(group: GroupView) -> str:
 def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, ...]) -> Verdict:
     sentences = []
     if master.accepts_sends is False:
-        sentences.append(f"The master of {group.name} refuses sends: {master.refusal or 'it does not say why'}.")
+        sentences.append(f"The master of {group.name} refuses sends: {master.refusal or 'it gives no reason'}.")
     for replica in group.replicas:
         if replica is master:
             continue
@@ -329,7 +331,9 @@ def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, .
             since = f" since {_time(replica.unreachable_since)}" if replica.unreachable_since else ""
             sentences.append(f"Replica {replica.replica_id} of {group.name} has not answered{since}.")
         elif replica.leads:
-            sentences.append(f"Replica {replica.replica_id} of {group.name} still calls itself master: it is fenced.")
+            sentences.append(
+                f"Replica {replica.replica_id} of {group.name} still considers itself master. It is fenced."
+            )
         elif not replica.in_sync:
             behind = "" if replica.gap_bytes is None else f": {bytes_words(replica.gap_bytes)} behind"
             sentences.append(f"Replica {replica.replica_id} of {group.name} is not in sync{behind}.")

@@ -116,7 +116,7 @@ def test_a_transfer_is_chosen_previewed_and_watched(world: World, group: Scripte
     page = client.get(f"{GROUP}transfer/").content.decode()
     assert ('value="1"' in page, 'value="2"' in page, 'value="0"' in page) == (True, True, False)
     preview = client.get(f"{GROUP}transfer/?replica=2").content.decode()
-    assert "Sends, for as long as that takes" in preview
+    assert "Sends, meanwhile" in preview
     assert not Operation.objects.filter(type="group.transfer").exists()
     response = client.post(f"{GROUP}transfer/?replica=2")
     transfer = Failover.objects.get()
@@ -160,7 +160,7 @@ def test_lost_disks_are_given_up_with_the_loss_stated_and_the_name_typed(
 ) -> None:
     client = world.client(world.alice)
     assert "Recover from lost disks" not in client.get(PATH).content.decode()
-    assert "takes sends: there is nothing to recover" in client.get(f"{GROUP}recover/?replica=1").content.decode()
+    assert "takes sends. There is nothing to recover" in client.get(f"{GROUP}recover/?replica=1").content.decode()
     lose_majority(group)
     cluster_sample(cluster, driver)
     assert "Recover from lost disks" in client.get(PATH).content.decode()

@@ -170,7 +170,7 @@ def test_a_restarted_master_that_leads_again_by_itself_is_announced(
 ) -> None:
     _restart_master_without_slave(cluster, group, driver, in_doubt=False)
     page = world.client(world.alice).get(PATH).content.decode()
-    assert "was restarted and does not lead: sends fail" in page
+    assert "was restarted and does not lead yet. Sends fail" in page
     assert "Replica 0 is told to lead again within seconds" in page
 
 

@@ -240,7 +240,7 @@ def cleanness_of(
             f"replica {best.replica_id} holds more than {name} does (to {_place(best)}, not {_place(candidate)}).",
             *at_risk,
         )
-    led_last = former is not None and former.no_one_since and former.replica_id in counted
+    led_last = _no_one_led_after(former, answers, counted)
     if len(counted) >= group.needed and not led_last and _may_have_shown(group, counted):
         who = "the old master" if former is None else f"replica {former.replica_id}"
         return Cleanness(
@@ -363,6 +363,16 @@ def _lost_tail(group: Group, one: Standing) -> bool:
     if former is None or former.replica_id != one.replica_id or former.end_offset is None or former.epoch is None:
         return False
     return one.log_epoch <= former.epoch and one.end_offset < former.end_offset
+
+
+def _no_one_led_after(
+    former: FormerLeader | None, answers: Mapping[int, Standing], counted: Mapping[int, Standing]
+) -> bool:
+    """Whether who led last is among these, and the log of no replica says otherwise: not even one that does not count, for what
+    it took as leader may have been acknowledged.
+    """
+    own = None if former is None or not former.no_one_since else counted.get(former.replica_id)
+    return own is not None and all(one.log_epoch <= own.log_epoch for one in answers.values())
 
 
 def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:

@@ -269,6 +269,12 @@ def test_a_silent_replica_whose_process_may_run_could_have_led() -> None:
     assert not verdict.cleanness.clean
 
 
+def test_a_silent_replica_whose_log_has_a_later_epoch_led_since() -> None:
+    verdict = judge(blocked(claiming(), ended(replica(1, log_epoch=4), 30), in_sync_replicas=1), NOW)
+    assert verdict.cleanness is not None
+    assert not verdict.cleanness.clean
+
+
 def test_with_one_slave_of_two_alive_a_synchronous_master_repeats() -> None:
     verdict = judge(blocked(claiming(), replica(1, claims=False), ended(replica(2), 5)), NOW)
     assert (verdict.repeats, verdict.candidates[0]) == (True, 0)

@@ -110,6 +110,13 @@ def test_who_led_last_and_lost_its_logs_end_counts_no_more_than_one_who_does_not
     assert not cleanness_of(group(former=LED_LAST), by_id(said(0, 700), said(1, 900)), 1).clean
 
 
+def test_no_one_led_last_where_another_log_has_a_later_epoch_though_it_is_damaged() -> None:
+    led_since = said(1, 500, end_offset=1200, log_epoch=4, log_may_be_incomplete=True, promotable=False)
+    assert cleanness_of(group(2, 1, LED_LAST), by_id(said(0), said(1, 500, log_may_be_incomplete=True)), 0).clean
+    assert not cleanness_of(group(2, 1, LED_LAST), by_id(said(0), led_since), 0).clean
+    assert decide(group(2, 1, LED_LAST), by_id(said(0), led_since), 0).leader_id is None
+
+
 def test_the_first_disk_that_is_seen_counts_and_another_in_its_place_once_it_has_caught_up() -> None:
     assert disk_that_counts("", "a", has_caught_up=False) == "a"
     assert disk_that_counts("a", "b", has_caught_up=False) == "a"

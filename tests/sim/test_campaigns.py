@@ -144,6 +144,11 @@ def test_a_damaged_replica_starts_though_a_topic_was_deleted() -> None:
     assert run_seed("async", "sync", 47).violation is None
 
 
+def test_who_led_after_the_leader_that_the_row_names_is_not_passed_over_for_its_damage() -> None:
+    """Its log was damaged and counted for nothing, and what it had acknowledged was lost by a promotion that was called clean."""
+    assert run_seed("async", "sync", 31).violation is None
+
+
 def test_retention_leaves_what_is_not_confirmed_for_the_followers() -> None:
     """The leader had deleted records that became committed while it led; one that followed had others in their place."""
     assert run_quorum_seed("sync", 141).violation is None

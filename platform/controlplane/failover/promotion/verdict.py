@@ -277,7 +277,8 @@ def standing_of(replica: ReplicaView) -> Standing | None:
 def no_one_led_since(group: GroupView, former: ReplicaView) -> bool:
     """Whether no one can have led after the last leader was last seen leading."""
     in_doubt = [one for one in group.silent if one is not former and not was_down_all_along(group, one)]
-    return not in_doubt and former.log_epoch is not None and former.log_epoch == group.led_epoch
+    highest = max((one.log_epoch for one in group.replicas if one.log_epoch is not None), default=None)
+    return not in_doubt and highest is not None and highest == former.log_epoch == group.led_epoch
 
 
 def was_down_all_along(group: GroupView, replica: ReplicaView) -> bool:

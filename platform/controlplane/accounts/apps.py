@@ -6,5 +6,10 @@ class AccountsConfig(AppConfig):
     label = "accounts"
 
     def ready(self) -> None:
-        """Connect the receivers that write changes of second factors and identities into the audit trail."""
-        from controlplane.accounts import identities, second_factor  # noqa: F401  # need the models
+        """Connect the receivers of log-ins and of changes to second factors and identities."""
+        from controlplane.accounts import (  # noqa: F401  # need the models
+            identities,
+            known_browsers,
+            second_factor,
+            session_limits,
+        )

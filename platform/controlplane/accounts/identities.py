@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
+from controlplane.accounts.notices import notice_write
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
@@ -143,11 +144,13 @@ def identity_remove(*, user: User, identity: Identity) -> None:
     with transaction.atomic():
         identity.account.delete()
         _record("identity.remove", user, identity.account)
+        notice_write("identity_removed", user, provider=identity.provider_name)
 
 
 @receiver(social_account_added, dispatch_uid="identity.connect")
 def _record_connected(request: HttpRequest, sociallogin: SocialLogin, **others: Any) -> None:
     _record("identity.connect", sociallogin.user, sociallogin.account)
+    notice_write("identity_connected", sociallogin.user, provider=sociallogin.provider.name)
 
 
 @receiver(user_signed_up, dispatch_uid="identity.sign_up")

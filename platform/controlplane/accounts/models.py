@@ -84,6 +84,36 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.name or self.email.partition("@")[0]
 
 
+class KnownBrowser(BaseModel):
+    """A browser that an account was logged in with; `hash` is SHA-256 of its cookie."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="known_browsers")
+    hash = models.CharField(max_length=64)
+    last_seen_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["user", "hash"], name="known_browser_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user} {self.hash[:8]}"
+
+
+class AccountNotice(BaseModel):
+    """Something that a person is told by mail about their account (`accounts.notices`)."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
+    email = models.EmailField(max_length=254)
+    kind = models.CharField(max_length=32)
+    details = models.JSONField(default=dict)
+    address = models.GenericIPAddressField(null=True)
+    browser = models.CharField(max_length=100, blank=True)
+    language = models.CharField(max_length=10)
+    mailed_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.email}"
+
+
 class ApiToken(BaseModel):
     """A token of one tenant: `hw_<env>_<public_id>_<secret>`, of which only SHA-256 is stored.
 

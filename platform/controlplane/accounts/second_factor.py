@@ -11,6 +11,7 @@ from django.db import transaction
 from django.dispatch import receiver
 
 from controlplane.accounts.models import User
+from controlplane.accounts.notices import factor_notice, notice_write
 from controlplane.accounts.passkeys import passkey_place
 from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
@@ -47,22 +48,26 @@ def second_factor_remove(*, actor: object, user: User) -> bool:
         removed, _ = Authenticator.objects.filter(user=user).delete()
         if removed:
             audit_event_record(actor=actor, action="second_factor.remove", resource=user.email)
+            notice_write("factors_removed", user)
     return bool(removed)
 
 
 @receiver(authenticator_added, dispatch_uid="second_factor.add")
 def _record_added(user: User, authenticator: Authenticator, **others: Any) -> None:
     _record("second_factor.add", user, authenticator)
+    factor_notice("factor_added", user, str(authenticator.type))
 
 
 @receiver(authenticator_removed, dispatch_uid="second_factor.remove")
 def _record_removed(user: User, authenticator: Authenticator, **others: Any) -> None:
     _record("second_factor.remove", user, authenticator)
+    factor_notice("factor_removed", user, str(authenticator.type))
 
 
 @receiver(authenticator_reset, dispatch_uid="second_factor.reset")
 def _record_reset(user: User, authenticator: Authenticator, **others: Any) -> None:
     _record("second_factor.reset", user, authenticator)
+    factor_notice("factor_added", user, str(authenticator.type))
 
 
 def _record(action: str, user: User, authenticator: Authenticator) -> None:

@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from controlplane.accounts.known_browsers import browser_cookie_set
 from controlplane.accounts.session_limits import is_use, session_life, session_use
 
 # Pages ask again every few seconds: the row is written at most so often.
@@ -22,7 +23,7 @@ _LISTED = "is_listed"
 
 
 class SessionUseMiddleware:
-    """Ends a session that is past its limits, and writes the use of one, at most once a minute."""
+    """Ends a session that is past its limits, writes the use of one (at most once a minute), and gives a new browser its cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -45,4 +46,5 @@ class SessionUseMiddleware:
                 session_key=request.session.session_key, user_id=request.user.pk, last_seen_at__lt=now - WRITTEN_EACH
             )
             stale.update(last_seen_at=now, ip=get_adapter().get_client_ip(request))
+        browser_cookie_set(request, response)
         return response

@@ -4,6 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from ipaddress import ip_address
 
 import structlog
 from django.conf import settings
@@ -30,6 +31,18 @@ def loggable_path(path: str) -> str:
     return _SECRET_PART.sub("…", path)
 
 
+def _address_of(request: HttpRequest) -> str | None:
+    """Return who asks: behind proxies of ours, whom the outermost of them was asked by. A client's own word does not count."""
+    proxies = settings.ALLAUTH_TRUSTED_PROXY_COUNT
+    told = request.headers.get("X-Forwarded-For", "").split(",")
+    if proxies and len(told) >= proxies:
+        try:
+            return str(ip_address(told[-proxies].strip()))
+        except ValueError:
+            pass
+    return request.META.get("REMOTE_ADDR") or None
+
+
 class RequestContextMiddleware:
     """Gives each request an id (the client's own X-Request-ID when it is well-formed), and tells it in the answer
     and in every log line.
@@ -41,7 +54,7 @@ class RequestContextMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.headers.get("X-Request-ID", "")
         request_id = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
-        set_request_context(RequestContext(request_id, request.META.get("REMOTE_ADDR") or None))
+        set_request_context(RequestContext(request_id, _address_of(request), request.headers.get("User-Agent", "")))
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
         started = time.monotonic()

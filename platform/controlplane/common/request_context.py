@@ -1,4 +1,4 @@
-"""What is known about the request that is being served: its id and its address. Empty outside requests."""
+"""What is known about the request that is being served: its id, its address and its browser. Empty outside requests."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ class RequestContext:
 
     request_id: str = ""
     address: str | None = None
+    user_agent: str = ""
 
 
 _current: ContextVar[RequestContext] = ContextVar("request_context", default=RequestContext())  # noqa: B039  # frozen

@@ -267,6 +267,7 @@ ALLAUTH_TRUSTED_PROXY_COUNT = env.int("HIGHWATER_TRUSTED_PROXIES", default=0)
 
 # --- security --------------------------------------------------------------------------------------------------------
 SESSION_COOKIE_HTTPONLY = True
+HIGHWATER_BROWSER_COOKIE_NAME = "browser"  # by which a browser is known that an account was used with
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
@@ -411,6 +412,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "options": {"expires": 15},
     },
     "alerts-expire": {"task": "alerts.expire", "schedule": 3600.0},
+    "accounts-notices-mail": {"task": "accounts.notices_mail", "schedule": 60.0, "options": {"expires": 60}},
     "tenants-invitations-mail": {"task": "tenants.invitations_mail", "schedule": 60.0, "options": {"expires": 60}},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},
     "billing-invoices-issue": {"task": "billing.invoices_issue", "schedule": 3600.0, "options": {"expires": 3600}},

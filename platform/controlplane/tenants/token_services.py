@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, SystemActor, TokenActor, actor_label
 from controlplane.accounts.models import ApiToken, User
+from controlplane.accounts.notices import notice_write
 from controlplane.accounts.operators import OPERATE_SCOPE, is_operator
 from controlplane.accounts.tokens import token_text_generate
 from controlplane.common.audit import audit_event_record
@@ -89,6 +90,8 @@ def api_token_issue(
             expires_at=_expiry(actor, days),
         )
         _record(actor, "token.issue", token)
+        if token.issuer is not None:
+            notice_write("token_made", token.issuer, token=token.name, tenant=tenant.slug)
     return IssuedToken(token, str(text))
 
 

@@ -220,9 +220,9 @@ def make_day_of_runs(now: datetime) -> JobRun:
         " were counted now, 4410 before"
     )
     refused = make_run(JobRunState.FAILED, until=at + timedelta(minutes=9), rows_refused=2, error=refusal)
-    retry = {"retry_of": refused, "attempt": 2, "requested_by": "olga@example.com"}
+    retry: dict[str, Any] = {"retry_of": refused, "attempt": 2, "requested_by": "olga@example.com"}
     make_run(until=at + timedelta(minutes=14), since=since, rows_in=2_841_215, rows_out=12_482, rows_late=0, **retry)
-    backfill = {"is_backfill": True, "requested_by": "olga@example.com"}
+    backfill: dict[str, Any] = {"is_backfill": True, "requested_by": "olga@example.com"}
     make_run(until=at, since=at - timedelta(days=30), rows_in=41_280_000, rows_out=1_204_551, **backfill)
     quarantined = {"rows_in": 11_210, "rows_out": 11_207, "rows_quarantined": 3, **usual}
     make_run(job=Job.INGEST, until=now - timedelta(minutes=4), **quarantined)
@@ -231,7 +231,7 @@ def make_day_of_runs(now: datetime) -> JobRun:
         " Is the name server running?"
     )
     failed = make_run(JobRunState.FAILED, Job.INGEST, now - timedelta(minutes=3), error=unreachable)
-    running = {"started_at": now - timedelta(seconds=40), "finished_at": None, "error": ""}
+    running: dict[str, Any] = {"started_at": now - timedelta(seconds=40), "finished_at": None, "error": ""}
     make_run(JobRunState.RUNNING, Job.USAGE_BILLING, **running)
     make_run(JobRunState.QUEUED, Job.LAG_ANALYTICS, started_at=None, finished_at=None, error="")
     return failed

@@ -125,5 +125,5 @@ def _sentence(damage: Damage) -> str:
     clusters = ", ".join(damage.clusters[:LISTED]) + (" and more" if len(damage.clusters) > LISTED else "")
     return (
         f"A file of the lake was taken out of use, {damage.error}: {damage.path}. {damage.records} records of {hours} are missing,"
-        f" of clusters among {clusters}. Way out: read them again (repair, action reread)."
+        f" of clusters among {clusters}. Way out: read them again (lake reread)."
     )

@@ -265,7 +265,7 @@ def _refusals(refused: Sequence[Refused]) -> str:
     ]
     head = (
         f"The usage of {len(refused)} hours would fall and was left as it is: records may be missing from the lake."
-        " Way out: read them again (repair, action reread), or say why it may fall (repair, action accept)."
+        " Way out: read them again (lake reread), or say why it may fall (lake accept)."
     )
     return "\n".join([head, *lines])
 

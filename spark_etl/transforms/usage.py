@@ -37,7 +37,7 @@ def hourly_usage(records: DataFrame) -> DataFrame:
         .groupBy(*USAGE_KEY)
         .agg(
             F.sum("messages").alias("messages"),
-            (F.sum("bytes") + _byte_hours(F.sum("byte_ms"))).alias("bytes"),
+            (F.sum("bytes") + F.coalesce(_byte_hours(F.sum("byte_ms")), F.lit(0))).alias("bytes"),
             F.sum("units").alias("units"),
         )
         .select(*USAGE_KEY, *USAGE_COUNTS)
@@ -68,7 +68,8 @@ def _lines(records: DataFrame) -> DataFrame:
         F.coalesce(sent["credential"], delivered["credential"], nothing).alias("credential"),
         F.coalesce(sent["kind"], nothing).alias("kind"),
         *(F.coalesce(sent[name], delivered[name], zero).alias(name) for name in USAGE_COUNTS),
-        F.coalesce(_byte_ms(stored, F.col("interval_ms")), zero).cast("decimal(28,0)").alias("byte_ms"),
+        # Null where nothing was stored: a sum passes it over, and adding decimals takes time.
+        _byte_ms(stored, F.col("interval_ms")).cast("decimal(28,0)").alias("byte_ms"),
         # Of an empty list there is one row without a topic.
     ).where(F.col("topic").isNotNull())
 

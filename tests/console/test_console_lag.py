@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -189,14 +190,45 @@ def test_the_pages_of_lag_look_right(page: Page, live_server: LiveServer, laggin
     look_at(page, "lag unreachable")
 
 
+@pytest.mark.parametrize(
+    ("values", "commands"),
+    [
+        (
+            {"error": "The usage would fall. Way out: read them again (lake reread), or say why (lake accept)."},
+            ["manage.py lake reread", "manage.py lake accept --reason &quot;...&quot;"],
+        ),
+        ({"error": "A file was taken out of use. Way out: read them again (lake reread)."}, ["manage.py lake reread"]),
+        ({"error": "", "rows_quarantined": 3}, ["manage.py lake requeue"]),
+        ({"error": "The database can't be reached.", "rows_quarantined": 0}, []),
+    ],
+)
+def test_a_runs_page_has_the_commands_that_repair_what_it_found(
+    world: World, olga: User, values: dict[str, Any], commands: list[str]
+) -> None:
+    run = make_run(JobRunState.FAILED, **values)
+    page = world.client(olga).get(f"/operator/jobs/{run.pk}/").content.decode()
+    assert re.findall(r"<code>(manage\.py lake .*?)</code>", page) == commands
+
+
+def test_a_runs_page_says_its_failure_once_and_then_the_rest(world: World, olga: User) -> None:
+    run = make_run(JobRunState.FAILED, error="The usage of 1 hour would fall.\ncluster 0d5c: 12 messages, 44 before")
+    page = world.client(olga).get(f"/operator/jobs/{run.pk}/").content.decode()
+    assert page.count("The usage of 1 hour would fall.") == 1
+    assert "<pre>cluster 0d5c: 12 messages, 44 before</pre>" in page
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_operators_pages_look_right(
     page: Page, live_server: LiveServer, world: World, olga: User, log_in: LogIn
 ) -> None:
     subscribe(world.tenant, make_plan())
     failed = make_day_of_runs(datetime.now(UTC))
+    refused = JobRun.objects.get(rows_refused=2)
     log_in(olga)
-    for name, path in (("plan", "plans/standard/"), ("jobs", "jobs/"), ("job failed", f"jobs/{failed.pk}/")):
+    for name, path in (
+        *(("plan", "plans/standard/"), ("jobs", "jobs/")),
+        *(("job failed", f"jobs/{failed.pk}/"), ("job refused", f"jobs/{refused.pk}/")),
+    ):
         page.goto(f"{live_server.url}/operator/{path}")
         if name == "jobs":
             assert_drawn(page, "ingest-delay")
@@ -216,15 +248,15 @@ def make_day_of_runs(now: datetime) -> JobRun:
     make_run(until=at, since=since, rows_in=2_841_203, rows_out=12_480, rows_late=312, rows_refused=0)
     refusal = (
         "The usage of 2 hours would fall and was left as it is: records may be missing from the lake. Way out: read them again"
-        " (repair, action reread), or say why it may fall (repair, action accept).\ncluster 0d5c, 2026-11-24 07:00: 12 messages"
-        " were counted now, 4410 before"
+        " (lake reread), or say why it may fall (lake accept).\ncluster 0d5c, 2026-11-24 07:00: 12 messages were counted now,"
+        " 4410 before"
     )
     refused = make_run(JobRunState.FAILED, until=at + timedelta(minutes=9), rows_refused=2, error=refusal)
     retry: dict[str, Any] = {"retry_of": refused, "attempt": 2, "requested_by": "olga@example.com"}
     make_run(until=at + timedelta(minutes=14), since=since, rows_in=2_841_215, rows_out=12_482, rows_late=0, **retry)
     backfill: dict[str, Any] = {"is_backfill": True, "requested_by": "olga@example.com"}
     make_run(until=at, since=at - timedelta(days=30), rows_in=41_280_000, rows_out=1_204_551, **backfill)
-    quarantined = {"rows_in": 11_210, "rows_out": 11_207, "rows_quarantined": 3, **usual}
+    quarantined: dict[str, Any] = {"rows_in": 11_210, "rows_out": 11_207, "rows_quarantined": 3, **usual}
     make_run(job=Job.INGEST, until=now - timedelta(minutes=4), **quarantined)
     unreachable = (
         "orders-eu (6b0c7c3e-9d1f-4f29-8f3a-0d7a4c1f2b11): its metering can't be read from 10.0.0.7:9876: Connection refused."

@@ -94,6 +94,11 @@ class JobRun(BaseModel):
         return told if len(told) <= FAILURE_CHARACTERS_MAX else f"{told[:FAILURE_CHARACTERS_MAX]}…"
 
     @property
+    def failure_details(self) -> str:
+        """What its error says beyond that sentence."""
+        return self.error.removeprefix(self.failure).strip()
+
+    @property
     def can_replay(self) -> bool:
         """Whether its range can be counted again: ingest has none, it goes on where it stopped."""
         return self.job != Job.INGEST and self.range_from is not None and self.range_to is not None

@@ -35,6 +35,7 @@ from controlplane.console.pages import form_take_error, status_of, tell_done, te
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.models import Job
 from controlplane.insight.progress import ingested_until
+from controlplane.insight.repairs import repairs_of
 from controlplane.insight.selectors import Delay, counted, failures_open, ingest_delays, job_run_get, job_run_list
 from controlplane.insight.services import job_run_acknowledge, job_run_queue, job_run_replay, job_run_retry
 from controlplane.insight.words import length_words
@@ -201,7 +202,7 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
 def job_page(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     """Show one run."""
     found = job_run_get(run)
-    context = {"run": found, "curl": curl("POST", f"{found.path}retry/")}
+    context = {"run": found, "repairs": repairs_of(found), "curl": curl("POST", f"{found.path}retry/")}
     return operator_render(request, "console/operator/job.html", context, "jobs")
 
 

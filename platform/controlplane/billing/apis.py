@@ -44,6 +44,7 @@ from controlplane.billing.serializers import (
 )
 from controlplane.common.errors import NotFound
 from controlplane.common.pagination import CursorPagination, paginated
+from controlplane.common.sentences import say
 from controlplane.tenants.api_base import TenantApi
 from controlplane.tenants.models import Tenant
 
@@ -179,7 +180,7 @@ class BudgetApi(TenantApi):
     def _status(self) -> Response:
         status = budget_status(self.tenant)
         if status is None:
-            raise NotFound("There is no budget.")
+            raise NotFound(say("There is no budget."))
         return Response(BudgetSerializer(status).data)
 
 
@@ -292,7 +293,7 @@ def export_response(tenant: Tenant, month: Month, kind: str) -> HttpResponse:
             return _file(content, "application/vnd.apache.parquet", f"usage-{month}.parquet")
         case "focus":
             return _file(cost_focus_csv(tenant, month), "text/csv; charset=utf-8", f"focus-1.2-{month}.csv")
-    raise NotFound("Usage is exported as csv, parquet or focus.")
+    raise NotFound(say("Usage is exported as csv, parquet or focus."))
 
 
 def _file(content: bytes, content_type: str, name: str) -> HttpResponse:

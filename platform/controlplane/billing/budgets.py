@@ -19,6 +19,7 @@ from controlplane.billing.periods import Month
 from controlplane.billing.selectors import tenant_counted
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
 
@@ -79,9 +80,13 @@ def budget_set(*, actor: Actor, tenant: Tenant, amount: Decimal, currency: str) 
     """Set the budget of each month. Raises NotAllowed, InvalidInput."""
     actor_require(actor, "budget.manage", tenant)
     if currency not in CURRENCIES:
-        raise InvalidInput.for_field("currency", f"Use one of {', '.join(CURRENCIES)}.", "unknown_currency")
+        raise InvalidInput.for_field(
+            "currency", say("Use one of %(names)s.", names=", ".join(CURRENCIES)), "unknown_currency"
+        )
     if not amount.is_finite() or not 0 < amount <= _AMOUNT_MAX or amount != to_cents(amount):
-        raise InvalidInput.for_field("amount", "Use an amount above 0, with at most two decimals.", "invalid_amount")
+        raise InvalidInput.for_field(
+            "amount", say("Use an amount above 0, with at most two decimals."), "invalid_amount"
+        )
     with transaction.atomic():
         budget, _ = Budget.objects.update_or_create(tenant=tenant, defaults={"amount": amount, "currency": currency})
         _record(actor, "budget.set", tenant, {"amount": str(amount), "currency": currency})

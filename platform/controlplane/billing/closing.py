@@ -16,6 +16,7 @@ from django.db.models import Q
 from controlplane.billing.models import Usage
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.common.sentences import say
 from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState
 from controlplane.insight.selectors import counted
 from controlplane.tenants.models import Tenant
@@ -86,11 +87,20 @@ def waits_of(month: Month, clusters: Iterable[Metered], runs: UsageRuns, now: da
     """Return what the month's invoice waits for; empty when it can be issued."""
     due = issue_time(month)
     if now < due:
-        return [Wait(WaitFor.LATE_WINDOW, f"It is issued after {_time(due)}, when late usage is no longer taken.")]
+        return [
+            Wait(
+                WaitFor.LATE_WINDOW,
+                say("It is issued after %(due)s, when late usage is no longer taken.", due=_time(due)),
+            )
+        ]
     waits = [wait for one in clusters if not one.is_agreed(month) and (wait := _wait_of(month, one)) is not None]
     if runs.began_at is None or runs.began_at < due or runs.until is None or runs.until < month.end:
         waits.append(
-            Wait(WaitFor.USAGE, f"It waits until usage has been counted once more after {_time(due)}.", _counted(runs))
+            Wait(
+                WaitFor.USAGE,
+                say("It waits until usage has been counted once more after %(due)s.", due=_time(due)),
+                _counted(runs),
+            )
         )
     order = list(WaitFor)
     return sorted(waits, key=lambda wait: (order.index(wait.what), wait.cluster_name))
@@ -102,45 +112,51 @@ def _wait_of(month: Month, one: Metered) -> Wait | None:
         return None  # it was gone before
     if one.ingested_until is None or one.ingested_until < end:
         known = (
-            "none of its metering has been read"
+            say("none of its metering has been read")
             if one.ingested_until is None
-            else f"its metering is read until {_time(one.ingested_until)}"
+            else say("its metering is read until %(until)s", until=_time(one.ingested_until))
         )
-        since = (
-            ""
-            if one.ingest_failed_since is None
-            else f", and reading it has failed since {_time(one.ingest_failed_since)}"
-        )
+        if one.ingest_failed_since is not None:
+            known = say(
+                "%(known)s, and reading it has failed since %(since)s",
+                known=known,
+                since=_time(one.ingest_failed_since),
+            )
         return Wait(
             WaitFor.INGEST,
-            f"It waits for cluster {one.name}: {known}{since}.",
+            say("It waits for cluster %(name)s: %(known)s.", name=one.name, known=known),
             one.ingest_error,
             one.cluster_id,
             one.name,
         )
     if one.check_error:
-        sentence = (
-            f"It waits for cluster {one.name}: the check of its usage found a difference, which an operator looks into."
+        sentence = say(
+            "It waits for cluster %(name)s: the check of its usage found a difference, which an operator looks into.",
+            name=one.name,
         )
         return Wait(WaitFor.FINDINGS, sentence, one.check_error, one.cluster_id, one.name)
     if one.checked_until is None or one.checked_until < end:
-        known = (
-            "not been checked yet" if one.checked_until is None else f"been checked until {_time(one.checked_until)}"
+        sentence = (
+            say("It waits for cluster %(name)s: its usage has not been checked yet.", name=one.name)
+            if one.checked_until is None
+            else say(
+                "It waits for cluster %(name)s: its usage has been checked until %(until)s.",
+                name=one.name,
+                until=_time(one.checked_until),
+            )
         )
-        return Wait(
-            WaitFor.CHECK,
-            f"It waits for cluster {one.name}: its usage has {known}.",
-            "",
-            one.cluster_id,
-            one.name,
-        )
+        return Wait(WaitFor.CHECK, sentence, "", one.cluster_id, one.name)
     return None
 
 
 def _counted(runs: UsageRuns) -> str:
     if runs.until is None or runs.began_at is None:
-        return "No scheduled run of usage_billing has completed yet."
-    return f"The last run of usage_billing that completed began at {_time(runs.began_at)} and counted until {_time(runs.until)}."
+        return say("No scheduled run of usage_billing has completed yet.")
+    return say(
+        "The last run of usage_billing that completed began at %(began_at)s and counted until %(until)s.",
+        began_at=_time(runs.began_at),
+        until=_time(runs.until),
+    )
 
 
 def _time(moment: datetime) -> str:

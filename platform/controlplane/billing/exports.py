@@ -23,6 +23,7 @@ from controlplane.billing.focus import Account, FocusRow, focus_csv
 from controlplane.billing.models import Direction, Invoice, Usage
 from controlplane.billing.periods import Month
 from controlplane.common.errors import Conflict
+from controlplane.common.sentences import say
 from controlplane.common.spreadsheets import spreadsheet_text
 from controlplane.common.zones import zone_of
 from controlplane.insight.availability import spark_setup
@@ -107,9 +108,11 @@ def usage_parquet(tenant: Tenant, month: Month) -> bytes:
     """Return the same rows as Parquet, decimals as decimals; raises Conflict where pyarrow is not installed."""
     if not has_parquet():
         raise Conflict(
-            "Parquet can't be written here: pyarrow is not installed.",
+            say("Parquet can't be written here: pyarrow is not installed."),
             code="no_parquet",
-            hint="Take the CSV, which has the same rows, or install the dependency group `etl` beside the web process.",
+            hint=say(
+                "Take the CSV, which has the same rows, or install the dependency group `etl` beside the web process."
+            ),
         )
     arrow: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
@@ -173,7 +176,7 @@ def _focus_rows(tenant: Tenant, month: Month) -> Iterator[FocusRow]:
 def _check(count: int) -> None:
     if count > ROWS_MAX:
         raise Conflict(
-            f"The month has more than {ROWS_MAX:,} rows, too many for one file.",
+            say("The month has more than %(most)s rows, too many for one file.", most=f"{ROWS_MAX:,}"),
             code="too_many_rows",
-            hint="Take the usage rows page by page: GET …/usage/records/.",
+            hint=say("Take the usage rows page by page: GET …/usage/records/."),
         )

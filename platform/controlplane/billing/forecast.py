@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from controlplane.billing.money import ZERO
 from controlplane.billing.periods import HOUR, Month, hour_of
+from controlplane.common.sentences import say, say_all, say_count
 
 WINDOW = timedelta(days=7)
 # Less than a day says little of a month, and is called a rough estimate; less than this says nothing.
@@ -36,23 +37,24 @@ def forecast(
         counted_from, counted_until: which hours were counted at all; None when none were.
     """
     if counted_from is None or counted_until is None or counted_until <= month.start:
-        return Forecast(None, "No figures of this month yet.")
+        return Forecast(None, say("No figures of this month yet."))
     so_far = sum((amount for hour, amount in hours.items() if month.start <= hour < month.end), start=ZERO)
     if counted_until >= month.end:
-        return Forecast(so_far, "The month is complete: this is what it cost.")
+        return Forecast(so_far, say("The month is complete: this is what it cost."))
     begin = max(counted_from, hour_of(counted_until - WINDOW))
     length = counted_until - begin
     if length < LEAST:
-        return Forecast(None, "Less than 5 minutes of usage so far: too little for a forecast.")
+        return Forecast(None, say("Less than 5 minutes of usage so far: too little for a forecast."))
     recent = sum((amount for hour, amount in hours.items() if hour_of(begin) <= hour < counted_until), start=ZERO)
     # In exact fractions: seconds of the window and of what is left, no floating point.
     left_s, length_s = _seconds(month.end - counted_until), _seconds(length)
     amount = so_far + recent * left_s / length_s
-    rough = "A rough estimate. " if length < ROUGH else ""
-    return Forecast(
-        amount,
-        f"{rough}Cost so far, plus the average of the last {_words(length)} for the remaining {_words(month.end - counted_until)}.",
+    method = say(
+        "Cost so far, plus the average of the last %(window)s for the remaining %(rest)s.",
+        window=_words(length),
+        rest=_words(month.end - counted_until),
     )
+    return Forecast(amount, say_all(say("A rough estimate."), method) if length < ROUGH else method)
 
 
 def _seconds(length: timedelta) -> Decimal:
@@ -62,10 +64,10 @@ def _seconds(length: timedelta) -> Decimal:
 def _words(length: timedelta) -> str:
     if length % timedelta(days=1) == timedelta(0):
         days = length // timedelta(days=1)
-        return f"{days} day{'' if days == 1 else 's'}"
+        return say_count("%(count)s day", "%(count)s days", days)
     if length >= timedelta(days=2):
-        return f"{length / timedelta(days=1):.1f} days"
+        return say("%(days)s days", days=f"{length / timedelta(days=1):.1f}")
     if length < HOUR:
-        return f"{length // timedelta(minutes=1)} minutes"
+        return say("%(minutes)s minutes", minutes=length // timedelta(minutes=1))
     hours = round(length / HOUR)
-    return f"{hours} hour{'' if hours == 1 else 's'}"
+    return say_count("%(count)s hour", "%(count)s hours", hours)

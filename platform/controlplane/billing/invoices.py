@@ -39,6 +39,7 @@ from controlplane.billing.selectors import usage_rows, usage_sum
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import NotFound
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.insight.models import Job, JobRun, JobRunState
 from controlplane.insight.selectors import counted
 from controlplane.tenants.models import Tenant
@@ -84,10 +85,12 @@ class InvoiceView:
     def rounding_rule(self) -> str:
         """How amounts became cents, as the invoice says it."""
         if self.rounding == Rounding.LINE:
-            return "Each line is the exact sum of its usage rows, rounded half up to the cent; the total is the sum of the lines."
-        return (
-            "Each line is the exact sum of its usage rows. The total is the sum of the lines, rounded once to the cent: half a "
-            "cent and more, up."
+            return say(
+                "Each line is the exact sum of its usage rows, rounded half up to the cent; the total is the sum of the lines."
+            )
+        return say(
+            "Each line is the exact sum of its usage rows. The total is the sum of the lines, rounded once to the cent: "
+            "half a cent and more, up."
         )
 
     @property
@@ -124,7 +127,7 @@ class InvoiceView:
         for line in self.lines:
             if line.position == position:
                 return line
-        raise NotFound("There is no such line.")
+        raise NotFound(say("There is no such line."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ def invoice_list(tenant: Tenant) -> QuerySet[Invoice]:
 
 def invoice_get(tenant: Tenant, name: str) -> InvoiceView:
     """Return an invoice by its number, or a draft by its name; raises NotFound."""
-    nothing = NotFound("There is no such invoice.")
+    nothing = NotFound(say("There is no such invoice."))
     if name.startswith("draft-"):
         found = [draft for draft in invoice_drafts(tenant) if draft.name == name]
         if not found:

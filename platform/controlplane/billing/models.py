@@ -15,6 +15,7 @@ from django.utils import timezone
 from controlplane.billing.money import to_cents
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import SentenceField, SentencesField
 from controlplane.tenants.models import Tenant
 
 
@@ -327,8 +328,8 @@ class InvoiceReproduction(BaseModel):
     requested_by = models.TextField()
     finished_at = models.DateTimeField(null=True)
     total = models.DecimalField(max_digits=20, decimal_places=2, null=True, help_text="of the bill made again")
-    differences = models.JSONField(default=list)
-    error = models.TextField(default="", blank=True)
+    differences = SentencesField(default=list)
+    error = SentenceField(default="", blank=True)
 
     class Meta:
         ordering: ClassVar = ["-created_at"]

@@ -34,6 +34,7 @@ from controlplane.billing.serializers import (
 from controlplane.common.errors import InvalidInput
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 
 
@@ -158,10 +159,10 @@ class SubscriptionListApi(OperatorApi):
         values = form.validated_data
         tenant = Tenant.objects.filter(slug=values["tenant"]).first()
         if tenant is None:
-            raise InvalidInput.for_field("tenant", "There is no such tenant.", "unknown_tenant")
+            raise InvalidInput.for_field("tenant", say("There is no such tenant."), "unknown_tenant")
         plan = None if values["plan"] is None else Plan.objects.filter(slug=values["plan"]).first()
         if plan is None and values["plan"] is not None:
-            raise InvalidInput.for_field("plan", "There is no such plan.", "unknown_plan")
+            raise InvalidInput.for_field("plan", say("There is no such plan."), "unknown_plan")
         made = subscription_set(actor=self.actor, tenant=tenant, plan=plan, valid_from=values["valid_from"])
         return Response(status=204) if made is None else Response(SubscriptionSerializer(made).data, status=201)
 

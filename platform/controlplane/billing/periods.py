@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 
 _TEXT = re.compile(r"(2\d{3})-(0[1-9]|1[0-2])")
 HOUR = timedelta(hours=1)
@@ -39,7 +40,7 @@ class Month:
         """Return the month of `2026-11`; raises InvalidInput for anything else."""
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise InvalidInput.for_field("month", "Use a month such as 2026-11.", "invalid_month")
+            raise InvalidInput.for_field("month", say("Use a month such as 2026-11."), "invalid_month")
         return cls(int(match[1]), int(match[2]))
 
     @property

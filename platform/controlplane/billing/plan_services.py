@@ -17,6 +17,7 @@ from controlplane.billing.money import CURRENCIES
 from controlplane.billing.periods import hour_of, is_whole_hour
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import slug_check
 
@@ -41,7 +42,9 @@ class Rates:
         unknown = sorted(set(self.multipliers) - set(KINDS))
         if unknown:
             raise InvalidInput.for_field(
-                "multipliers", f"Use the kinds {', '.join(KINDS)}; not {unknown[0]}.", "unknown_kind"
+                "multipliers",
+                say("Use the kinds %(names)s; not %(unknown)s.", names=", ".join(KINDS), unknown=unknown[0]),
+                "unknown_kind",
             )
         for kind, value in self.multipliers.items():
             _decimal_check(f"multipliers.{kind}", value, _MULTIPLIER_MAX, places=4)
@@ -59,7 +62,9 @@ def plan_create(
     operator_require(actor)
     slug_check("slug", slug)
     if currency not in CURRENCIES:
-        raise InvalidInput.for_field("currency", f"Use one of {', '.join(CURRENCIES)}.", "unknown_currency")
+        raise InvalidInput.for_field(
+            "currency", say("Use one of %(names)s.", names=", ".join(CURRENCIES)), "unknown_currency"
+        )
     try:
         with transaction.atomic():
             if is_default:
@@ -69,7 +74,7 @@ def plan_create(
             )
             audit_event_record(actor=actor, action="plan.create", resource=plan.path, details={"currency": currency})
     except IntegrityError:
-        raise Conflict(f"There is a plan `{slug}` already.", code="slug_taken") from None
+        raise Conflict(say("There is a plan `%(slug)s` already.", slug=slug), code="slug_taken") from None
     return plan
 
 
@@ -98,11 +103,11 @@ def price_add(*, actor: Actor, plan: Plan, valid_from: datetime, rates: Rates) -
         prices = list(_locked(plan))
         if prices and valid_from <= timezone.now():
             raise InvalidInput.for_field(
-                "valid_from", "Use a time in the future: prices that were charged don't change.", "past"
+                "valid_from", say("Use a time in the future: prices that were charged don't change."), "past"
             )
         if any(price.valid_from == valid_from for price in prices):
             raise InvalidInput.for_field(
-                "valid_from", "A version begins at this time already: change that one.", "taken"
+                "valid_from", say("A version begins at this time already: change that one."), "taken"
             )
         before = max((price for price in prices if price.valid_from < valid_from), key=_begin, default=None)
         after = min((price for price in prices if price.valid_from > valid_from), key=_begin, default=None)
@@ -162,9 +167,13 @@ def _subscribe(actor: Actor, tenant: Tenant, plan: Plan | None, valid_from: date
         Tenant.objects.select_for_update().get(pk=tenant.pk)
         present = list(Subscription.objects.filter(tenant=tenant))
         if present and valid_from <= timezone.now():
-            raise InvalidInput.for_field("valid_from", "Use a time in the future: what was charged stays.", "past")
+            raise InvalidInput.for_field("valid_from", say("Use a time in the future: what was charged stays."), "past")
         if plan is not None and not _has_price(plan, valid_from):
-            raise Conflict(f"The plan `{plan.slug}` has no price at that time.", code="no_price", hint="Add one first.")
+            raise Conflict(
+                say("The plan `%(slug)s` has no price at that time.", slug=plan.slug),
+                code="no_price",
+                hint=say("Add one first."),
+            )
         for subscription in present:
             if subscription.valid_from >= valid_from:
                 subscription.delete()
@@ -194,9 +203,9 @@ def _move_end(price: Price, valid_to: datetime | None) -> None:
 def _require_unused(price: Price) -> None:
     if price.valid_from <= timezone.now() or Usage.objects.filter(price=price).exists():
         raise Conflict(
-            "This version has begun: what was charged doesn't change.",
+            say("This version has begun: what was charged doesn't change."),
             code="price_used",
-            hint="Add a version that begins later.",
+            hint=say("Add a version that begins later."),
         )
 
 
@@ -208,7 +217,7 @@ def _has_price(plan: Plan, moment: datetime) -> bool:
 def _on_the_hour(moment: datetime) -> None:
     if not is_whole_hour(moment):
         raise InvalidInput.for_field(
-            "valid_from", "Use a full hour in UTC: usage is counted by the hour.", "not_on_the_hour"
+            "valid_from", say("Use a full hour in UTC: usage is counted by the hour."), "not_on_the_hour"
         )
 
 
@@ -228,9 +237,9 @@ def _begin(price: Price) -> datetime:
 def _decimal_check(field: str, value: Decimal, most: Decimal, *, places: int) -> None:
     exponent = value.as_tuple().exponent
     if not value.is_finite() or not isinstance(exponent, int) or not 0 <= value <= most:
-        raise InvalidInput.for_field(field, f"Use a number from 0 to {most:f}.", "out_of_range")
+        raise InvalidInput.for_field(field, say("Use a number from 0 to %(most)s.", most=f"{most:f}"), "out_of_range")
     if -exponent > places:
-        raise InvalidInput.for_field(field, f"Use at most {places} decimals.", "too_fine")
+        raise InvalidInput.for_field(field, say("Use at most %(places)s decimals.", places=places), "too_fine")
 
 
 def _record(actor: Actor, action: str, price: Price) -> None:

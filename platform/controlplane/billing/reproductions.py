@@ -26,6 +26,7 @@ from controlplane.billing.money import exact_text, total_of
 from controlplane.billing.periods import Month
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, NotFound
+from controlplane.common.sentences import say
 from controlplane.insight.job_config import config_of, spark_conf_problem
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import JobRun
@@ -34,8 +35,7 @@ from controlplane.insight.process import run_job
 REPRODUCE_TASK = "billing.invoice_reproduce"
 JOB = "invoice"
 LISTED_MAX = 50
-_NO_SNAPSHOT = "does not name a snapshot of the metering records: it was issued before invoices kept one."
-_DIRECTIONS = {"in": "sent", "out": "delivered", "storage": "stored"}
+_DIRECTIONS = {"in": say("sent"), "out": say("delivered"), "storage": say("stored")}
 
 Sums = dict[Month, dict[LineKey, Quantities]]
 
@@ -59,7 +59,7 @@ def invoice_by_number(text: str) -> Invoice:
     if text.startswith("HW-") and digits.isascii() and digits.isdigit() and len(digits) == 7:
         found = Invoice.objects.select_related("tenant").filter(number=int(digits)).first()
     if found is None:
-        raise NotFound("There is no such invoice.")
+        raise NotFound(say("There is no such invoice."))
     return found
 
 
@@ -75,7 +75,7 @@ def reproduction_queue(*, actor: Actor, invoice: Invoice) -> InvoiceReproduction
     """
     operator_require(actor)
     if not invoice.snapshot_id:
-        raise Conflict(f"{invoice.number_text} {_NO_SNAPSHOT}", code="no_snapshot")
+        raise Conflict(_no_snapshot(invoice), code="no_snapshot")
     reproductions_mark_lost()
     with transaction.atomic():
         open_ones = invoice.reproductions.filter(state__in=(ReproductionState.QUEUED, ReproductionState.RUNNING))
@@ -103,9 +103,13 @@ def reproduction_execute(reproduction_id: uuid.UUID) -> str:
         try:
             made = invoice_reproduce(row.invoice, lock=lock)
         except ReproductionFailed as error:
-            row.state, row.error = ReproductionState.FAILED, str(error)
+            row.state, row.error = ReproductionState.FAILED, error.args[0]
         except BaseException as error:  # whatever it was, the row must not stay running; the error goes on
-            _save(row, ReproductionState.FAILED, f"The worker could not do it: {type(error).__name__}: {error}")
+            _save(
+                row,
+                ReproductionState.FAILED,
+                say("The worker could not do it: %(error)s", error=f"{type(error).__name__}: {error}"),
+            )
             raise
         else:
             row.state, row.total, row.differences = ReproductionState.COMPLETED, made.total, made.differences
@@ -123,20 +127,20 @@ def reproductions_mark_lost() -> int:
             return 0
         now = timezone.now()
         values = {"state": ReproductionState.FAILED, "finished_at": now, "updated_at": now}
-        return running.update(**values, error="Its worker was lost while it ran. Start it again.")
+        return running.update(**values, error=say("Its worker was lost while it ran. Start it again."))
 
 
 def invoice_reproduce(invoice: Invoice, *, lock: Any = None) -> Reproduction:
     """Make the bill again, here and now; raises ReproductionFailed that says what to do."""
     if not invoice.snapshot_id:
-        raise ReproductionFailed(f"{invoice.number_text} {_NO_SNAPSHOT}")
+        raise ReproductionFailed(_no_snapshot(invoice))
     problem = spark_conf_problem()
     if problem:
         raise ReproductionFailed(problem)
     if lock is None:
         with job_lock(JOB) as own:
             if own is None:
-                raise ReproductionFailed("Another invoice is being made again. Wait until that has ended.")
+                raise ReproductionFailed(say("Another invoice is being made again. Wait until that has ended."))
             return invoice_reproduce(invoice, lock=own)
     corrected = [line.corrects for line in invoice.lines.select_related("corrects") if line.corrects is not None]
     months = sorted({Month.of_date(one.month) for one in (invoice, *corrected)})
@@ -164,7 +168,7 @@ def sums_of(lines: Iterable[Mapping[str, Any]]) -> Sums:
             )
             month = Month.of(datetime.fromisoformat(line["month"]))
         except (KeyError, TypeError, ValueError, InvalidOperation) as error:
-            raise ReproductionFailed(f"The job's result can't be used: {error!r}.") from error
+            raise ReproductionFailed(say("The job's result can't be used: %(error)s.", error=f"{error!r}")) from error
         sums[month][key] = quantities
     return sums
 
@@ -181,8 +185,22 @@ def compare(invoice: Invoice, sums: Sums) -> Reproduction:
         if (sentence := _difference(issued.get(place), made.get(place), invoice.currency))
     ]
     if not differences and total != invoice.total:
-        differences = [f"The total is {total} {invoice.currency}, issued was {invoice.total} {invoice.currency}."]
+        differences = [
+            say(
+                "The total is %(total)s %(currency)s, issued was %(issued)s %(currency)s.",
+                total=str(total),
+                issued=str(invoice.total),
+                currency=invoice.currency,
+            )
+        ]
     return Reproduction(total, differences)
+
+
+def _no_snapshot(invoice: Invoice) -> str:
+    return say(
+        "%(number)s does not name a snapshot of the metering records: it was issued before invoices kept one.",
+        number=invoice.number_text or "",
+    )
 
 
 def _place(line: LineView) -> tuple[str, LineKey]:
@@ -210,10 +228,20 @@ def _difference(issued: LineView | None, made: LineView | None, currency: str) -
     before, now = (NOTHING if line is None else _quantities(line) for line in (issued, made))
     if before == now:
         return ""
-    what = f"{one.cluster_name or one.cluster_id} / {one.topic}, {_DIRECTIONS.get(one.direction, one.direction)}"
+    what = say(
+        "%(cluster)s / %(topic)s, %(direction)s",
+        cluster=one.cluster_name or str(one.cluster_id),
+        topic=one.topic,
+        direction=_DIRECTIONS.get(one.direction, one.direction),
+    )
     if one.corrects is not None:
-        what += f", correcting {one.corrects.number_text}"
-    return f"{what}: issued {_words(before, currency)}; from the snapshot {_words(now, currency)}."
+        what = say("%(what)s, correcting %(number)s", what=what, number=one.corrects.number_text)
+    return say(
+        "%(what)s: issued %(before)s; from the snapshot %(now)s.",
+        what=what,
+        before=_words(before, currency),
+        now=_words(now, currency),
+    )
 
 
 def _quantities(line: LineView) -> Quantities:
@@ -222,8 +250,14 @@ def _quantities(line: LineView) -> Quantities:
 
 def _words(quantities: Quantities, currency: str) -> str:
     if quantities == NOTHING:
-        return "nothing"
-    return f"{quantities.messages} messages, {quantities.bytes} bytes, {exact_text(quantities.exact_amount)} {currency}"
+        return say("nothing")
+    return say(
+        "%(messages)s messages, %(bytes)s bytes, %(amount)s %(currency)s",
+        messages=quantities.messages,
+        bytes=quantities.bytes,
+        amount=exact_text(quantities.exact_amount),
+        currency=currency,
+    )
 
 
 def _save(row: InvoiceReproduction, state: str, error: str) -> None:

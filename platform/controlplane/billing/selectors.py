@@ -20,6 +20,7 @@ from controlplane.billing.money import ZERO
 from controlplane.billing.periods import Day, Month, days_of, hour_of
 from controlplane.clusters.models import Credential
 from controlplane.common.errors import InvalidInput, NotFound
+from controlplane.common.sentences import say
 from controlplane.common.zones import zone_of
 from controlplane.insight.models import Job
 from controlplane.insight.selectors import Counted, counted
@@ -116,7 +117,7 @@ class MonthUsage:
     @property
     def forecast(self) -> Forecast:
         if self.currency is None:
-            return Forecast(None, "No plan is assigned, so there is nothing to pay.")
+            return Forecast(None, say("No plan is assigned, so there is nothing to pay."))
         return self.forecasts[self.currency]
 
 
@@ -185,7 +186,9 @@ class Breakdown:
 def month_breakdown(tenant: Tenant, month: Month, by: By, *, currency: str | None, limit: int = 100) -> Breakdown:
     """Return what the month was for; raises InvalidInput for a limit outside of 1 to 1000."""
     if not 1 <= limit <= BREAKDOWN_LIMIT_MAX:
-        raise InvalidInput.for_field("limit", f"Use a number from 1 to {BREAKDOWN_LIMIT_MAX}.", "out_of_range")
+        raise InvalidInput.for_field(
+            "limit", say("Use a number from 1 to %(most)s.", most=BREAKDOWN_LIMIT_MAX), "out_of_range"
+        )
     column = _COLUMNS[by]
     rows = (
         Usage.objects.filter(tenant=tenant, hour__gte=month.start, hour__lt=month.end)
@@ -270,7 +273,7 @@ def plan_get(slug: str) -> Plan:
     """Return one plan; raises NotFound."""
     plan = Plan.objects.filter(slug=slug).first()
     if plan is None:
-        raise NotFound("There is no such plan.")
+        raise NotFound(say("There is no such plan."))
     return plan
 
 
@@ -278,7 +281,7 @@ def price_get(plan: Plan, price_id: uuid.UUID) -> Price:
     """Return one version of the plan's prices; raises NotFound."""
     price = Price.objects.filter(plan=plan, pk=price_id).select_related("plan").first()
     if price is None:
-        raise NotFound("There is no such version.")
+        raise NotFound(say("There is no such version."))
     return price
 
 

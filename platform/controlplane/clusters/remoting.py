@@ -10,9 +10,11 @@ from django.conf import settings
 
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt
+from controlplane.clusters.states import state_word
 from controlplane.clusters.tls import cluster_tls
 from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.common.places import Places
+from controlplane.common.sentences import say
 from highwater import Admin, Credentials, Producer
 from highwater.errors import BrokerError, HighwaterError, MessageIllegalError
 
@@ -72,9 +74,9 @@ def cluster_place(cluster: Cluster) -> Iterator[None]:
     with _places.place(cluster.tenant_id, cluster.pk) as had:
         if not had:
             raise BrokerUnreachable(
-                "Other requests are waiting for clusters that answer slowly. Nothing was sent.",
+                say("Other requests are waiting for clusters that answer slowly. Nothing was sent."),
                 code="cluster_busy",
-                hint="Try again in a few seconds. If this goes on, look at the health of the tenant's clusters.",
+                hint=say("Try again in a few seconds. If this goes on, look at the health of the tenant's clusters."),
             )
         yield
 
@@ -83,9 +85,9 @@ def require_running(cluster: Cluster) -> None:
     """Raise Conflict unless the cluster is running."""
     if cluster.state != ClusterState.RUNNING:
         raise Conflict(
-            f"The cluster is {cluster.state}, not running.",
+            say("The cluster is %(state)s, not running.", state=state_word(cluster.state)),
             code="cluster_not_running",
-            hint="Wait until its operation has finished.",
+            hint=say("Wait until its operation has finished."),
         )
 
 
@@ -96,12 +98,13 @@ def remoting_errors() -> Iterator[None]:
         yield
     except BrokerError as error:
         raise BrokerRefused(
-            f"The cluster refused: {error.remark or error.code}",
+            say("The cluster refused: %(answer)s", answer=error.remark or error.code),
             extra={"response_code": int(error.response_code), "response_name": error.code},
         ) from error
     except MessageIllegalError as error:  # refused here: it never left
-        raise InvalidInput(f"This message can't be sent: {error}.") from error
+        raise InvalidInput(say("This message can't be sent: %(error)s.", error=str(error))) from error
     except HighwaterError as error:
         raise BrokerUnreachable(
-            f"The cluster does not answer: {error}", hint="Look at the cluster's health, and try again."
+            say("The cluster does not answer: %(error)s", error=str(error)),
+            hint=say("Look at the cluster's health, and try again."),
         ) from error

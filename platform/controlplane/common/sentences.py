@@ -119,7 +119,7 @@ class SentenceField(models.TextField):  # type: ignore[type-arg] # at run time i
 
 
 class SentencesField(models.JSONField):
-    """A column of JSON that keeps sentences among the members of its object as such."""
+    """A column of JSON that keeps the sentences in it as such, however deep."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return _each(super().from_db_value(value, expression, connection), from_stored)
@@ -129,6 +129,8 @@ class SentencesField(models.JSONField):
 
 
 def _each(value: Any, change: Callable[[str], str]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {name: change(part) if isinstance(part, str) else part for name, part in value.items()}
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _each(part, change) for name, part in value.items()}
+    return [_each(part, change) for part in value] if isinstance(value, list) else value

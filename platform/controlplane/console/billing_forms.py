@@ -39,8 +39,8 @@ class UtcMoment(forms.CharField):
 class BudgetForm(forms.Form):
     """What may be spent in a month."""
 
-    amount = forms.DecimalField(max_digits=20, decimal_places=2, label="Budget for each month")
-    currency = forms.ChoiceField(choices=_CURRENCIES, label="Currency")
+    amount = forms.DecimalField(max_digits=20, decimal_places=2, label=say("Budget for each month"))
+    currency = forms.ChoiceField(choices=_CURRENCIES, label=say("Currency"))
 
 
 class TenantSettingsForm(forms.Form):
@@ -71,21 +71,26 @@ class TenantSettingsForm(forms.Form):
 class PlanForm(forms.Form):
     """A new plan."""
 
-    slug = forms.CharField(max_length=39, label="Short name", help_text="In addresses; it can’t be changed later.")
-    name = forms.CharField(max_length=100, label="Name")
-    description = forms.CharField(max_length=500, required=False, label="Description")
-    currency = forms.ChoiceField(
-        choices=_CURRENCIES, initial=DEFAULT_CURRENCY, label="Currency", help_text="Of all its prices, for good."
+    slug = forms.CharField(
+        max_length=39, label=say("Short name"), help_text=say("In addresses; it can’t be changed later.")
     )
-    is_default = forms.BooleanField(required=False, label="Tenants without a plan get this one")
+    name = forms.CharField(max_length=100, label=say("Name"))
+    description = forms.CharField(max_length=500, required=False, label=say("Description"))
+    currency = forms.ChoiceField(
+        choices=_CURRENCIES,
+        initial=DEFAULT_CURRENCY,
+        label=say("Currency"),
+        help_text=say("Of all its prices, for good."),
+    )
+    is_default = forms.BooleanField(required=False, label=say("Tenants without a plan get this one"))
 
 
 class PlanChangeForm(forms.Form):
     """What can be changed of a plan."""
 
-    name = forms.CharField(max_length=100, label="Name")
-    description = forms.CharField(max_length=500, required=False, label="Description")
-    is_default = forms.BooleanField(required=False, label="Tenants without a plan get this one")
+    name = forms.CharField(max_length=100, label=say("Name"))
+    description = forms.CharField(max_length=500, required=False, label=say("Description"))
+    is_default = forms.BooleanField(required=False, label=say("Tenants without a plan get this one"))
 
 
 class RatesForm(forms.Form):
@@ -95,20 +100,20 @@ class RatesForm(forms.Form):
         min_value=0,
         max_digits=20,
         decimal_places=10,
-        label="A million units sent",
-        help_text="A unit is 4 KiB of body.",
+        label=say("A million units sent"),
+        help_text=say("A unit is 4 KiB of body."),
     )
     per_million_units_out = forms.DecimalField(
-        min_value=0, max_digits=20, decimal_places=10, label="A million units delivered"
+        min_value=0, max_digits=20, decimal_places=10, label=say("A million units delivered")
     )
     per_gib_month_stored = forms.DecimalField(
-        min_value=0, max_digits=20, decimal_places=10, label="A GiB stored for a month"
+        min_value=0, max_digits=20, decimal_places=10, label=say("A GiB stored for a month")
     )
-    normal = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label="Normal, times")
-    ordered = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label="Ordered, times")
-    delayed = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label="Delayed, times")
+    normal = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label=say("Normal, times"))
+    ordered = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label=say("Ordered, times"))
+    delayed = forms.DecimalField(min_value=0, max_digits=8, decimal_places=4, initial=1, label=say("Delayed, times"))
     transactional = forms.DecimalField(
-        min_value=0, max_digits=8, decimal_places=4, initial=1, label="Transactional, times"
+        min_value=0, max_digits=8, decimal_places=4, initial=1, label=say("Transactional, times")
     )
 
     def rates(self) -> Rates:
@@ -126,7 +131,7 @@ class PriceForm(RatesForm):
     """A new version."""
 
     valid_from = UtcMoment(
-        label="Valid from (UTC)", help_text="A full hour in the future. The version before it ends then."
+        label=say("Valid from (UTC)"), help_text=say("A full hour in the future. The version before it ends then.")
     )
     field_order = ["valid_from"]
 
@@ -134,10 +139,10 @@ class PriceForm(RatesForm):
 class SubscriptionForm(forms.Form):
     """Who gets which plan, and when."""
 
-    tenant = forms.CharField(max_length=40, label="Tenant", help_text="Its short name.")
-    plan = forms.ChoiceField(label="Plan", required=False)
+    tenant = forms.CharField(max_length=40, label=say("Tenant"), help_text=say("Its short name."))
+    plan = forms.ChoiceField(label=say("Plan"), required=False)
     valid_from = UtcMoment(
-        label="Valid from (UTC)", help_text="A full hour; in the future, unless it is the first plan."
+        label=say("Valid from (UTC)"), help_text=say("A full hour; in the future, unless it is the first plan.")
     )
 
     def __init__(self, *args: object, **options: object) -> None:
@@ -145,7 +150,7 @@ class SubscriptionForm(forms.Form):
         field = self.fields["plan"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [
-            ("", "No plan: end the present one"),
+            ("", say("No plan: end the present one")),
             *Plan.objects.order_by("name").values_list("slug", "name"),
         ]
 
@@ -153,33 +158,38 @@ class SubscriptionForm(forms.Form):
         """Return the tenant that was named."""
         tenant = Tenant.objects.filter(slug=self.cleaned_data["tenant"].strip()).first()
         if tenant is None:
-            raise forms.ValidationError("There is no such tenant.")
+            raise forms.ValidationError(say("There is no such tenant."))
         return tenant
 
 
 class JobForm(forms.Form):
     """A run, or a backfill of a range."""
 
-    job = forms.ChoiceField(choices=Job.choices, label="Job")
-    range_from = UtcMoment(required=False, label="From (UTC)", help_text="For a backfill; left empty, the usual range.")
-    range_to = UtcMoment(required=False, label="To (UTC)", help_text="Not included.")
+    job = forms.ChoiceField(choices=Job.choices, label=say("Job"))
+    range_from = UtcMoment(
+        required=False, label=say("From (UTC)"), help_text=say("For a backfill; left empty, the usual range.")
+    )
+    range_to = UtcMoment(required=False, label=say("To (UTC)"), help_text=say("Not included."))
 
 
 class AgreeForm(forms.Form):
     """Up to when a cluster is billed by what is known, and why."""
 
     until = UtcMoment(
-        label="Bill what is known until (UTC)", help_text="In the past: the month's end, or the cluster's."
+        label=say("Bill what is known until (UTC)"), help_text=say("In the past: the month's end, or the cluster's.")
     )
     reason = forms.CharField(
-        max_length=500, label="Reason", help_text="Printed on the invoice.", widget=forms.Textarea(attrs={"rows": 3})
+        max_length=500,
+        label=say("Reason"),
+        help_text=say("Printed on the invoice."),
+        widget=forms.Textarea(attrs={"rows": 3}),
     )
 
 
 class ThresholdsForm(forms.Form):
     """From which backlog and growth on a group is said to never catch up."""
 
-    lag_messages = forms.IntegerField(min_value=0, label="Backlog of at least (messages)")
+    lag_messages = forms.IntegerField(min_value=0, label=say("Backlog of at least (messages)"))
     growth_per_second = forms.DecimalField(
-        min_value=0, max_digits=12, decimal_places=3, label="Growing by at least (messages a second)"
+        min_value=0, max_digits=12, decimal_places=3, label=say("Growing by at least (messages a second)")
     )

@@ -416,25 +416,32 @@ class TopicForm(forms.Form):
     name = forms.CharField(
         max_length=255,  # the rule says 127; a longer name gets the rule's own sentence
         label=say("Name"),
-        help_text="1 to 127 letters, digits, and the characters _ - % |. RocketMQ’s own names, such as TBW102, are taken.",
+        help_text=say(
+            "1 to 127 letters, digits, and the characters _ - %% |. RocketMQ’s own names, such as TBW102, are taken."
+        ),
         widget=forms.TextInput(attrs=CODE_INPUT),
     )
     message_type = forms.ChoiceField(
-        label="Messages are",
+        label=say("Messages are"),
         initial=MessageType.NORMAL,
         widget=forms.RadioSelect,
         choices=[
-            (MessageType.NORMAL, Choice("Normal", "Spread over all queues, received in parallel.")),
-            (MessageType.FIFO, Choice("Ordered (FIFO)", "Messages with the same sharding key stay in order.")),
+            (MessageType.NORMAL, Choice(say("Normal"), say("Spread over all queues, received in parallel."))),
+            (
+                MessageType.FIFO,
+                Choice(say("Ordered (FIFO)"), say("Messages with the same sharding key stay in order.")),
+            ),
         ],
     )
     read_queue_nums = forms.IntegerField(
-        label="Read queues", initial=8, help_text=f"1 to {QUEUES_MAX}: how many consumers can share the work."
+        label=say("Read queues"),
+        initial=8,
+        help_text=say("1 to %(most)s: how many consumers can share the work.", most=QUEUES_MAX),
     )
     write_queue_nums = forms.IntegerField(
-        label="Write queues", initial=8, help_text="Usually the same as the read queues."
+        label=say("Write queues"), initial=8, help_text=say("Usually the same as the read queues.")
     )
-    description = forms.CharField(max_length=500, required=False, label="What it is for", widget=forms.TextInput)
+    description = forms.CharField(max_length=500, required=False, label=say("What it is for"), widget=forms.TextInput)
 
     def body(self) -> dict[str, object]:
         """Return what was typed as the API's request; an example while nothing was."""
@@ -455,28 +462,31 @@ class MessageForm(forms.Form):
     """A test message."""
 
     body = forms.CharField(
-        label="Body", strip=False, help_text="Sent as UTF-8.", widget=forms.Textarea(attrs={"rows": 4, **CODE_INPUT})
+        label=say("Body"),
+        strip=False,
+        help_text=say("Sent as UTF-8."),
+        widget=forms.Textarea(attrs={"rows": 4, **CODE_INPUT}),
     )
     tags = forms.CharField(
         max_length=255,
         required=False,
-        label="Tag",
+        label=say("Tag"),
         widget=forms.TextInput(attrs=CODE_INPUT),
-        help_text="Consumers filter by it.",
+        help_text=say("Consumers filter by it."),
     )
     keys = forms.CharField(
         max_length=1024,
         required=False,
-        label="Keys",
+        label=say("Keys"),
         widget=forms.TextInput(attrs=CODE_INPUT),
-        help_text="Separated by blanks. Messages are found by them.",
+        help_text=say("Separated by blanks. Messages are found by them."),
     )
     properties = forms.CharField(
         required=False,
         strip=False,
-        label="Properties",
+        label=say("Properties"),
         widget=forms.Textarea(attrs={"rows": 2, **CODE_INPUT}),
-        help_text="One per line, as name=value.",
+        help_text=say("One per line, as name=value."),
     )
 
     def clean_properties(self) -> dict[str, str]:
@@ -514,7 +524,7 @@ def properties_of(text: str) -> dict[str, str]:
             continue
         name, separator, value = line.partition("=")
         if not separator:
-            raise forms.ValidationError(f"“{line.strip()}” is not name=value.")
+            raise forms.ValidationError(say("“%(line)s” is not name=value.", line=line.strip()))
         found[name.strip()] = value.strip()
     return found
 
@@ -523,13 +533,13 @@ class SearchForm(forms.Form):
     """A message to be found."""
 
     key = forms.CharField(
-        label="Key or message id",
+        label=say("Key or message id"),
         max_length=KEY_MAX_LENGTH,
         widget=forms.TextInput(attrs=CODE_INPUT),
-        error_messages={"required": "Give a key or a message id."},
+        error_messages={"required": say("Give a key or a message id.")},
     )
-    since = UtcMoment(label="Stored from (UTC)", help_text="", required=False)
-    until = UtcMoment(label="Stored until (UTC)", help_text="", required=False)
+    since = UtcMoment(label=say("Stored from (UTC)"), help_text="", required=False)
+    until = UtcMoment(label=say("Stored until (UTC)"), help_text="", required=False)
 
     def sought(self) -> Sought:
         """Return what to look for; call it on a valid form."""
@@ -541,18 +551,18 @@ class TraceForm(forms.Form):
     """A message anywhere in a cluster."""
 
     q = forms.CharField(
-        label="Key or message id",
+        label=say("Key or message id"),
         max_length=KEY_MAX_LENGTH,
         widget=forms.TextInput(attrs=CODE_INPUT),
-        help_text="A key, the id that the producer got (UNIQ_KEY), or the broker’s (offsetMsgId).",
-        error_messages={"required": "Give a key or a message id."},
+        help_text=say("A key, the id that the producer got (UNIQ_KEY), or the broker’s (offsetMsgId)."),
+        error_messages={"required": say("Give a key or a message id.")},
     )
-    topic = forms.ChoiceField(label="Topic", required=False)
+    topic = forms.ChoiceField(label=say("Topic"), required=False)
 
     def __init__(self, *args: object, topics: Sequence[str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
-        choices = [("", "All topics"), *((name, name) for name in topics)]
-        self.fields["topic"] = forms.ChoiceField(label="Topic", required=False, choices=choices)
+        choices = [("", say("All topics")), *((name, name) for name in topics)]
+        self.fields["topic"] = forms.ChoiceField(label=say("Topic"), required=False, choices=choices)
 
 
 class TokenForm(forms.Form):

@@ -7,6 +7,7 @@ from django.db import models
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import SentenceField, SentencesField
 
 
 class ResetTarget(models.TextChoices):
@@ -32,7 +33,7 @@ class OffsetReset(BaseModel):
     topic = models.CharField(max_length=255)
     target = models.CharField(max_length=16, choices=ResetTarget.choices)
     details = models.JSONField(default=dict, help_text="timestamp, shift or source_group, as asked")
-    queues: Any = models.JSONField(default=list)
+    queues: Any = SentencesField(default=list)
     made_by = models.CharField(max_length=254)
     undoes = models.OneToOneField("self", on_delete=models.CASCADE, null=True, related_name="undone_by")
 
@@ -99,8 +100,8 @@ class DeadLetterReplay(BaseModel):
     unknown = models.BigIntegerField(default=0)
     failures_before = models.BigIntegerField(default=0, help_text="failed and unknown before it was last continued")
     gone = models.BigIntegerField(default=0, help_text="deleted by retention before their turn")
-    outcomes: Any = models.JSONField(default=list)
-    message = models.CharField(max_length=1024, blank=True, help_text="what it waits for, or how it ended")
+    outcomes: Any = SentencesField(default=list)
+    message = SentenceField(blank=True, help_text="what it waits for, or how it ended")
     made_by = models.CharField(max_length=254)
     claim = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from controlplane.common.sentences import say
 from controlplane.consumers.models import ReplayTarget
 from controlplane.topics.copies import own_properties
 from controlplane.topics.names import topic_name_is_system
@@ -59,11 +60,11 @@ def message_again(message: ReceivedMessage, target: ReplayTarget, group: str, to
     """
     topic = original_topic(message)
     if not topic:
-        return "It doesn't tell which topic it was sent to."
+        return say("It doesn't tell which topic it was sent to.")
     if topic_name_is_system(topic):
-        return f"{topic} is a name that RocketMQ keeps for itself: nothing is sent there."
+        return say("%(topic)s is a name that RocketMQ keeps for itself: nothing is sent there.", topic=topic)
     if target == ReplayTarget.ORIGINAL_TOPIC and topic not in topics:
-        return f"The cluster has no topic {topic}."
+        return say("The cluster has no topic %(topic)s.", topic=topic)
     properties = own_properties(message.properties)
     properties[REPLAY_OF] = message.offset_message_id
     if target == ReplayTarget.RETRY_TOPIC:
@@ -88,9 +89,15 @@ def stop_reason(
 ) -> str | None:
     """Return why a replay must stop, None while it may go on. 0 as a limit: never. `new_dead` is None when unknown."""
     if stop_after_failures and failures >= stop_after_failures:
-        return (
-            f"{failures} messages failed, or have an unknown outcome: the rule is to stop after {stop_after_failures}."
+        return say(
+            "%(failures)s messages failed, or have an unknown outcome: the rule is to stop after %(stop_after_failures)s.",
+            failures=failures,
+            stop_after_failures=stop_after_failures,
         )
     if stop_after_new_dead and new_dead is not None and new_dead >= stop_after_new_dead:
-        return f"{new_dead} new dead letters came since it began: the rule is to stop after {stop_after_new_dead}."
+        return say(
+            "%(new_dead)s new dead letters came since it began: the rule is to stop after %(stop_after_new_dead)s.",
+            new_dead=new_dead,
+            stop_after_new_dead=stop_after_new_dead,
+        )
     return None

@@ -21,6 +21,7 @@ from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.remoting import cluster_admin, cluster_producer
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput, LimitReached
+from controlplane.common.sentences import say
 from controlplane.consumers.dead_letters import dead_letter_queues
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.replay_plan import Place, message_again, ranges_of, stop_reason
@@ -63,11 +64,13 @@ class ReplayWish:
     def check(self) -> None:
         """Raise InvalidInput for what is out of bounds."""
         if not 1 <= self.rate_per_second <= RATE_MAX:
-            raise InvalidInput.for_field("rate_per_second", f"Use 1 to {RATE_MAX}.", "out_of_range")
+            raise InvalidInput.for_field("rate_per_second", say("Use 1 to %(most)s.", most=RATE_MAX), "out_of_range")
         if self.places is not None and not self.places:
-            raise InvalidInput.for_field("places", "Select at least one dead letter, or replay all.", "required")
+            raise InvalidInput.for_field("places", say("Select at least one dead letter, or replay all."), "required")
         if self.places is not None and len(self.places) > SELECTED_MAX:
-            raise InvalidInput.for_field("places", f"Select at most {SELECTED_MAX}, or replay all.", "too_many")
+            raise InvalidInput.for_field(
+                "places", say("Select at most %(most)s, or replay all.", most=SELECTED_MAX), "too_many"
+            )
 
 
 def replay_start(*, actor: Actor, cluster: Cluster, group: str, wish: ReplayWish) -> DeadLetterReplay:
@@ -85,9 +88,9 @@ def replay_start(*, actor: Actor, cluster: Cluster, group: str, wish: ReplayWish
                 admin.topic_route(RETRY_GROUP_TOPIC_PREFIX + group)
             except NoRouteError:
                 raise Conflict(
-                    "The group has no retry topic: no member has connected yet.",
+                    say("The group has no retry topic: no member has connected yet."),
                     code="no_retry_topic",
-                    hint="Start a consumer of the group first, or replay to the original topic.",
+                    hint=say("Start a consumer of the group first, or replay to the original topic."),
                 ) from None
     if wish.places is None:
         ranges: list[dict[str, Any]] = [
@@ -106,11 +109,18 @@ def replay_start(*, actor: Actor, cluster: Cluster, group: str, wish: ReplayWish
             queue = stored.get((place.broker_name, place.queue_id))
             if queue is None or not 0 <= place.offset < queue.max_offset:
                 raise InvalidInput.for_field(
-                    "places", f"{place.broker_name}:{place.queue_id}:{place.offset} is no dead letter.", "not_found"
+                    "places",
+                    say(
+                        "%(broker_name)s:%(queue_id)s:%(offset)s is no dead letter.",
+                        broker_name=place.broker_name,
+                        queue_id=place.queue_id,
+                        offset=place.offset,
+                    ),
+                    "not_found",
                 )
         ranges = ranges_of(wish.places)
     if not ranges:
-        raise Conflict("The group has no dead letters.", code="nothing_to_replay")
+        raise Conflict(say("The group has no dead letters."), code="nothing_to_replay")
     try:
         with transaction.atomic():
             _require_room(cluster)
@@ -141,9 +151,9 @@ def replay_start(*, actor: Actor, cluster: Cluster, group: str, wish: ReplayWish
             _enqueue(replay.pk)
     except IntegrityError:
         raise Conflict(
-            "Another replay of this group's dead letters runs.",
+            say("Another replay of this group's dead letters runs."),
             code="replay_in_progress",
-            hint="Wait until it has ended, or cancel it.",
+            hint=say("Wait until it has ended, or cancel it."),
         ) from None
     return replay
 
@@ -152,8 +162,8 @@ def replay_cancel(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterReplay
     """End a replay before its next message. Raises NotAllowed, Conflict when it has ended already."""
     actor_require(actor, "dead_letter.replay", replay.cluster.tenant)
     with transaction.atomic():
-        if not _end(Q(pk=replay.pk), ReplayState.CANCELLED, f"Cancelled by {actor}."):
-            raise Conflict("This replay has ended already.", code="replay_ended")
+        if not _end(Q(pk=replay.pk), ReplayState.CANCELLED, say("Cancelled by %(actor)s.", actor=str(actor))):
+            raise Conflict(say("This replay has ended already."), code="replay_ended")
         audit_event_record(
             actor=actor, action="dead_letter.replay_cancel", resource=replay.path, tenant_id=replay.cluster.tenant_id
         )
@@ -173,7 +183,7 @@ def replay_continue(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterRepl
         with transaction.atomic():
             locked = DeadLetterReplay.objects.select_for_update().get(pk=replay.pk)
             if locked.state not in (ReplayState.STOPPED, ReplayState.CANCELLED):
-                raise Conflict("Only a replay that was stopped or cancelled can go on.", code="replay_not_stopped")
+                raise Conflict(say("Only a replay that was stopped or cancelled can go on."), code="replay_not_stopped")
             _require_room(replay.cluster)
             refused = [one for one in locked.outcomes if one["outcome"] == "failed"]
             locked.ranges = [*map(_range, refused), *locked.ranges]
@@ -193,9 +203,9 @@ def replay_continue(*, actor: Actor, replay: DeadLetterReplay) -> DeadLetterRepl
             _enqueue(locked.pk)
     except IntegrityError:
         raise Conflict(
-            "Another replay of this group's dead letters runs.",
+            say("Another replay of this group's dead letters runs."),
             code="replay_in_progress",
-            hint="Wait until it has ended, or cancel it.",
+            hint=say("Wait until it has ended, or cancel it."),
         ) from None
     return locked
 
@@ -234,7 +244,7 @@ def replay_turn(
         ApplicationError
     ) as error:  # the cluster doesn't answer, or isn't running: nothing was sent since the last note
         delay_s = _AFTER_LONG_SILENCE_S if turn.replay.message.startswith(_WAITS) else _AFTER_SILENCE_S
-        turn.replay.message = f"{_WAITS}{error.message}"[:1024]
+        turn.replay.message = say("It waits: %(problem)s", problem=error.message)
     return turn.end(delay_s)
 
 
@@ -253,10 +263,10 @@ class _Turn:
         """Send up to a second's worth, evenly. Raises ApplicationError when the cluster doesn't answer."""
         replay = self.replay
         if replay.cluster.state in (ClusterState.DELETING, ClusterState.DELETED):
-            self.ended = ReplayState.STOPPED, "The cluster was deleted."
+            self.ended = ReplayState.STOPPED, say("The cluster was deleted.")
             return
         if replay.in_flight is not None:  # its worker died, or lost the database
-            self.tell(replay.in_flight, "unknown", "The worker that sent it was interrupted: stored or not.")
+            self.tell(replay.in_flight, "unknown", say("The worker that sent it was interrupted: stored or not."))
             replay.in_flight = None
         with cluster_admin(replay.cluster) as admin, cluster_producer(replay.cluster, retries=0) as producer:
             queues = dead_letter_queues(admin, replay.consumer_group)
@@ -304,7 +314,7 @@ class _Turn:
             outcome = _send(producer, again)
         except ConnectError as error:  # it never left: its turn comes again
             self.put_back(place)
-            raise BrokerUnreachable(f"The cluster does not answer: {error}") from error
+            raise BrokerUnreachable(say("The cluster does not answer: %(error)s", error=str(error))) from error
         replay.in_flight = None
         if outcome[0] == "sent":
             replay.sent += 1
@@ -342,7 +352,7 @@ class _Turn:
         replay = self.replay
         setattr(replay, outcome, getattr(replay, outcome) + 1)
         if len(replay.outcomes) < OUTCOMES_KEPT:
-            replay.outcomes.append({**place, "outcome": outcome, "reason": reason[:300]})
+            replay.outcomes.append({**place, "outcome": outcome, "reason": reason})
 
     def note(self) -> bool:
         """Write the row if the claim still holds. False: cancelled, or another worker took over."""
@@ -388,13 +398,13 @@ def _send(producer: Producer, message: Message) -> tuple[str, str]:
     try:
         result = producer.send(message)
     except (MessageIllegalError, NoRouteError, BrokerError) as error:  # refused
-        return "failed", str(error)
+        return "failed", str(error)[:300]
     except ConnectError:
         raise
     except HighwaterError as error:  # it left, and no answer came
-        return "unknown", str(error)
+        return "unknown", str(error)[:300]
     if result.status is not SendStatus.SEND_OK:
-        return "unknown", f"Stored, but not proven safe: {result.status.value}."
+        return "unknown", say("Stored, but not proven safe: %(status)s.", status=result.status.value)
     return "sent", ""
 
 
@@ -404,16 +414,16 @@ def _require_room(cluster: Cluster) -> None:
     running = DeadLetterReplay.objects.filter(cluster__tenant=cluster.tenant_id, state=ReplayState.RUNNING)
     if running.count() >= RUNNING_MAX:
         raise LimitReached(
-            f"{RUNNING_MAX} replays of this tenant run already, which is as many as may at once.",
+            say("%(most)s replays of this tenant run already, which is as many as may at once.", most=RUNNING_MAX),
             code="too_many_replays",
-            hint="Wait until one has ended, or cancel one.",
+            hint=say("Wait until one has ended, or cancel one."),
         )
 
 
 def _end(which: Q, state: ReplayState, message: str) -> bool:
     now = timezone.now()
     won = DeadLetterReplay.objects.filter(which, state=ReplayState.RUNNING).update(
-        state=state, message=message[:1024], lease_until=None, finished_at=now, updated_at=now
+        state=state, message=message, lease_until=None, finished_at=now, updated_at=now
     )
     return won == 1
 
@@ -432,8 +442,12 @@ def places_of(texts: Iterable[str]) -> tuple[Place, ...]:
         broker_name, _, rest = text.partition(":")
         queue_id, _, offset = rest.partition(":")
         if not (broker_name and queue_id.isascii() and queue_id.isdigit() and offset.isascii() and offset.isdigit()):
-            raise InvalidInput.for_field("places", f"{text[:80]!r} is not broker:queue:offset.", "invalid")
+            raise InvalidInput.for_field(
+                "places", say("%(text)s is not broker:queue:offset.", text=f"{text[:80]!r}"), "invalid"
+            )
         if len(queue_id) > 9 or len(offset) > 18:
-            raise InvalidInput.for_field("places", f"{text[:80]!r} is not broker:queue:offset.", "invalid")
+            raise InvalidInput.for_field(
+                "places", say("%(text)s is not broker:queue:offset.", text=f"{text[:80]!r}"), "invalid"
+            )
         found.append(Place(broker_name, int(queue_id), int(offset)))
     return tuple(found)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controlplane.common.sentences import say
 from highwater import MessageQueue
 
 
@@ -60,11 +61,11 @@ def plan_to(now: Sequence[QueueNow], wanted: Mapping[MessageQueue, int | None]) 
     for one in now:
         offset = wanted.get(one.queue)
         if offset is None:
-            left_out.append((one.queue, "no offset is known that it could go to"))
+            left_out.append((one.queue, say("no offset is known that it could go to")))
             continue
         after = min(max(offset, one.min_offset), one.max_offset)
         if after == one.offset:
-            left_out.append((one.queue, "it is there already"))
+            left_out.append((one.queue, say("it is there already")))
         else:
             queues.append(QueueReset(one.queue, one.offset, after))
     return ResetPlan(tuple(queues), tuple(left_out))

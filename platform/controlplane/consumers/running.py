@@ -9,6 +9,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import BrokerRefused, BrokerUnreachable, NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import calendar_moment
 from highwater import BrokerError, ConsumerOfflineError, ConsumerRunningInfo, ProtocolError, RequestTimeoutError
@@ -75,17 +76,19 @@ def member_running(*, actor: Actor, cluster: Cluster, group: str, client_id: str
     timeout_ms = settings.HIGHWATER_REMOTING_TIMEOUT_MS
     with cluster_admin(cluster) as admin:
         if group not in admin.group_list(cluster=cluster.slug):
-            raise NotFound("The brokers know no consumer group of this name.")
+            raise NotFound(say("The brokers know no consumer group of this name."))
         try:
             info = admin.consumer_running_info(group, client_id, stack=with_stack, timeout_ms=timeout_ms)
         except ConsumerOfflineError as error:
             raise NotFound(
-                "No member of this id is connected to the group.", hint="Look at the group's members again."
+                say("No member of this id is connected to the group."), hint=say("Look at the group's members again.")
             ) from error
         except RequestTimeoutError as error:
             raise _silent(timeout_ms) from error
         except ProtocolError as error:
-            raise BrokerRefused(f"What the member answered can't be read: {error}", code="member_unreadable") from error
+            raise BrokerRefused(
+                say("What the member answered can't be read: %(error)s", error=str(error)), code="member_unreadable"
+            ) from error
         except BrokerError as error:
             if error.response_code == ResponseCode.CONSUME_MSG_TIMEOUT:
                 raise _silent(timeout_ms) from error
@@ -95,9 +98,9 @@ def member_running(*, actor: Actor, cluster: Cluster, group: str, client_id: str
 
 def _silent(timeout_ms: int) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"The member has not answered within {timeout_ms / 1000:g} s.",
+        say("The member has not answered within %(seconds)s s.", seconds=f"{timeout_ms / 1000:g}"),
         code="member_silent",
-        hint="It may be overloaded, or paused. Try again, or look at the process itself.",
+        hint=say("It may be overloaded, or paused. Try again, or look at the process itself."),
     )
 
 

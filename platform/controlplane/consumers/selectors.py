@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import NotFound
+from controlplane.common.sentences import say
 from controlplane.consumers.models import DeadLetterReplay, OffsetReset
 from controlplane.consumers.subscriptions import Comparison, Subscribed, compare
 from controlplane.topics.names import topic_name_is_system
@@ -43,7 +44,7 @@ def group_members(cluster: Cluster, group: str) -> GroupMembers:
     """Ask the brokers. Raises NotFound for a group that none knows, Conflict, BrokerRefused, BrokerUnreachable."""
     with cluster_admin(cluster) as admin:
         if group not in admin.group_list(cluster=cluster.slug):
-            raise NotFound("The brokers know no consumer group of this name.")
+            raise NotFound(say("The brokers know no consumer group of this name."))
         found = admin.consumer_connections(group)
     return GroupMembers(
         members=tuple(Member(one.client_id, one.client_addr, one.language, one.version) for one in found.connections),
@@ -73,7 +74,7 @@ def reset_get(cluster: Cluster, group: str, reset_id: uuid.UUID) -> OffsetReset:
     """Return one reset; raises NotFound."""
     found = reset_list(cluster, group).filter(pk=reset_id).first()
     if found is None:
-        raise NotFound("There is no such reset.")
+        raise NotFound(say("There is no such reset."))
     return found
 
 
@@ -86,7 +87,7 @@ def replay_get(cluster: Cluster, group: str, replay_id: uuid.UUID) -> DeadLetter
     """Return one replay; raises NotFound."""
     found = replay_list(cluster, group).filter(pk=replay_id).first()
     if found is None:
-        raise NotFound("There is no such replay.")
+        raise NotFound(say("There is no such replay."))
     return found
 
 

@@ -15,6 +15,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, NotFound
+from controlplane.common.sentences import say
 from controlplane.consumers.models import OffsetReset, ResetTarget
 from controlplane.consumers.reset_plan import QueueNow, QueueReset, ResetPlan, plan_to, shifted
 from controlplane.tenants.rules import actor_require
@@ -37,11 +38,11 @@ class Target:
     def check(self) -> None:
         """Raise InvalidInput when what its kind needs is missing."""
         if self.kind == ResetTarget.TIME and self.at is None:
-            raise InvalidInput.for_field("at", "Say from which time on.", "required")
+            raise InvalidInput.for_field("at", say("Say from which time on."), "required")
         if self.kind == ResetTarget.SHIFT and (not self.shift or abs(self.shift) > SHIFT_MAX):
-            raise InvalidInput.for_field("shift", "Say by how many messages, below 0 for back.", "required")
+            raise InvalidInput.for_field("shift", say("Say by how many messages, below 0 for back."), "required")
         if self.kind == ResetTarget.GROUP and not self.source_group:
-            raise InvalidInput.for_field("source_group", "Say which group's offsets to take.", "required")
+            raise InvalidInput.for_field("source_group", say("Say which group's offsets to take."), "required")
 
     @property
     def details(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def reset_undo(*, actor: Actor, reset: OffsetReset) -> OffsetReset:
 def _plan(admin: Admin, cluster: Cluster, group: str, topic: str, target: Target) -> ResetPlan:
     names = admin.group_list(cluster=cluster.slug)
     if group not in names:
-        raise NotFound("The brokers know no consumer group of this name.")
+        raise NotFound(say("The brokers know no consumer group of this name."))
     now = _queues_now(admin, group, topic)
     wanted: dict[MessageQueue, int | None]
     match target.kind:
@@ -123,7 +124,7 @@ def _plan(admin: Admin, cluster: Cluster, group: str, topic: str, target: Target
         case ResetTarget.GROUP:
             if target.source_group not in names:
                 raise InvalidInput.for_field(
-                    "source_group", "The brokers know no consumer group of this name.", "not_found"
+                    "source_group", say("The brokers know no consumer group of this name."), "not_found"
                 )
             wanted = dict(_offsets(admin, target.source_group, topic))
         case ResetTarget.TIME:
@@ -131,7 +132,7 @@ def _plan(admin: Admin, cluster: Cluster, group: str, topic: str, target: Target
             timestamp_ms = int(target.at.timestamp() * 1000)
             wanted = {one.queue: admin.search_offset(one.queue, timestamp_ms) for one in now}
         case ResetTarget.UNDO:
-            raise InvalidInput.for_field("target", "A reset is undone at its own address.", "invalid")
+            raise InvalidInput.for_field("target", say("A reset is undone at its own address."), "invalid")
     return plan_to(now, wanted)
 
 
@@ -150,7 +151,7 @@ def _queues_now(admin: Admin, group: str, topic: str) -> list[QueueNow]:
     try:
         stats = admin.topic_stats(topic)
     except NoRouteError:
-        raise InvalidInput.for_field("topic", "The brokers know no topic of this name.", "not_found") from None
+        raise InvalidInput.for_field("topic", say("The brokers know no topic of this name."), "not_found") from None
     return [QueueNow(one.queue, one.min_offset, one.max_offset, offsets.get(one.queue)) for one in stats.queues]
 
 
@@ -170,7 +171,8 @@ def _record(
 ) -> OffsetReset:
     if not plan.queues:
         raise Conflict(
-            "Nothing would change: the group is there already, or has no offset to go from.", code="nothing_to_reset"
+            say("Nothing would change: the group is there already, or has no offset to go from."),
+            code="nothing_to_reset",
         )
     with transaction.atomic():
         reset = OffsetReset.objects.create(
@@ -207,7 +209,7 @@ def _row(one: QueueReset) -> dict[str, Any]:
         "before": one.before,
         "after": one.after,
         "outcome": "unknown",
-        "error": "not asked yet",
+        "error": say("not asked yet"),
     }
 
 
@@ -215,7 +217,7 @@ def _apply(admin: Admin, reset: OffsetReset) -> None:
     silent: dict[str, str] = {}
     for one in reset.queues:
         if one["broker_name"] in silent:  # each queue would wait as long as the first
-            one["outcome"], one["error"] = "failed", f"not asked: {silent[one['broker_name']]}"
+            one["outcome"], one["error"] = "failed", say("not asked: %(problem)s", problem=silent[one["broker_name"]])
             continue
         queue = MessageQueue(reset.topic, one["broker_name"], one["queue_id"])
         try:
@@ -232,6 +234,6 @@ def _apply(admin: Admin, reset: OffsetReset) -> None:
 
 def _require_undoable(reset: OffsetReset) -> None:
     if OffsetReset.objects.filter(undoes=reset).exists():
-        raise Conflict("This reset was undone already.", code="already_undone")
+        raise Conflict(say("This reset was undone already."), code="already_undone")
     if all(one["outcome"] == "failed" for one in reset.queues):
-        raise Conflict("This reset changed nothing: every broker refused.", code="nothing_to_undo")
+        raise Conflict(say("This reset changed nothing: every broker refused."), code="nothing_to_undo")

@@ -17,6 +17,7 @@ from controlplane.clusters.api_base import ClusterApi
 from controlplane.common.errors import InvalidInput
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.common.sentences import say
 from controlplane.insight.figures import figures_history, figures_latest
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job
@@ -68,7 +69,7 @@ class FiguresApi(ClusterApi):
         until = query.validated_data.get("until") or timezone.now()
         since = query.validated_data.get("since") or until - timedelta(hours=1)
         if since > until:
-            raise InvalidInput.for_field("since", "This is after the end.", "invalid")
+            raise InvalidInput.for_field("since", say("This is after the end."), "invalid")
         data = {
             "now": figures_latest([self.cluster]).get(self.cluster.pk),
             "since": since,

@@ -11,12 +11,15 @@ from pathlib import Path
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.common.sentences import say, say_all
 from controlplane.insight.models import Job, JobRun, JobRunState
 from controlplane.insight.spark_setup import SparkSetup, spark_setup_read
 
-SWITCHED_OFF = "Jobs are switched off (HIGHWATER_JOBS=off)."
-SOON = "Spark is installed. First figures in about 2 minutes."
-LATE = "Spark is installed, and the first usage is being counted. It takes longer than usual: this machine is busy."
+SWITCHED_OFF = say("Jobs are switched off (HIGHWATER_JOBS=off).")
+SOON = say("Spark is installed. First figures in about 2 minutes.")
+LATE = say(
+    "Spark is installed, and the first usage is being counted. It takes longer than usual: this machine is busy."
+)
 SOON_FOR = timedelta(minutes=3)
 
 
@@ -43,9 +46,9 @@ def jobs_problem() -> str:
         return "" if setup.is_ready else setup.sentence
     importlib.invalidate_caches()  # it may have been installed since this process looked last
     if importlib.util.find_spec("pyspark") is None:
-        return "PySpark is not installed here; install the dependency group `etl`."
+        return say("PySpark is not installed here; install the dependency group `etl`.")
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        return "No Java was found here; install one, or set JAVA_HOME."
+        return say("No Java was found here; install one, or set JAVA_HOME.")
     return ""
 
 
@@ -61,16 +64,18 @@ def figures_awaited(now: datetime) -> Waiting | None:
     if usage.filter(state=JobRunState.COMPLETED).exists():
         return None
     if settings.HIGHWATER_JOBS == "off":
-        return Waiting(f"{SWITCHED_OFF} No usage is counted.")
+        return Waiting(say_all(SWITCHED_OFF, say("No usage is counted.")))
     setup = spark_setup(now)
     if setup is not None and not setup.is_ready:
         return Waiting(setup.sentence, setup.way_out, setup.next_try_at)
     problem = jobs_problem()
     if problem:
-        return Waiting(f"No usage is counted. {problem}")
+        return Waiting(say_all(say("No usage is counted."), problem))
     if usage.filter(state=JobRunState.FAILED).exists() and not usage.exclude(state=JobRunState.FAILED).exists():
         return Waiting(
-            "The first count of usage failed. It is tried again in a few minutes; the platform's operators were told."
+            say(
+                "The first count of usage failed. It is tried again in a few minutes; the platform's operators were told."
+            )
         )
     is_late = setup is not None and setup.ready_at is not None and now - setup.ready_at > SOON_FOR
     return Waiting(LATE if is_late else SOON)

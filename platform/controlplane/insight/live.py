@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import GATEWAY_GROUP, cluster_admin
+from controlplane.clusters.states import state_word
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.insight.words import is_uneven
 from controlplane.topics.selectors import LiveState
 from highwater import Admin, MessageQueue
@@ -86,7 +88,12 @@ def groups_live(cluster: Cluster, groups: Sequence[str], *, ages: bool = True) -
     as_of = datetime.now(UTC)
     wanted = list(groups)
     if not cluster.is_running:
-        return [_unknown(group, LiveState.NOT_RUNNING, as_of, f"The cluster is {cluster.state}.") for group in wanted]
+        return [
+            _unknown(
+                group, LiveState.NOT_RUNNING, as_of, say("The cluster is %(state)s.", state=state_word(cluster.state))
+            )
+            for group in wanted
+        ]
     found: dict[str, GroupLag] = {}
     deadline = time.monotonic() + _DEADLINE_S
     try:
@@ -117,7 +124,12 @@ def _group(admin: Admin, group: str, as_of: datetime, deadline: float) -> GroupL
     try:
         progress = admin.consumer_progress(group)
     except BrokerError as error:
-        return _unknown(group, LiveState.UNREACHABLE, as_of, f"The cluster refused: {error.remark or error.code}")
+        return _unknown(
+            group,
+            LiveState.UNREACHABLE,
+            as_of,
+            say("The cluster refused: %(answer)s", answer=error.remark or error.code),
+        )
     queues = tuple(
         QueueLag(
             topic=one.queue.topic,

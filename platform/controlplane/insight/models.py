@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
@@ -20,11 +21,11 @@ FAILURE_CHARACTERS_MAX = 200
 class Job(models.TextChoices):
     """The jobs that are scheduled, and that operators start."""
 
-    INGEST = JobName.INGEST.value
-    USAGE_BILLING = JobName.USAGE_BILLING.value
-    LAG_ANALYTICS = JobName.LAG_ANALYTICS.value
-    BILLING_CHECK = JobName.BILLING_CHECK.value
-    COMPACTION = JobName.COMPACTION.value
+    INGEST = JobName.INGEST.value, _("Ingest")
+    USAGE_BILLING = JobName.USAGE_BILLING.value, _("Usage Billing")
+    LAG_ANALYTICS = JobName.LAG_ANALYTICS.value, _("Lag Analytics")
+    BILLING_CHECK = JobName.BILLING_CHECK.value, _("Billing Check")
+    COMPACTION = JobName.COMPACTION.value, _("Compaction")
 
 
 class JobRunState(models.TextChoices):

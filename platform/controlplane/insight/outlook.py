@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.errors import NotFound
+from controlplane.common.sentences import say
 from controlplane.insight.live import GroupLag, groups_live
 from controlplane.insight.models import LagWindow
 from controlplane.insight.selectors import lag_before, lag_latest, lag_topics
@@ -41,7 +42,7 @@ class TopicOutlook:
 
     @property
     def drain(self) -> str:
-        return "keeps up" if self.keeps_up else drain_words(self.window.drain_state, self.window.drain_seconds)
+        return say("keeps up") if self.keeps_up else drain_words(self.window.drain_state, self.window.drain_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def group_outlook(cluster: Cluster, group: str) -> GroupOutlook:
     """Return one group; raises NotFound when the brokers know nothing of it, and there is no history either."""
     found = group_outlooks(cluster, [group])[0]
     if found.live.state == LiveState.LIVE and not found.live.queues and not lag_topics(cluster, group):
-        raise NotFound("There is no such consumer group.")
+        raise NotFound(say("There is no such consumer group."))
     return found
 
 

@@ -15,6 +15,7 @@ from controlplane.accounts.operators import operator_require
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotFound
+from controlplane.common.sentences import say
 from controlplane.insight.models import ClusterProgress, Job, JobRun
 from controlplane.insight.process import JobResult
 
@@ -33,7 +34,7 @@ def cluster_by_id(cluster_id: uuid.UUID) -> Cluster:
     """Return any tenant's cluster, a deleted one too; raises NotFound. For operators only."""
     cluster = Cluster.objects.select_related("tenant").filter(pk=cluster_id).first()
     if cluster is None:
-        raise NotFound("There is no such cluster.")
+        raise NotFound(say("There is no such cluster."))
     return cluster
 
 
@@ -106,18 +107,23 @@ def cluster_end_agree(*, actor: Actor, cluster: Cluster, until: datetime, reason
     operator_require(actor)
     reason = reason.strip()
     if not reason:
-        raise InvalidInput.for_field("reason", "Say why: it is printed on the invoice.", "required")
+        raise InvalidInput.for_field("reason", say("Say why: it is printed on the invoice."), "required")
     if len(reason) > REASON_CHARACTERS_MAX:
-        raise InvalidInput.for_field("reason", f"Use at most {REASON_CHARACTERS_MAX} characters.", "too_long")
+        raise InvalidInput.for_field(
+            "reason", say("Use at most %(most)s characters.", most=REASON_CHARACTERS_MAX), "too_long"
+        )
     if until > timezone.now():
-        raise InvalidInput.for_field("until", "The end lies in the past.", "in_future")
+        raise InvalidInput.for_field("until", say("The end lies in the past."), "in_future")
     with transaction.atomic():
         ClusterProgress.objects.get_or_create(cluster=cluster)
         row = ClusterProgress.objects.select_for_update().get(pk=cluster.pk)
         if row.agreed_until is not None and until < row.agreed_until:
             raise InvalidInput.for_field(
                 "until",
-                f"The end that was agreed is {row.agreed_until:%Y-%m-%d %H:%M} UTC; a later one can follow.",
+                say(
+                    "The end that was agreed is %(agreed_until)s UTC; a later one can follow.",
+                    agreed_until=f"{row.agreed_until:%Y-%m-%d %H:%M}",
+                ),
                 "before",
             )
         row.agreed_until, row.agreed_reason = until, reason

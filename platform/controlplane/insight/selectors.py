@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.errors import InvalidInput, NotFound
+from controlplane.common.sentences import say
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 
 HISTORY_DAYS_MAX = 30
@@ -77,7 +78,7 @@ def job_run_get(run_id: uuid.UUID) -> JobRun:
     """Return one run; raises NotFound."""
     run = JobRun.objects.filter(pk=run_id).select_related("retry_of").first()
     if run is None:
-        raise NotFound("There is no such run.")
+        raise NotFound(say("There is no such run."))
     return run
 
 
@@ -170,15 +171,17 @@ def lag_history(cluster: Cluster, group: str, topic: str, since: datetime, until
     Raises InvalidInput for a bad range, or one that has more than 2000 windows for each queue.
     """
     if until <= since:
-        raise InvalidInput.for_field("until", "The range ends after it begins.", "invalid_range")
+        raise InvalidInput.for_field("until", say("The range ends after it begins."), "invalid_range")
     if until - since > timedelta(days=HISTORY_DAYS_MAX):
-        raise InvalidInput.for_field("since", f"At most {HISTORY_DAYS_MAX} days at once.", "too_long")
+        raise InvalidInput.for_field("since", say("At most %(most)s days at once.", most=HISTORY_DAYS_MAX), "too_long")
     windows = LagWindow.objects.filter(
         cluster=cluster, consumer_group=group, topic=topic, window_start__gte=since, window_start__lt=until
     )
     whole = list(windows.filter(queue_id=-1).order_by("window_start")[: HISTORY_WINDOWS_MAX + 1])
     if len(whole) > HISTORY_WINDOWS_MAX:
-        raise InvalidInput.for_field("since", "The range holds too many windows: ask for a part of it.", "too_long")
+        raise InvalidInput.for_field(
+            "since", say("The range holds too many windows: ask for a part of it."), "too_long"
+        )
     queues: dict[tuple[str, int], list[LagWindow]] = {}
     for window in windows.exclude(queue_id=-1).order_by("broker", "queue_id", "window_start"):
         queues.setdefault((window.broker, window.queue_id), []).append(window)

@@ -18,6 +18,7 @@ from controlplane.accounts.operators import operator_addresses, operator_require
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.job_config import config_of, spark_conf_problem
 from controlplane.insight.locks import job_lock
@@ -44,6 +45,12 @@ ATTEMPTS_MAX = 3
 # So many runs are deleted at once, and so often in a row: the rest an hour later.
 EXPIRE_BATCH = 500
 EXPIRE_BATCHES_MAX = 20
+_STATES = {
+    JobRunState.QUEUED: say("queued"),
+    JobRunState.RUNNING: say("running"),
+    JobRunState.COMPLETED: say("completed"),
+    JobRunState.FAILED: say("failed"),
+}
 
 
 def job_run_queue(
@@ -55,7 +62,7 @@ def job_run_queue(
     """
     operator_require(actor)
     if job not in Job.values:
-        raise InvalidInput.for_field("job", f"Use one of {', '.join(Job.values)}.", "invalid_choice")
+        raise InvalidInput.for_field("job", say("Use one of %(names)s.", names=", ".join(Job.values)), "invalid_choice")
     _range_check(job, range_from, range_to)
     return _queue(actor, job, range_from, range_to)
 
@@ -64,7 +71,10 @@ def job_run_retry(*, actor: Actor, run: JobRun) -> JobRun:
     """Queue the same again. Raises Conflict unless the run has failed."""
     operator_require(actor)
     if run.state != JobRunState.FAILED:
-        raise Conflict(f"The run is {run.state}; only one that failed is retried.", code="not_failed")
+        raise Conflict(
+            say("The run is %(state)s; only one that failed is retried.", state=_STATES[JobRunState(run.state)]),
+            code="not_failed",
+        )
     with transaction.atomic():
         JobRun.objects.filter(pk=run.pk, acknowledged_at=None).update(acknowledged_at=timezone.now())
         asked = (run.range_from, run.range_to) if run.is_backfill else (None, None)
@@ -76,12 +86,15 @@ def job_run_replay(*, actor: Actor, run: JobRun) -> JobRun:
     operator_require(actor)
     if not run.can_replay or run.range_from is None or run.range_to is None or run.range_from >= run.range_to:
         raise Conflict(
-            "This run has no range to count again.",
+            say("This run has no range to count again."),
             code="no_range",
-            hint="Queue a backfill with a range, or a run of ingest, which goes on where it stopped.",
+            hint=say("Queue a backfill with a range, or a run of ingest, which goes on where it stopped."),
         )
     if run.state not in (JobRunState.COMPLETED, JobRunState.FAILED):
-        raise Conflict(f"The run is {run.state}; it can be replayed when it has ended.", code="not_ended")
+        raise Conflict(
+            say("The run is %(state)s; it can be replayed when it has ended.", state=_STATES[JobRunState(run.state)]),
+            code="not_ended",
+        )
     return job_run_queue(actor=actor, job=run.job, range_from=run.range_from, range_to=run.range_to)
 
 
@@ -89,7 +102,10 @@ def job_run_acknowledge(*, actor: Actor, run: JobRun) -> JobRun:
     """Take a failure out of the operators' banner. Twice is harmless; raises Conflict unless the run has failed."""
     operator_require(actor)
     if run.state != JobRunState.FAILED:
-        raise Conflict(f"The run is {run.state}; there is nothing to acknowledge.", code="not_failed")
+        raise Conflict(
+            say("The run is %(state)s; there is nothing to acknowledge.", state=_STATES[JobRunState(run.state)]),
+            code="not_failed",
+        )
     with transaction.atomic():
         if JobRun.objects.filter(pk=run.pk, acknowledged_at=None).update(acknowledged_at=timezone.now()) == 1:
             audit_event_record(actor=actor, action="job_run.acknowledge", resource=run.path)
@@ -278,16 +294,20 @@ def _finish(run: JobRun, result: JobResult) -> None:
 def _range_check(job: str, range_from: datetime | None, range_to: datetime | None) -> None:
     if (range_from is None) != (range_to is None):
         missing = "range_from" if range_from is None else "range_to"
-        raise InvalidInput.for_field(missing, "A backfill needs both ends of its range.", "required")
+        raise InvalidInput.for_field(missing, say("A backfill needs both ends of its range."), "required")
     if range_from is None or range_to is None:
         return
     if job == Job.INGEST:
         raise InvalidInput.for_field(
-            "range_from", "Ingest has no range: it goes on where it stopped, and reads each record once.", "no_range"
+            "range_from",
+            say("Ingest has no range: it goes on where it stopped, and reads each record once."),
+            "no_range",
         )
     if range_to <= range_from:
-        raise InvalidInput.for_field("range_to", "The range ends after it begins.", "invalid_range")
+        raise InvalidInput.for_field("range_to", say("The range ends after it begins."), "invalid_range")
     if range_from > timezone.now():
-        raise InvalidInput.for_field("range_from", "The range begins in the past.", "invalid_range")
+        raise InvalidInput.for_field("range_from", say("The range begins in the past."), "invalid_range")
     if range_to - range_from > timedelta(days=BACKFILL_DAYS_MAX):
-        raise InvalidInput.for_field("range_to", f"At most {BACKFILL_DAYS_MAX} days at once.", "too_long")
+        raise InvalidInput.for_field(
+            "range_to", say("At most %(most)s days at once.", most=BACKFILL_DAYS_MAX), "too_long"
+        )

@@ -12,11 +12,13 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
+from controlplane.common.sentences import say
+
 # The installer reports every few seconds. After a silence of this length it isn't running.
 SILENCE_MAX = timedelta(minutes=2)
-INTERRUPTED = "The installation of Spark was interrupted."
-MISSING = "Spark is not installed yet."
-CONTINUE = "./dev up continues it."
+INTERRUPTED = say("The installation of Spark was interrupted.")
+MISSING = say("Spark is not installed yet.")
+CONTINUE = say("./dev up continues it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def spark_setup_read(file: Path, now: datetime) -> SparkSetup:
     except (OSError, ValueError):
         values = None
     if not isinstance(values, dict):
-        return SparkSetup(is_ready=False, sentence=MISSING, way_out="./dev up installs it.")
+        return SparkSetup(is_ready=False, sentence=MISSING, way_out=say("./dev up installs it."))
     return _setup_of(values, now)
 
 
@@ -49,7 +51,7 @@ def _setup_of(values: Mapping[str, Any], now: datetime) -> SparkSetup:
         return SparkSetup(is_ready=False, sentence=INTERRUPTED, way_out=CONTINUE)
     return SparkSetup(
         is_ready=state == "ready",
-        sentence=str(values.get("sentence") or MISSING),
+        sentence=str(values["sentence"]) if values.get("sentence") else MISSING,
         way_out=str(values.get("way_out") or ""),
         next_try_at=_moment(values.get("next_try_at")) if state == "waiting" else None,
         ready_at=_moment(values.get("ready_at")) if state == "ready" else None,

@@ -8,6 +8,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 from controlplane.insight.models import LagThreshold
 from controlplane.insight.words import DEFAULT_THRESHOLDS, Thresholds
 from controlplane.tenants.rules import actor_require
@@ -33,11 +34,15 @@ def thresholds_set(
     """Set them for a group; raises InvalidInput for what is out of range."""
     actor_require(actor, "topic.update", cluster.tenant)
     if not group or len(group) > 255:
-        raise InvalidInput.for_field("group", "Use a group's name of 1 to 255 characters.", "invalid")
+        raise InvalidInput.for_field("group", say("Use a group's name of 1 to 255 characters."), "invalid")
     if not 0 <= lag_messages <= LAG_MAX:
-        raise InvalidInput.for_field("lag_messages", f"Use a number from 0 to {LAG_MAX}.", "out_of_range")
+        raise InvalidInput.for_field(
+            "lag_messages", say("Use a number from 0 to %(most)s.", most=LAG_MAX), "out_of_range"
+        )
     if not 0 <= growth_per_second <= GROWTH_MAX:
-        raise InvalidInput.for_field("growth_per_second", f"Use a number from 0 to {GROWTH_MAX}.", "out_of_range")
+        raise InvalidInput.for_field(
+            "growth_per_second", say("Use a number from 0 to %(most)s.", most=str(GROWTH_MAX)), "out_of_range"
+        )
     with transaction.atomic():
         LagThreshold.objects.update_or_create(
             cluster=cluster,

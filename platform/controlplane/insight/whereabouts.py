@@ -10,6 +10,7 @@ from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import replica_statuses
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say, say_count
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
@@ -116,15 +117,19 @@ def replica_holding(begin: int, end: int, status: ReplicaStatus, leader: Replica
     A log that ends in another epoch than the leader's may have parted from it: past its high watermark, offsets say nothing.
     """
     if end <= status.min_offset:
-        return Holding.DELETED, "Retention has deleted it here."
+        return Holding.DELETED, say("Retention has deleted it here.")
     if status.held_offset < end:
         missing = end - status.held_offset
-        return Holding.LACKS, f"It does not hold it yet: {missing} bytes of the log are missing up to there."
+        return Holding.LACKS, say_count(
+            "It does not hold it yet: %(count)s byte of the log is missing up to there.",
+            "It does not hold it yet: %(count)s bytes of the log are missing up to there.",
+            missing,
+        )
     if end <= status.confirm_offset:
-        return Holding.HOLDS, "It holds it, below the high watermark."
+        return Holding.HOLDS, say("It holds it, below the high watermark.")
     if leader is None or status.log_epoch != leader.log_epoch:
-        return Holding.UNKNOWN, "Its log reaches that far, but may have parted from the leader's."
-    return Holding.HOLDS, "It holds it; too few replicas do to count it as safe."
+        return Holding.UNKNOWN, say("Its log reaches that far, but may have parted from the leader's.")
+    return Holding.HOLDS, say("It holds it; too few replicas do to count it as safe.")
 
 
 def _held(
@@ -147,12 +152,12 @@ def _held(
             continue
         sample = ReplicaSample.objects.filter(replica=replica).first()
         if sample is None or sample.confirm_offset is None or sample.last_seen_at is None:
-            found.append(ReplicaHolding(replica.broker_id, "", Holding.UNKNOWN, "It does not answer.", None))
+            found.append(ReplicaHolding(replica.broker_id, "", Holding.UNKNOWN, say("It does not answer."), None))
         elif end <= min(sample.confirm_offset, sample.held_offset or 0):
-            sentence = "It does not answer now. It held it when it last did."
+            sentence = say("It does not answer now. It held it when it last did.")
             found.append(ReplicaHolding(replica.broker_id, "", Holding.HOLDS, sentence, sample.last_seen_at))
         else:
-            sentence = "It does not answer now. When it last did it was not known to hold it."
+            sentence = say("It does not answer now. When it last did it was not known to hold it.")
             found.append(ReplicaHolding(replica.broker_id, "", Holding.UNKNOWN, sentence, sample.last_seen_at))
     return found, None if leader is None else end <= leader.confirm_offset
 

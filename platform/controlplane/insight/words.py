@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
+from controlplane.common.sentences import say
 from controlplane.insight.models import DrainState, LagWindow
 
 
@@ -48,8 +49,10 @@ def warnings_of(
             LagWarning(
                 "stuck",
                 "bad",
-                "The group is stuck: it has a backlog and consumed nothing in the last window. "
-                "Check that its consumers are running, and look at the oldest message.",
+                say(
+                    "The group is stuck: it has a backlog and consumed nothing in the last window. "
+                    "Check that its consumers are running, and look at the oldest message."
+                ),
             )
         )
     if _never_drains(window, thresholds) and not window.stuck:
@@ -57,7 +60,7 @@ def warnings_of(
             LagWarning(
                 "never_drains",
                 "warn",
-                "At the current rate the group never catches up: messages arrive faster than it consumes.",
+                say("At the current rate the group never catches up: messages arrive faster than it consumes."),
             )
         )
     if window.skew is not None and is_uneven(window.skew, window.lag_messages_last):
@@ -65,8 +68,11 @@ def warnings_of(
             LagWarning(
                 "skewed",
                 "warn",
-                f"The lag is uneven: the worst queue has {window.skew:.1f} times the average. "
-                "A consumer may be slow, or a key hot.",
+                say(
+                    "The lag is uneven: the worst queue has %(skew)s times the average. "
+                    "A consumer may be slow, or a key hot.",
+                    skew=f"{window.skew:.1f}",
+                ),
             )
         )
     return found
@@ -111,43 +117,48 @@ def trend_words(per_second: float | None) -> str:
     if per_second is None:
         return ""
     if abs(per_second) < 0.005:
-        return "steady"
+        return say("steady")
     amount = f"{abs(per_second):.2f}" if abs(per_second) < 10 else f"{abs(per_second):,.0f}"
-    return f"{'grows' if per_second > 0 else 'shrinks'} by {amount} messages/s"
+    if per_second > 0:
+        return say("grows by %(amount)s messages/s", amount=amount)
+    return say("shrinks by %(amount)s messages/s", amount=amount)
 
 
 def drain_words(state: str, seconds: float | None) -> str:
     """Return when the lag is gone: `caught up`, `in about 5 min`, `not at this rate`; empty when not known."""
     if state == DrainState.DRAINED:
-        return "caught up"
+        return say("caught up")
     if state == DrainState.NEVER:
-        return "not at this rate"
+        return say("not at this rate")
     if state == DrainState.DRAINING and seconds is not None:
-        return f"in about {length_words(timedelta(seconds=seconds))}"
+        return say("in about %(length)s", length=length_words(timedelta(seconds=seconds)))
     return ""
 
 
 def length_words(length: timedelta) -> str:
     """Return a length of time in one or two units: `12 s`, `5 min`, `2 h 5 min`, `3 d 4 h`."""
-    seconds = max(0, round(length.total_seconds()))
-    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-    for index, (size, name) in enumerate(units):
-        if seconds >= size:
-            first, rest = divmod(seconds, size)
-            if index + 1 < len(units) and index < 2:
-                second = rest // units[index + 1][0]
-                return f"{first} {name} {second} {units[index + 1][1]}" if second else f"{first} {name}"
-            return f"{first} {name}"
-    return "0 s"
+    minutes, seconds = divmod(max(0, round(length.total_seconds())), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return say("%(days)s d %(hours)s h", days=days, hours=hours) if hours else say("%(days)s d", days=days)
+    if hours:
+        return (
+            say("%(hours)s h %(minutes)s min", hours=hours, minutes=minutes)
+            if minutes
+            else say("%(hours)s h", hours=hours)
+        )
+    return say("%(minutes)s min", minutes=minutes) if minutes else say("%(seconds)s s", seconds=seconds)
 
 
 def _loses(at: datetime, now: datetime) -> str:
     if at <= now:
-        return (
+        return say(
             "The group is losing messages: retention deletes what it has not consumed. "
             "Add consumers, or keep messages longer."
         )
-    return (
-        f"The group will lose messages in about {length_words(at - now)}, when retention reaches what it has not consumed. "
-        "Add consumers, or keep messages longer."
+    return say(
+        "The group will lose messages in about %(length)s, when retention reaches what it has not consumed. "
+        "Add consumers, or keep messages longer.",
+        length=length_words(at - now),
     )

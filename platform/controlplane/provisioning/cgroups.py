@@ -17,6 +17,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+from controlplane.common.sentences import say
+
 _CONTROLLERS = ("memory", "cpu", "pids", "blkio", "io")
 # A daemon's threads: sync threads and those that look up names. One that is taken over starts no more than these.
 _TASKS_MAX = 512
@@ -66,15 +68,15 @@ def hierarchies(mounts: str | None = None) -> Hierarchies:
 def unlimited_reason(found: Hierarchies | None = None) -> str:
     """Return why daemons run without limits of the machine; empty where they have some."""
     if not settings.HIGHWATER_DAEMON_MEMORY_MIB:
-        return "HIGHWATER_DAEMON_MEMORY_MIB is 0."
+        return say("HIGHWATER_DAEMON_MEMORY_MIB is 0.")
     if os.geteuid() != 0:
-        return "The platform does not run as root, and so cannot make control groups."
+        return say("The platform does not run as root, and so cannot make control groups.")
     found = found or hierarchies()
     if found.unified is None and not {"memory", "cpu"} <= found.by_controller.keys():
-        return "No control groups for memory and processor are mounted (/proc/mounts)."
+        return say("No control groups for memory and processor are mounted (/proc/mounts).")
     for root in found.roots:
         if not os.access(root, os.W_OK):
-            return f"{root} is read-only, as in a container without --privileged."
+            return say("%(root)s is read-only, as in a container without --privileged.", root=str(root))
     return ""
 
 

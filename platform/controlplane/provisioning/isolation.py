@@ -11,6 +11,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.clusters.models import Cluster, NameServer
+from controlplane.common.sentences import say
 
 _TOOL = "setpriv"
 
@@ -21,15 +22,18 @@ def shared_user_reason(paths: Iterable[Path] | None = None) -> str:
     `paths` are what a daemon must reach as a user that owns nothing: the interpreter, the code and the state's folder.
     """
     if not settings.HIGHWATER_DAEMON_USERS:
-        return "HIGHWATER_DAEMON_USERS is 0."
+        return say("HIGHWATER_DAEMON_USERS is 0.")
     if os.geteuid() != 0:
-        return "The platform does not run as root, and so cannot start programs as other users."
+        return say("The platform does not run as root, and so cannot start programs as other users.")
     if shutil.which(_TOOL) is None:
-        return f"The program {_TOOL} (of util-linux) is not on PATH."
+        return say("The program %(tool)s (of util-linux) is not on PATH.", tool=_TOOL)
     for path in paths or (Path(sys.executable), Path(settings.ROOT_DIR), Path(settings.HIGHWATER_STATE_DIR)):
         for folder in (*reversed(path.resolve().parents), path.resolve()):
             if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
-                return f"Other users may not enter {folder}, which daemons need (chmod o+x, or move the platform)."
+                return say(
+                    "Other users may not enter %(folder)s, which daemons need (chmod o+x, or move the platform).",
+                    folder=str(folder),
+                )
     return ""
 
 

@@ -15,6 +15,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_admin, cluster_producer
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.browse import newest_messages
 from controlplane.topics.models import Topic
@@ -42,21 +43,25 @@ class TestMessage:
     def check(self) -> None:
         """Raise InvalidInput for what a broker would refuse or what would break the property format."""
         if len(self.body) > TEST_BODY_MAX_BYTES:
-            raise InvalidInput.for_field("body", f"At most {TEST_BODY_MAX_BYTES} bytes.", "too_long")
+            raise InvalidInput.for_field("body", say("At most %(most)s bytes.", most=TEST_BODY_MAX_BYTES), "too_long")
         fields_check(self.tags, self.keys, self.properties)
 
 
 def fields_check(tags: str, keys: tuple[str, ...], properties: dict[str, str]) -> None:
     """Raise InvalidInput for keys and properties that would break the property format, or are too many."""
     if any(character.isspace() for key in keys for character in key):
-        raise InvalidInput.for_field("keys", "A key holds no blanks.", "invalid")
+        raise InvalidInput.for_field("keys", say("A key holds no blanks."), "invalid")
     if len(properties) > _PROPERTIES_MAX:
-        raise InvalidInput.for_field("properties", f"At most {_PROPERTIES_MAX} properties.", "too_many")
+        raise InvalidInput.for_field(
+            "properties", say("At most %(most)s properties.", most=_PROPERTIES_MAX), "too_many"
+        )
     texts = (tags, *keys, *properties, *properties.values())
     if any(separator in text for text in texts for separator in "\x01\x02"):
-        raise InvalidInput.for_field("properties", "The characters U+0001 and U+0002 separate properties.", "invalid")
+        raise InvalidInput.for_field(
+            "properties", say("The characters U+0001 and U+0002 separate properties."), "invalid"
+        )
     if "" in properties or "" in keys:
-        raise InvalidInput.for_field("properties", "Names and keys can't be empty.", "invalid")
+        raise InvalidInput.for_field("properties", say("Names and keys can't be empty."), "invalid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,7 @@ def message_get(
 def message_read(*, actor: Actor, topic: Topic, broker_name: str, queue_id: int, queue_offset: int) -> ReceivedMessage:
     """Return the message at one place of one queue, whole; raises as `message_get`."""
     actor_require(actor, "message.browse", topic.cluster.tenant)
-    nothing = NotFound("There is no message at this place.")
+    nothing = NotFound(say("There is no message at this place."))
     if (
         queue_id >= topic.read_queue_nums
         or queue_offset >= 2**63

@@ -7,6 +7,7 @@ from django.db import models
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
+from controlplane.common.sentences import SentencesField
 
 
 class TopicState(models.TextChoices):
@@ -38,7 +39,7 @@ class Topic(BaseModel):
     perm = models.PositiveSmallIntegerField(default=6)
     message_type = models.CharField(max_length=16, choices=MessageType.choices, default=MessageType.NORMAL)
     state = models.CharField(max_length=16, choices=TopicState.choices, default=TopicState.CREATING)
-    error = models.JSONField(null=True, help_text="{cause, hint} of the last failure")
+    error = SentencesField(null=True, help_text="{cause, hint} of the last failure")
 
     class Meta:
         ordering: ClassVar = ["name"]

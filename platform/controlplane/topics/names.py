@@ -3,6 +3,7 @@
 import re
 
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 
 NAME_PATTERN = r"[%|a-zA-Z0-9_-]{1,127}"
 _NAME = re.compile(NAME_PATTERN)
@@ -24,13 +25,17 @@ _RESERVED = frozenset(
 def topic_name_check(name: str) -> str:
     """Return the name; raises InvalidInput when RocketMQ would refuse it or keeps it for itself."""
     if not name:
-        raise InvalidInput.for_field("name", "A name is needed.", "required")
+        raise InvalidInput.for_field("name", say("A name is needed."), "required")
     if len(name) > 127:
-        raise InvalidInput.for_field("name", "A topic's name has at most 127 characters.", "too_long")
+        raise InvalidInput.for_field("name", say("A topic's name has at most 127 characters."), "too_long")
     if not _NAME.fullmatch(name):
-        raise InvalidInput.for_field("name", "Use letters, digits and the characters % | _ - only.", "invalid_name")
+        raise InvalidInput.for_field(
+            "name", say("Use letters, digits and the characters %% | _ - only."), "invalid_name"
+        )
     if topic_name_is_system(name):
-        raise InvalidInput.for_field("name", f"`{name}` is a name that RocketMQ keeps for itself.", "reserved")
+        raise InvalidInput.for_field(
+            "name", say("`%(name)s` is a name that RocketMQ keeps for itself.", name=name), "reserved"
+        )
     return name
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import BrowsedMessage, browsed_message
 from controlplane.topics.models import Topic
@@ -30,15 +31,15 @@ class Sought:
     def check(self) -> None:
         """Raise InvalidInput for what no message can have."""
         if not self.key:
-            raise InvalidInput.for_field("key", "Give a key or a message id.", "required")
+            raise InvalidInput.for_field("key", say("Give a key or a message id."), "required")
         if len(self.key) > KEY_MAX_LENGTH:
-            raise InvalidInput.for_field("key", f"At most {KEY_MAX_LENGTH} characters.", "too_long")
+            raise InvalidInput.for_field("key", say("At most %(most)s characters.", most=KEY_MAX_LENGTH), "too_long")
         if any(character.isspace() for character in self.key):
-            raise InvalidInput.for_field("key", "A key holds no blanks: look for one at a time.", "invalid")
+            raise InvalidInput.for_field("key", say("A key holds no blanks: look for one at a time."), "invalid")
         if not self.key.isprintable():
-            raise InvalidInput.for_field("key", "A key holds no control characters.", "invalid")
+            raise InvalidInput.for_field("key", say("A key holds no control characters."), "invalid")
         if self.since is not None and self.until is not None and self.since > self.until:
-            raise InvalidInput.for_field("until", "This is before the beginning.", "invalid")
+            raise InvalidInput.for_field("until", say("This is before the beginning."), "invalid")
 
 
 @dataclass(frozen=True, slots=True)

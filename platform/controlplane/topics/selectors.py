@@ -10,7 +10,9 @@ from django.db.models import QuerySet
 
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
+from controlplane.clusters.states import state_word
 from controlplane.common.errors import ApplicationError, BrokerRefused, NotFound
+from controlplane.common.sentences import say
 from controlplane.topics.models import Topic
 from highwater import TopicStats
 
@@ -72,7 +74,7 @@ def topic_get(cluster: Cluster, name: str) -> Topic:
     """Return one topic of the cluster; raises NotFound."""
     topic = topic_list(cluster).filter(name=name).first()
     if topic is None:
-        raise NotFound("There is no such topic.")
+        raise NotFound(say("There is no such topic."))
     return topic
 
 
@@ -82,7 +84,10 @@ def topics_live(cluster: Cluster, topics: Iterable[Topic]) -> dict[str, TopicLiv
     as_of = datetime.now(UTC)
     if not cluster.is_running:
         return {
-            name: TopicLive(LiveState.NOT_RUNNING, as_of, message=f"The cluster is {cluster.state}.") for name in wanted
+            name: TopicLive(
+                LiveState.NOT_RUNNING, as_of, message=say("The cluster is %(state)s.", state=state_word(cluster.state))
+            )
+            for name in wanted
         }
     found: dict[str, TopicLive] = {}
     deadline = time.monotonic() + _LIVE_DEADLINE_S
@@ -101,7 +106,7 @@ def topics_live(cluster: Cluster, topics: Iterable[Topic]) -> dict[str, TopicLiv
         return {
             name: found.get(name, TopicLive(LiveState.UNREACHABLE, as_of, message=error.message)) for name in wanted
         }
-    skipped = TopicLive(LiveState.SKIPPED, as_of, message="Not asked: the others took too long.")
+    skipped = TopicLive(LiveState.SKIPPED, as_of, message=say("Not asked: the others took too long."))
     return {name: found.get(name, skipped) for name in wanted}
 
 

@@ -20,6 +20,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
@@ -47,15 +48,15 @@ class TopicOptions:
         """Raise InvalidInput for a value out of range."""
         for name, value in (("read_queue_nums", self.read_queue_nums), ("write_queue_nums", self.write_queue_nums)):
             if not 1 <= value <= QUEUES_MAX:
-                raise InvalidInput.for_field(name, f"Use 1 to {QUEUES_MAX} queues.", "out_of_range")
+                raise InvalidInput.for_field(name, say("Use 1 to %(most)s queues.", most=QUEUES_MAX), "out_of_range")
         if self.perm not in _PERMS:
-            raise InvalidInput.for_field("perm", "Use 2 (write), 4 (read) or 6 (both).", "invalid_choice")
+            raise InvalidInput.for_field("perm", say("Use 2 (write), 4 (read) or 6 (both)."), "invalid_choice")
         if self.message_type not in MessageType.values:
             raise InvalidInput.for_field(
-                "message_type", f"Use one of {', '.join(MessageType.values)}.", "invalid_choice"
+                "message_type", say("Use one of %(names)s.", names=", ".join(MessageType.values)), "invalid_choice"
             )
         if len(self.description) > 500:
-            raise InvalidInput.for_field("description", "At most 500 characters.", "too_long")
+            raise InvalidInput.for_field("description", say("At most 500 characters."), "too_long")
 
 
 def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOptions | None = None) -> Topic:
@@ -70,7 +71,7 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
     if name == cluster.slug or cluster.broker_groups.filter(name=name).exists():
         # RocketMQ's brokers keep a topic under their cluster's and their own name.
         raise InvalidInput.for_field(
-            "name", f"`{name}` is the name of this cluster or of one of its broker groups.", "reserved"
+            "name", say("`%(name)s` is the name of this cluster or of one of its broker groups.", name=name), "reserved"
         )
     options.check()
     require_running(cluster)
@@ -94,7 +95,7 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     actor_require(actor, "topic.update", topic.cluster.tenant)
     options.check()
     if options.message_type != topic.message_type:
-        raise InvalidInput.for_field("message_type", "A topic's message type can't be changed.", "immutable")
+        raise InvalidInput.for_field("message_type", say("A topic's message type can't be changed."), "immutable")
     require_running(topic.cluster)
     # After a cluster has grown, its first groups keep more read queues than their share, until somebody changes that.
     keep_read_queues = topic.read_queue_nums == options.read_queue_nums
@@ -137,7 +138,9 @@ def _row_for_creation(cluster: Cluster, name: str, options: TopicOptions) -> Top
             state=TopicState.CREATING, error=None, updated_at=timezone.now()
         )
         if won != 1:
-            raise Conflict(f"This cluster has a topic called `{name}` already.", code="topic_exists") from None
+            raise Conflict(
+                say("This cluster has a topic called `%(name)s` already.", name=name), code="topic_exists"
+            ) from None
         topic = Topic.objects.select_related("cluster__tenant").get(cluster=cluster, name=name)
         _assign(topic, options)
         topic.save()
@@ -174,9 +177,9 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
             _create_in_group(admin, topic, address, read[position], write[position], kept)
     if without_master:
         raise Conflict(
-            f"The broker group {', '.join(without_master)} has no master at the moment.",
+            say("The broker group %(names)s has no master at the moment.", names=", ".join(without_master)),
             code="group_without_master",
-            hint="The other groups have the topic. Promote a replica, or wait for the master, and ask again.",
+            hint=say("The other groups have the topic. Promote a replica, or wait for the master, and ask again."),
         )
 
 
@@ -191,7 +194,7 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
         return []
     table = replica_remoting.topic_table(cluster, address)
     if table is None:
-        raise BrokerUnreachable(f"The broker {address} does not tell its topics.")
+        raise BrokerUnreachable(say("The broker %(address)s does not tell its topics.", address=address))
     groups = list(cluster.broker_groups.order_by("name").values_list("name", flat=True))
     position = groups.index(group)
     wrong = []
@@ -256,7 +259,7 @@ def _still_there(topic: Topic) -> QuerySet[Topic]:
 
 
 def _being_deleted() -> Conflict:
-    return Conflict("The topic is being deleted, or was deleted a moment ago.", code="topic_deleting")
+    return Conflict(say("The topic is being deleted, or was deleted a moment ago."), code="topic_deleting")
 
 
 @contextmanager

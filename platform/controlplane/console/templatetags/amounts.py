@@ -7,6 +7,7 @@ from typing import Literal
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from controlplane.billing.money import exact_text, to_cents
 from controlplane.console.templatetags.console import unknown
@@ -25,9 +26,8 @@ def money(amount: Decimal | None, currency: str | None) -> SafeString:
     if amount is None or currency is None:
         return unknown()
     return format_html(
-        '<span class="amount" title="exactly {} {}">{}</span>',
-        format(amount.normalize(), "f"),
-        currency,
+        '<span class="amount" title="{}">{}</span>',
+        gettext("exactly %(amount)s %(currency)s") % {"amount": format(amount.normalize(), "f"), "currency": currency},
         money_words(amount, currency),
     )
 

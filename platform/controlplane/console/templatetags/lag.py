@@ -6,6 +6,7 @@ from typing import Literal
 from django import template
 from django.utils.safestring import SafeString
 
+from controlplane.common.sentences import in_words, say
 from controlplane.console.templatetags.console import unknown
 from controlplane.insight.whereabouts import standing_next_at
 from controlplane.insight.words import length_words
@@ -19,7 +20,11 @@ def milliseconds(value: int | Literal[""] | None) -> str | SafeString:
     """Return a length of time: `0 s`, `12 s`, `2 h 5 min`; the mark of the unknown for None."""
     if value is None or value == "":
         return unknown()
-    return f"{value} ms" if 0 < value < 1000 else length_words(timedelta(milliseconds=value))
+    return (
+        in_words(say("%(milliseconds)s ms", milliseconds=value))
+        if 0 < value < 1000
+        else length_words(timedelta(milliseconds=value))
+    )
 
 
 @register.filter

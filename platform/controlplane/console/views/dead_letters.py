@@ -5,10 +5,12 @@ import uuid
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.group_forms import ReplayForm
@@ -76,7 +78,7 @@ def dead_letters_page(request: ConsoleRequest, tenant: Tenant, cluster: str, gro
 def dead_letters_file(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str, kind: str) -> HttpResponse:
     """Return the newest dead letters as CSV or as JSON lines."""
     if kind not in EXPORT_TYPES:
-        raise InvalidInput.for_field("kind", "Use csv or jsonl.", "invalid")
+        raise InvalidInput.for_field("kind", say("Use csv or jsonl."), "invalid")
     found = cluster_get(tenant, cluster)
     lines = dead_letters_export(actor=request.user, cluster=found, group=group, as_csv=kind == "csv")
     response = HttpResponse("".join(lines), content_type=EXPORT_TYPES[kind])
@@ -108,7 +110,7 @@ def replay_change(
     try:
         if act == "cancel":
             replay_cancel(actor=request.user, replay=made)
-            tell_done(request, "The replay is cancelled. No further message is sent.")
+            tell_done(request, gettext("The replay is cancelled. No further message is sent."))
         else:
             replay_continue(actor=request.user, replay=made)
     except ApplicationError as error:

@@ -1,5 +1,8 @@
 """What a group's page shows beside its lag: who is connected, and where it was reset."""
 
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
 from controlplane.clusters.models import Cluster
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
@@ -12,10 +15,10 @@ MEMBERS_SHOWN_MAX = 200
 ODD_SHOWN_MAX = 20
 # RocketMQ's words for how a group consumes.
 _WORDS = {
-    "CONSUME_PASSIVELY": "messages are pushed to them",
-    "CONSUME_ACTIVELY": "they pull",
-    "CLUSTERING": "each message goes to one member",
-    "BROADCASTING": "each message goes to every member",
+    "CONSUME_PASSIVELY": _("messages are pushed to them"),
+    "CONSUME_ACTIVELY": _("they pull"),
+    "CLUSTERING": _("each message goes to one member"),
+    "BROADCASTING": _("each message goes to every member"),
 }
 
 
@@ -37,8 +40,8 @@ def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> di
             "subscriptions": [one for one in connected.subscriptions if not topic_name_is_system(one[0])],
             "odd": connected.comparison.odd[:ODD_SHOWN_MAX],
             "odd_more": len(connected.comparison.odd) - ODD_SHOWN_MAX,
-            "how": ", ".join(
-                _WORDS[word] for word in (connected.consume_type, connected.message_model) if word in _WORDS
+            "how": gettext(", ").join(
+                str(_WORDS[word]) for word in (connected.consume_type, connected.message_model) if word in _WORDS
             ),
         }
     except ApplicationError as error:

@@ -8,11 +8,14 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import in_words
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.billing_forms import ThresholdsForm
@@ -33,9 +36,9 @@ from controlplane.tenants.rules import actor_can
 
 GROUPS_SHOWN_MAX = 200
 SPANS = {
-    "6h": ("6 hours", timedelta(hours=6)),
-    "24h": ("24 hours", timedelta(days=1)),
-    "7d": ("7 days", timedelta(days=7)),
+    "6h": (_("6 hours"), timedelta(hours=6)),
+    "24h": (_("24 hours"), timedelta(days=1)),
+    "7d": (_("7 days"), timedelta(days=7)),
 }
 _HEAT_COLUMNS = 12
 _HEAT_LEVELS = 5
@@ -60,9 +63,9 @@ def lag_thresholds_set(request: ConsoleRequest, tenant: Tenant, cluster: str, gr
     form = ThresholdsForm(request.POST)
     if form.is_valid():
         thresholds_set(actor=request.user, cluster=found, group=group, **form.cleaned_data)
-        tell_done(request, "The thresholds are set.")
+        tell_done(request, gettext("The thresholds are set."))
     else:
-        messages.error(request, "Use numbers from 0 for the backlog and its growth.")
+        messages.error(request, gettext("Use numbers from 0 for the backlog and its growth."))
     return redirect("console:lag-group", tenant.slug, found.slug, group)
 
 
@@ -129,7 +132,10 @@ def heat_of(history: GroupHistory, since: datetime, until: datetime, tenant: Ten
             column = min(_HEAT_COLUMNS - 1, int((window.window_start - since) / width))
             peaks[column] = max(peaks[column] or 0, window.lag_messages_max)
         rows.append(
-            (f"{broker} / {queue_id}" if several else f"Queue {queue_id}", [_cell(peak, highest) for peak in peaks])
+            (
+                f"{broker} / {queue_id}" if several else gettext("Queue %(queue_id)s") % {"queue_id": queue_id},
+                [_cell(peak, highest) for peak in peaks],
+            )
         )
     pattern = "%d %b %H:%M" if until - since > timedelta(days=1) else "%H:%M"
     return Heat([f"{begin.astimezone(zone):{pattern}}" for begin in begins], rows)
@@ -166,20 +172,31 @@ def _charts(history: GroupHistory, tenant: Tenant, span: tuple[datetime, datetim
     labels = [f"{moment.day} {moment:%b %Y, %H:%M} {zone_mark(moment)}" for moment in local]
     ticks = [f"{moment:%H:%M}" for moment in local]
     messages = [
-        Curve.of("Highest", [None if one is None else one.lag_messages_max for _, one in windows], _messages),
-        Curve.of("Median", [None if one is None else one.lag_messages_p50 for _, one in windows], _messages),
+        Curve.of(gettext("Highest"), [None if one is None else one.lag_messages_max for _, one in windows], _messages),
+        Curve.of(gettext("Median"), [None if one is None else one.lag_messages_p50 for _, one in windows], _messages),
     ]
     seconds = [
-        Curve.of("Highest", [_seconds(one, "lag_ms_max") for _, one in windows], _length),
-        Curve.of("Median", [_seconds(one, "lag_ms_p50") for _, one in windows], _length),
+        Curve.of(gettext("Highest"), [_seconds(one, "lag_ms_max") for _, one in windows], _length),
+        Curve.of(gettext("Median"), [_seconds(one, "lag_ms_p50") for _, one in windows], _length),
     ]
     return [
-        Chart("lag-messages", "Backlog in messages", "lines", "Time", labels, ticks, moments, zone, messages, span),
+        Chart(
+            "lag-messages",
+            gettext("Backlog in messages"),
+            "lines",
+            gettext("Time"),
+            labels,
+            ticks,
+            moments,
+            zone,
+            messages,
+            span,
+        ),
         Chart(
             "lag-seconds",
-            "Age of the oldest message, in seconds",
+            gettext("Age of the oldest message, in seconds"),
             "lines",
-            "Time",
+            gettext("Time"),
             labels,
             ticks,
             moments,
@@ -214,4 +231,4 @@ def _messages(value: object) -> str:
 
 
 def _length(value: object) -> str:
-    return length_words(timedelta(seconds=float(str(value))))
+    return in_words(length_words(timedelta(seconds=float(str(value)))))

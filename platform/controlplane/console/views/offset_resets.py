@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.forms import ConfirmForm
@@ -103,13 +104,21 @@ def _plan_context(plan: ResetPlan | None) -> dict[str, object]:
 def _tell(request: ConsoleRequest, made: OffsetReset) -> None:
     done = sum(one["outcome"] == "done" for one in made.queues)
     if done == len(made.queues):
-        tell_done(request, f"{done} queues were reset. Members that are connected follow within 15 seconds.")
+        tell_done(
+            request,
+            say_count(
+                "%(count)s queue was reset. Members that are connected follow within 15 seconds.",
+                "%(count)s queues were reset. Members that are connected follow within 15 seconds.",
+                done,
+            ),
+        )
     else:
         first = next(one["error"] for one in made.queues if one["outcome"] != "done")
         tell_error(
             request,
             ApplicationError(
-                f"{done} of {len(made.queues)} queues were reset.", hint=f"The first of the others: {first}"
+                say("%(done)s of %(all)s queues were reset.", done=done, all=len(made.queues)),
+                hint=say("The first of the others: %(problem)s", problem=first),
             ),
         )
 

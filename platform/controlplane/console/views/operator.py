@@ -12,6 +12,7 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.operators import operator_require
@@ -27,6 +28,7 @@ from controlplane.billing.plan_services import (
 )
 from controlplane.billing.selectors import plan_get, price_get
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import in_words
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.billing_forms import JobForm, PlanChangeForm, PlanForm, PriceForm, RatesForm, SubscriptionForm
 from controlplane.console.charts import Chart, Curve
@@ -68,7 +70,7 @@ def plans(request: ConsoleRequest) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error, {"slug_taken": "slug"})
         else:
-            tell_done(request, f"{plan.name} is created. Add its first price.")
+            tell_done(request, gettext("%(name)s is created. Add its first price.") % {"name": plan.name})
             return redirect("console:operator-plan", plan.slug)
     now = timezone.now()
     rows = [{"plan": plan, "price": _now(list(plan.prices.all()), now)} for plan in Plan.objects.order_by("name")]
@@ -91,7 +93,7 @@ def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
     )
     if change.is_valid():
         plan_update(actor=request.user, plan=found, **change.cleaned_data)
-        tell_done(request, "The plan is saved.")
+        tell_done(request, gettext("The plan is saved."))
         return redirect("console:operator-plan", found.slug)
     if price.is_valid():
         try:
@@ -99,7 +101,7 @@ def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(price, error)
         else:
-            tell_done(request, "The version is added.")
+            tell_done(request, gettext("The version is added."))
             return redirect("console:operator-plan", found.slug)
     now = timezone.now()
     context = {
@@ -126,7 +128,7 @@ def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResp
         except ApplicationError as error:
             tell_error(request, error)
         else:
-            tell_done(request, "The version is removed.")
+            tell_done(request, gettext("The version is removed."))
         return redirect("console:operator-plan", found.slug)
     form = RatesForm(request.POST if request.method == "POST" else None, initial=_rates_of(version))
     if form.is_valid():
@@ -135,7 +137,7 @@ def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResp
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, "The version is saved.")
+            tell_done(request, gettext("The version is saved."))
             return redirect("console:operator-plan", found.slug)
     context = {"plan": found, "price": version, "form": form, "has_begun": version.valid_from <= timezone.now()}
     return operator_render(request, "console/operator/price.html", context, "plans", status_of(form))
@@ -154,7 +156,7 @@ def subscriptions(request: ConsoleRequest) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error, {"no_price": "plan"})
         else:
-            tell_done(request, "The subscription is set.")
+            tell_done(request, gettext("The subscription is set."))
             return redirect("console:operator-subscriptions")
     rows = Subscription.objects.select_related("tenant", "plan").order_by("-created_at", "pk")
     context = {
@@ -181,7 +183,7 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"{run.get_job_display()} is queued.")
+            tell_done(request, gettext("%(job)s is queued.") % {"job": run.get_job_display()})
             return redirect("console:operator-job", run.pk)
     body = {"job": "usage_billing", "range_from": "2026-11-01T00:00:00Z", "range_to": "2026-12-01T00:00:00Z"}
     context = {
@@ -215,7 +217,7 @@ def job_retry(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     except ApplicationError as error:
         tell_error(request, error)
         return redirect("console:operator-job", run)
-    tell_done(request, "It is queued again.")
+    tell_done(request, gettext("It is queued again."))
     return redirect("console:operator-job", again.pk)
 
 
@@ -228,7 +230,7 @@ def job_replay(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     except ApplicationError as error:
         tell_error(request, error)
         return redirect("console:operator-job", run)
-    tell_done(request, "The same range is queued again.")
+    tell_done(request, gettext("The same range is queued again."))
     return redirect("console:operator-job", again.pk)
 
 
@@ -236,22 +238,24 @@ def delay_chart(delays: list[Delay]) -> Chart:
     """Return how long records waited at most until they were read, run by run."""
     moments = [delay.at for delay in delays]
     curve = Curve.of(
-        "Delay",
+        gettext("Delay"),
         [delay.length.total_seconds() for delay in delays],
-        lambda value: length_words(timedelta(seconds=float(value))),
+        lambda value: in_words(length_words(timedelta(seconds=float(value)))),
     )
     return Chart(
         "ingest-delay",
-        "Ingest delay in seconds: how long a record waited at most until it was read",
+        gettext("Ingest delay in seconds: how long a record waited at most until it was read"),
         "lines",
-        "Run that ended at",
+        gettext("Run that ended at"),
         [f"{moment:%Y-%m-%d %H:%M} UTC" for moment in moments],
         [f"{moment:%H:%M}" for moment in moments],
         moments,
         ZoneInfo("UTC"),
         [curve],
         (moments[0], moments[-1]) if len(moments) > 1 else None,
-        empty="It is known from the second completed run of ingest on, which comes some minutes after the first.",
+        empty=gettext(
+            "It is known from the second completed run of ingest on, which comes some minutes after the first."
+        ),
     )
 
 
@@ -283,19 +287,19 @@ def _until(job: Job) -> datetime | None:
 def retention() -> list[tuple[str, str, str]]:
     """Return what is kept, for how long, and the setting that says so."""
     days = (
-        ("Metering records, and with them how far a backfill reaches", "HIGHWATER_LAKE_DAYS"),
-        ("Records that were refused", "HIGHWATER_QUARANTINE_DAYS"),
-        ("Runs of the jobs", "HIGHWATER_JOB_RUN_HISTORY_DAYS"),
-        ("History of lag", "HIGHWATER_LAG_HISTORY_DAYS"),
+        (gettext("Metering records, and with them how far a backfill reaches"), "HIGHWATER_LAKE_DAYS"),
+        (gettext("Records that were refused"), "HIGHWATER_QUARANTINE_DAYS"),
+        (gettext("Runs of the jobs"), "HIGHWATER_JOB_RUN_HISTORY_DAYS"),
+        (gettext("History of lag"), "HIGHWATER_LAG_HISTORY_DAYS"),
     )
     hours = (
-        ("Versions of the tables that no invoice was made from", "HIGHWATER_LAKE_SNAPSHOT_HOURS"),
-        ("How long a closed hour takes late records", "HIGHWATER_LATE_WINDOW_HOURS"),
-        ("Messages at the brokers, and with them what can be read again", "HIGHWATER_RETENTION_HOURS"),
+        (gettext("Versions of the tables that no invoice was made from"), "HIGHWATER_LAKE_SNAPSHOT_HOURS"),
+        (gettext("How long a closed hour takes late records"), "HIGHWATER_LATE_WINDOW_HOURS"),
+        (gettext("Messages at the brokers, and with them what can be read again"), "HIGHWATER_RETENTION_HOURS"),
     )
     return [
-        (what, f"{getattr(settings, setting)} {unit}", setting)
-        for unit, rows in (("days", days), ("hours", hours))
+        (what, gettext(length) % {"count": getattr(settings, setting)}, setting)
+        for length, rows in ((gettext_noop("%(count)s days"), days), (gettext_noop("%(count)s hours"), hours))
         for what, setting in rows
     ]
 

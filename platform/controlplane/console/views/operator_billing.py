@@ -5,6 +5,7 @@ import uuid
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.billing.invoices import invoices_waiting
@@ -70,7 +71,7 @@ def cluster_metering(request: ConsoleRequest, cluster: uuid.UUID) -> HttpRespons
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"The end of {found.name} is agreed.")
+            tell_done(request, gettext("The end of %(name)s is agreed.") % {"name": found.name})
             return redirect("console:operator-cluster-metering", found.pk)
     body = {"until": "2026-12-01T00:00:00Z", "reason": "Its disk is lost."}
     context = {

@@ -3,6 +3,7 @@
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.clusters.selectors import cluster_get
@@ -45,7 +46,7 @@ def topic_new(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResp
         except ApplicationError as error:
             form_take_error(form, error, {"topic_exists": "name"})
         else:
-            tell_done(request, f"The topic {topic.name} is ready.")
+            tell_done(request, gettext("The topic %(name)s is ready.") % {"name": topic.name})
             return redirect("console:topic", tenant.slug, found.slug, topic.name)
     context = {
         **cluster_context(request, found),
@@ -89,7 +90,7 @@ def topic_retry(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: st
     except ApplicationError as error:
         tell_error(request, error)
     else:
-        tell_done(request, f"The topic {found.name} is ready.")
+        tell_done(request, gettext("The topic %(name)s is ready.") % {"name": found.name})
     return redirect("console:topic", tenant.slug, found.cluster.slug, found.name)
 
 
@@ -107,17 +108,19 @@ def topic_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str, top
         except ApplicationError as error:
             form_take_error(form, error)
         else:
-            tell_done(request, f"The topic {found.name} is deleted.")
+            tell_done(request, gettext("The topic %(name)s is deleted.") % {"name": found.name})
             return redirect("console:topic-list", tenant.slug, found.cluster.slug)
     context = {
         "form": form,
-        "heading": f"Delete the topic {found.name}?",
-        "consequence": "Its messages can no longer be received, and producers are refused. This can’t be undone.",
-        "verb": "Delete",
-        "button": "Delete topic",
+        "heading": gettext("Delete the topic %(name)s?") % {"name": found.name},
+        "consequence": gettext(
+            "Its messages can no longer be received, and producers are refused. This can’t be undone."
+        ),
+        "verb": gettext("Delete"),
+        "button": gettext("Delete topic"),
         "back": back,
         "crumbs": [
-            {"url": reverse("console:topic-list", args=[tenant.slug, found.cluster.slug]), "words": "Topics"},
+            {"url": reverse("console:topic-list", args=[tenant.slug, found.cluster.slug]), "words": gettext("Topics")},
             {"url": back, "words": found.name},
         ],
         "curl": curl("DELETE", found.path),

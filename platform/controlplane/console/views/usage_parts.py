@@ -2,6 +2,8 @@
 
 from decimal import Decimal
 
+from django.utils.translation import gettext
+
 from controlplane.billing.selectors import By, DayUsage, MonthUsage, daily_parts
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.templatetags.amounts import money_words
@@ -28,25 +30,35 @@ def usage_charts(usage: MonthUsage) -> list[Chart]:
     currency = usage.currency
     if currency is not None:
         amounts = [None if day.sums is None else day.sums.amount(currency) for day in usage.days]
-        cost = Curve.of(f"Cost in {currency}", amounts, lambda value: money_words(Decimal(value), currency))
-        charts.append(Chart("cost", "Cost by day", "bars", "Day", labels, ticks, x, usage.zone, [cost]))
+        cost = Curve.of(
+            gettext("Cost in %(currency)s") % {"currency": currency},
+            amounts,
+            lambda value: money_words(Decimal(value), currency),
+        )
+        charts.append(
+            Chart("cost", gettext("Cost by day"), "bars", gettext("Day"), labels, ticks, x, usage.zone, [cost])
+        )
     counts = [
-        Curve.of("Sent", [None if day.sums is None else day.sums.messages_in for day in usage.days], _count),
-        Curve.of("Delivered", [None if day.sums is None else day.sums.messages_out for day in usage.days], _count),
+        (
+            "sent",
+            gettext("Messages sent by day"),
+            Curve.of(
+                gettext("Sent"), [None if day.sums is None else day.sums.messages_in for day in usage.days], _count
+            ),
+        ),
+        (
+            "delivered",
+            gettext("Messages delivered by day"),
+            Curve.of(
+                gettext("Delivered"),
+                [None if day.sums is None else day.sums.messages_out for day in usage.days],
+                _count,
+            ),
+        ),
     ]
     charts += [
-        Chart(
-            curve.name.lower(),
-            f"Messages {curve.name.lower()} by day",
-            "bars",
-            "Day",
-            labels,
-            ticks,
-            x,
-            usage.zone,
-            [curve],
-        )
-        for curve in counts
+        Chart(chart_id, title, "bars", gettext("Day"), labels, ticks, x, usage.zone, [curve])
+        for chart_id, title, curve in counts
     ]
     return charts
 
@@ -54,7 +66,11 @@ def usage_charts(usage: MonthUsage) -> list[Chart]:
 def part_charts(tenant: Tenant, usage: MonthUsage) -> list[Chart]:
     """Return messages by day of the topics, and of the credentials, that had the most; a day that was not counted is unknown."""
     charts = []
-    for by, title in ((By.TOPIC, "topic"), (By.CREDENTIAL, "credential")):
+    titles = {
+        By.TOPIC: gettext("Messages by day and topic"),
+        By.CREDENTIAL: gettext("Messages by day and credential"),
+    }
+    for by, title in titles.items():
         parts = daily_parts(tenant, usage, by)
         if not parts:
             continue
@@ -67,10 +83,10 @@ def part_charts(tenant: Tenant, usage: MonthUsage) -> list[Chart]:
         ticks = [str(day.day.date.day) for day in usage.days]
         charts.append(
             Chart(
-                f"by-{title}-by-day",
-                f"Messages by day and {title}",
+                f"by-{by.value}-by-day",
+                title,
                 "lines",
-                "Day",
+                gettext("Day"),
                 labels,
                 ticks,
                 x,

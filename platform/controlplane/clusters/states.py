@@ -1,0 +1,18 @@
+"""A cluster's state as a word inside a sentence."""
+
+from controlplane.clusters.models import ClusterState
+from controlplane.common.sentences import say
+
+_WORDS = {
+    ClusterState.REQUESTED: say("requested"),
+    ClusterState.PROVISIONING: say("provisioning"),
+    ClusterState.RUNNING: say("running"),
+    ClusterState.FAILED: say("failed"),
+    ClusterState.DELETING: say("deleting"),
+    ClusterState.DELETED: say("deleted"),
+}
+
+
+def state_word(state: str) -> str:
+    """Return the state: in English the machine's own word, on a page that word in the page's language."""
+    return _WORDS[ClusterState(state)]

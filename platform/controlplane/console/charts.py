@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from controlplane.common.sentences import say
+from controlplane.common.sentences import in_words, say
 
 UNKNOWN = say("not known")
 
@@ -60,7 +60,14 @@ class Chart:
                 "ticks": self.ticks,
                 "x": [moment.timestamp() for moment in self.x],
                 "span": None if self.span is None else [moment.timestamp() for moment in self.span],
-                "series": [{"name": curve.name, "values": curve.values, "words": curve.words} for curve in self.curves],
+                "series": [
+                    {
+                        "name": in_words(curve.name),
+                        "values": curve.values,
+                        "words": [in_words(words) for words in curve.words],
+                    }
+                    for curve in self.curves
+                ],
             }
         )
 

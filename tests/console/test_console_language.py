@@ -20,7 +20,7 @@ _TEMPLATES = _ROOT / "web" / "templates"
 _PYTHON = _ROOT / "platform" / "controlplane"
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
 # Functions whose first text, or first two, are messages of a catalogue.
-_ONE = {"_", "say", "gettext", "gettext_lazy"}
+_ONE = {"_", "say", "gettext", "gettext_lazy", "gettext_noop"}
 _TWO = {"say_count", "ngettext", "ngettext_lazy"}
 _WITH_CONTEXT = {"say_as", "pgettext", "pgettext_lazy", "npgettext"}
 # Names, and what a client or a file says in the same letters in every language.

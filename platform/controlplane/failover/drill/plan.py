@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.membership.plan import PlannedStep, successor
 from controlplane.failover.membership.verdict import electorate_of, verdict_of
 from controlplane.failover.models import DrillFault, FailoverKind
 from controlplane.failover.promotion.services import failover_preflight
 from controlplane.failover.promotion.verdict import Cleanness, GroupState, GroupView, ReplicaView
 
-_MAJORITY_HOLDS = "what was acknowledged is on a majority of the voters, and the next leader is elected among them."
+_MAJORITY_HOLDS = say(
+    "what was acknowledged is on a majority of the voters, and the next leader is elected among them."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +51,12 @@ def plan_drill(
     """Say whether a drill of this group, as it was just sampled, may begin. `running` tells of another operation."""
     leader = view.master
     if leader is None or len(view.replicas) < 2:
-        cause = "No replica leads: there is nothing to try." if len(view.replicas) > 1 else _ALONE
+        cause = say("No replica leads: there is nothing to try.") if len(view.replicas) > 1 else _ALONE
         return DrillPlan(group=view.name, looked_at=now, problems=(cause,), cleanness=Cleanness(False, cause))
     verdict = verdict_of(view, now)
     problems = [running] if running else []
     if verdict.state != GroupState.HEALTHY:
-        problems.append(f"A drill needs a healthy group. {' '.join(verdict.sentences)}")
+        problems.append(say_all(say("A drill needs a healthy group."), *verdict.sentences))
     if view.elects:
         candidate_id, cleanness, found = _elected(view, leader)
     else:
@@ -73,11 +76,18 @@ def plan_drill(
     )
 
 
-_FAULTS = {
-    DrillFault.KILL: "The process of replica {} is killed without warning.",
-    DrillFault.HANG: "The process of replica {} is suspended: it keeps its connections, and answers nothing any more.",
-}
-_ALONE = "The group has one replica: it can't survive the loss of its leader. The modes sync and dledger add others."
+_ALONE = say(
+    "The group has one replica: it can't survive the loss of its leader. The modes sync and dledger add others."
+)
+
+
+def _fault_words(fault: DrillFault, replica: int) -> str:
+    if fault == DrillFault.KILL:
+        return say("The process of replica %(replica)s is killed without warning.", replica=replica)
+    return say(
+        "The process of replica %(replica)s is suspended: it keeps its connections, and answers nothing any more.",
+        replica=replica,
+    )
 
 
 def _assigned(view: GroupView, leader: ReplicaView, now: datetime) -> tuple[int | None, Cleanness, Sequence[str]]:
@@ -88,7 +98,11 @@ def _assigned(view: GroupView, leader: ReplicaView, now: datetime) -> tuple[int 
     candidate_id = None if preflight.candidate is None else preflight.candidate.replica_id
     if preflight.problems or preflight.cleanness.clean:
         return candidate_id, preflight.cleanness, preflight.problems
-    return candidate_id, preflight.cleanness, (f"A promotion would not be clean: {preflight.cleanness.because}",)
+    return (
+        candidate_id,
+        preflight.cleanness,
+        (say("A promotion would not be clean: %(because)s", because=preflight.cleanness.because),),
+    )
 
 
 def _elected(view: GroupView, leader: ReplicaView) -> tuple[int | None, Cleanness, Sequence[str]]:
@@ -97,40 +111,55 @@ def _elected(view: GroupView, leader: ReplicaView) -> tuple[int | None, Cleannes
     left = [one for one in view.replicas if one is not leader and one.answers and one.replica_id in electorate.voters]
     problems = []
     if view.elections_in_doubt:
-        problems.append("A change of the mode is not finished: retry it first.")
+        problems.append(say("A change of the mode is not finished: retry it first."))
     if electorate.change_pending:
-        problems.append("A change of the voters is not confirmed by a majority yet.")
+        problems.append(say("A change of the voters is not confirmed by a majority yet."))
     if candidate_id is None or len(left) < electorate.majority:
-        problems.append("Without its leader no majority of the voters is left to elect another one.")
+        problems.append(say("Without its leader no majority of the voters is left to elect another one."))
     return candidate_id, Cleanness(not problems, _MAJORITY_HOLDS if not problems else problems[0], 0, 0), problems
 
 
 def _steps(view: GroupView, leader_id: int, *, gives_back: bool, fault: DrillFault) -> tuple[PlannedStep, ...]:
     follows = (
         PlannedStep(
-            "Wait for the election", "The other voters elect a leader; nothing is promoted.", "Sends and reads."
+            say("Wait for the election"),
+            say("The other voters elect a leader; nothing is promoted."),
+            say("Sends and reads."),
         )
         if view.elects
         else PlannedStep(
-            "Promote the candidate",
-            "The other replicas promise a new epoch, the candidate leads in it, and name servers and topics are checked. It"
-            " goes on only if that is still clean; otherwise the old leader is started again.",
-            "Sends.",
+            say("Promote the candidate"),
+            say(
+                "The other replicas promise a new epoch, the candidate leads in it, and name servers and"
+                " topics are checked. It goes on only if that is still clean; otherwise the old leader is"
+                " started again."
+            ),
+            say("Sends."),
         )
     )
     steps = [
         PlannedStep(
-            "Send probe messages", "Every 50 ms one to the group's probe topic, which no one reads or pays for."
+            say("Send probe messages"),
+            say("Every 50 ms one to the group's probe topic, which no one reads or pays for."),
         ),
-        PlannedStep("Stop the leader", _FAULTS[fault].format(leader_id), "Sends."),
+        PlannedStep(say("Stop the leader"), _fault_words(fault, leader_id), say("Sends.")),
         follows,
-        PlannedStep("Start the old leader again", f"Replica {leader_id} rejoins as a follower, and catches up."),
         PlannedStep(
-            "Write the report",
-            "The longest time without an accepted write, and which acknowledged probes are not in the log.",
+            say("Start the old leader again"),
+            say("Replica %(leader_id)s rejoins as a follower, and catches up.", leader_id=leader_id),
+        ),
+        PlannedStep(
+            say("Write the report"),
+            say("The longest time without an accepted write, and which acknowledged probes are not in the log."),
         ),
     ]
     if gives_back:
-        stops = "Sends, for a moment."
-        steps.append(PlannedStep("Give the leadership back", f"Replica {leader_id} leads again, without loss.", stops))
+        stops = say("Sends, for a moment.")
+        steps.append(
+            PlannedStep(
+                say("Give the leadership back"),
+                say("Replica %(leader_id)s leads again, without loss.", leader_id=leader_id),
+                stops,
+            )
+        )
     return tuple(steps)

@@ -10,11 +10,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from controlplane.clusters.services import VOTERS
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
+from controlplane.failover.words import replica_names, told
 from highwater.promotion import Recovery, judge_recovery
 
-NOTHING = "Nothing."
+NOTHING = say("Nothing.")
 
 
 class ChangeKind(StrEnum):
@@ -68,7 +70,7 @@ def plan_transfer(view: GroupView, target: int | None, now: datetime) -> QuorumP
     if not problems and target is None:
         target = successor(view, electorate, ())
         if target is None:
-            problems = ["No other voter has caught up yet. Wait until one has."]
+            problems = [say("No other voter has caught up yet. Wait until one has.")]
     if not problems and target is not None:
         problems = _target_problems(view, electorate, target)
     return QuorumPlan(
@@ -89,22 +91,29 @@ def plan_prefer(view: GroupView, replica_id: int | None, now: datetime) -> Quoru
     electorate, leader = electorate_of(view), view.master
     problems = _group_problems(view, electorate)
     if not problems and replica_id is not None and replica_id not in electorate.voters:
-        problems = [f"Replica {replica_id} is not a voter of {view.name}."]
+        problems = [say("Replica %(replica_id)s is not a voter of %(group)s.", replica_id=replica_id, group=view.name)]
     moves = leader is not None and replica_id not in (None, leader.replica_id)
     steps = (
-        PlannedStep("Look at every replica", "Finds the leader, and whether a majority is there."),
+        PlannedStep(say("Look at every replica"), say("Finds the leader, and whether a majority is there.")),
         PlannedStep(
-            "Write the preferred leader into the log",
-            "The leader appends a record, and a majority confirms it. "
-            + (
-                "From then on no replica is preferred. The current leader stays."
+            say("Write the preferred leader into the log"),
+            say_all(
+                say("The leader appends a record, and a majority confirms it."),
+                say("From then on no replica is preferred. The current leader stays.")
                 if replica_id is None
-                else f"From then on the leadership moves to replica {replica_id} whenever it is in sync and another"
-                " has led for five seconds."
+                else say(
+                    "From then on the leadership moves to replica %(replica_id)s whenever it is in sync and"
+                    " another has led for five seconds.",
+                    replica_id=replica_id,
+                ),
             ),
-            f"Sends, for a moment, when the leadership moves to replica {replica_id}." if moves else NOTHING,
+            say("Sends, for a moment, when the leadership moves to replica %(replica_id)s.", replica_id=replica_id)
+            if moves
+            else NOTHING,
         ),
-        PlannedStep("Write the configuration", "preferredLeaderId in each broker.conf. No broker is restarted."),
+        PlannedStep(
+            say("Write the configuration"), say("preferredLeaderId in each broker.conf. No broker is restarted.")
+        ),
     )
     return QuorumPlan(
         group=view.name,
@@ -125,9 +134,11 @@ def plan_replace(view: GroupView, replica_id: int, new_id: int, now: datetime) -
     problems = _group_problems(view, electorate)
     old = view.replica(replica_id)
     if old is None:
-        problems = [f"There is no replica {replica_id} in {view.name}."]
+        problems = [say("There is no replica %(replica_id)s in %(group)s.", replica_id=replica_id, group=view.name)]
     elif leader is not None and leader.replica_id == replica_id:
-        problems.append(f"Replica {replica_id} is the leader. Transfer the leadership first.")
+        problems.append(
+            say("Replica %(replica_id)s is the leader. Transfer the leadership first.", replica_id=replica_id)
+        )
     after = tuple(sorted({*electorate.voters, new_id} - {replica_id}))
     if not problems:
         problems = _majority_problems(view, {*electorate.voters, new_id}, new={new_id})
@@ -161,20 +172,36 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
     """Have the group go on with the voters that are left, led by `replica_id`: a majority of its disks is gone for good."""
     electorate, leader = electorate_of(view), view.master
     recovery = recovery_of(view, replica_id)
-    problems = [] if recovery.problem is None else [recovery.problem[0].upper() + recovery.problem[1:]]
+    problems = [] if recovery.problem is None else [told(recovery.problem[0].upper() + recovery.problem[1:])]
     if not view.elects:
-        problems = [f"{view.name} does not elect its leader. Promote a replica instead."]
+        problems = [say("%(group)s does not elect its leader. Promote a replica instead.", group=view.name)]
     elif leader is not None and leader.accepts_sends is not False:
-        problems = [f"Replica {leader.replica_id} is the leader and takes sends. There is nothing to recover."]
-    lost, left = _names(recovery.lost), _names(recovery.survivors)
+        problems = [
+            say(
+                "Replica %(replica_id)s is the leader and takes sends. There is nothing to recover.",
+                replica_id=leader.replica_id,
+            )
+        ]
+    lost, left = replica_names(recovery.lost), replica_names(recovery.survivors)
     steps = (
-        PlannedStep("Stop the lost replicas for good", f"Stops the process of {lost}, and confirms that it has ended."),
         PlannedStep(
-            "Lead with the replicas that are left",
-            f"Replica {replica_id} begins an epoch above all others, in which only {left} counts. Sends are taken again.",
+            say("Stop the lost replicas for good"),
+            say("Stops the process of %(lost)s, and confirms that it has ended.", lost=lost),
         ),
-        PlannedStep("Forget the lost replicas", f"Deletes what is left on the disks of {lost}, and frees the ports."),
-        PlannedStep("Write the configuration", "dLegerPeers in each broker.conf. No broker is restarted."),
+        PlannedStep(
+            say("Lead with the replicas that are left"),
+            say(
+                "Replica %(replica_id)s begins an epoch above all others, in which only %(left)s counts."
+                " Sends are taken again.",
+                replica_id=replica_id,
+                left=left,
+            ),
+        ),
+        PlannedStep(
+            say("Forget the lost replicas"),
+            say("Deletes what is left on the disks of %(lost)s, and frees the ports.", lost=lost),
+        ),
+        PlannedStep(say("Write the configuration"), say("dLegerPeers in each broker.conf. No broker is restarted.")),
     )
     return QuorumPlan(
         group=view.name,
@@ -187,7 +214,7 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
         voters_before=electorate.voters,
         voters_after=electorate.voters if problems else recovery.survivors,
         steps=() if problems else steps,
-        loss="" if problems else recovery.loss[0].upper() + recovery.loss[1:],
+        loss="" if problems else told(recovery.loss[0].upper() + recovery.loss[1:]),
     )
 
 
@@ -198,13 +225,16 @@ def plan_resize(
     present = len(view.replicas)
     if replicas not in VOTERS:
         kind = ChangeKind.GROW if replicas > present else ChangeKind.SHRINK
-        words = "A group that elects its leader has 3 or 5 replicas. An even number tolerates no more failures than one less."
+        words = say(
+            "A group that elects its leader has 3 or 5 replicas. An even number tolerates no more"
+            " failures than one less."
+        )
         return QuorumPlan(group=view.name, kind=kind, looked_at=now, problems=(words,))
     waiting = set(electorate_of(view).observers)
     if replicas < present:
         return _plan_shrink(view, present - replicas, now, remove)
     if replicas == present and not waiting:
-        words = f"{view.name} already has {present} replicas."
+        words = say("%(group)s already has %(present)s replicas.", group=view.name, present=present)
         return QuorumPlan(group=view.name, kind=ChangeKind.GROW, looked_at=now, problems=(words,))
     return _plan_grow(view, [*sorted(waiting), *range(next_id, next_id + replicas - present)], now)
 
@@ -246,9 +276,9 @@ def _plan_shrink(view: GroupView, count: int, now: datetime, remove: Sequence[in
     removing = _least_missed(view, electorate, count) if remove is None else sorted(set(remove))
     unknown = [replica_id for replica_id in removing if view.replica(replica_id) is None]
     if unknown:
-        problems = [f"There is no replica {unknown[0]} in {view.name}."]
+        problems = [say("There is no replica %(unknown)s in %(group)s.", unknown=unknown[0], group=view.name)]
     elif len(removing) != count:
-        problems = [f"Name {count} replicas to remove, or none to have them chosen."]
+        problems = [say("Name %(count)s replicas to remove, or none to have them chosen.", count=count)]
     # Who is away goes first: with each that leaves, a majority needs fewer.
     removing.sort(key=lambda replica_id: (_is_there(view, replica_id), replica_id))
     voters = set(electorate.voters)
@@ -259,12 +289,16 @@ def _plan_shrink(view: GroupView, count: int, now: datetime, remove: Sequence[in
     if not problems and leader_id in removing:
         target = successor(view, electorate, removing)
         if target is None:
-            problems = ["The leader would be removed, and no remaining voter has caught up yet. Wait until one has."]
+            problems = [
+                say("The leader would be removed, and no remaining voter has caught up yet. Wait until one has.")
+            ]
     alive = any(_is_there(view, replica_id) for replica_id in removing)
     aside: tuple[PlannedStep, ...] = ()
     if leader is not None and target is not None:
         aside = (_transfer_steps(leader, target)[1],)
-    look = PlannedStep("Look at every replica", "Finds the leader, and whether a majority is there at each step.")
+    look = PlannedStep(
+        say("Look at every replica"), say("Finds the leader, and whether a majority is there at each step.")
+    )
     return QuorumPlan(
         group=view.name,
         kind=ChangeKind.SHRINK,
@@ -297,33 +331,58 @@ def _least_missed(view: GroupView, electorate: Electorate, count: int) -> list[i
 def _group_problems(view: GroupView, electorate: Electorate) -> list[str]:
     """What forbids every change."""
     if not view.elects:
-        return [f"{view.name} does not elect its leader. Promote a replica, or switch the master, instead."]
+        return [
+            say(
+                "%(group)s does not elect its leader. Promote a replica, or switch the master, instead.",
+                group=view.name,
+            )
+        ]
     leader = view.master
     if leader is None:
-        return [f"{view.name} has no leader right now, and only a leader can make changes. See the role map."]
+        return [
+            say(
+                "%(group)s has no leader right now, and only a leader can make changes. See the role map.",
+                group=view.name,
+            )
+        ]
     if leader.accepts_sends is False:
         return [
-            f"Replica {leader.replica_id} is the leader, but can't confirm anything: {leader.refusal or 'it gives no reason'}."
+            say(
+                "Replica %(replica_id)s is the leader, but can't confirm anything: %(refusal)s.",
+                replica_id=leader.replica_id,
+                refusal=leader.refusal or say("it gives no reason"),
+            )
         ]
     if electorate.transferring_to is not None:
-        return [f"The leadership is moving to replica {electorate.transferring_to}. Try again in a moment."]
+        return [
+            say(
+                "The leadership is moving to replica %(transferring_to)s. Try again in a moment.",
+                transferring_to=electorate.transferring_to,
+            )
+        ]
     return []
 
 
 def _target_problems(view: GroupView, electorate: Electorate, target: int) -> list[str]:
-    replica, name = view.replica(target), f"Replica {target}"
+    replica, name = view.replica(target), say("Replica %(target)s", target=target)
     if replica is None:
-        return [f"There is no replica {target} in {view.name}."]
+        return [say("There is no replica %(target)s in %(group)s.", target=target, group=view.name)]
     if replica is view.master:
-        return [f"{name} is already the leader."]
+        return [say("%(name)s is already the leader.", name=name)]
     if target not in electorate.voters:
-        return [f"{name} is an observer. Only a voter can lead."]
+        return [say("%(name)s is an observer. Only a voter can lead.", name=name)]
     if not replica.answers:
-        return [f"{name} does not answer."]
+        return [say("%(name)s does not answer.", name=name)]
     if replica.quorum is not None and replica.quorum.not_electable_because:
-        return [f"{name} can't lead: {replica.quorum.not_electable_because}."]
+        return [
+            say(
+                "%(name)s can't lead: %(not_electable_because)s.",
+                name=name,
+                not_electable_because=replica.quorum.not_electable_because,
+            )
+        ]
     if not keeps_up(replica):
-        return [f"{name} has not caught up yet. Wait until it has."]
+        return [say("%(name)s has not caught up yet. Wait until it has.", name=name)]
     return []
 
 
@@ -332,10 +391,15 @@ def _majority_problems(view: GroupView, voters: set[int], *, new: set[int]) -> l
     needed = len(voters) // 2 + 1
     if len(there) >= needed:
         return []
-    words = (
-        f"During this change {needed} of {len(voters)} voters would have to confirm each record, but only {len(there)}"
-    )
-    return [f"{words} answer. Bring a replica back first."]
+    return [
+        say(
+            "During this change %(needed)s of %(voters)s voters would have to confirm each record, but only %(there)s answer."
+            " Bring a replica back first.",
+            needed=needed,
+            voters=len(voters),
+            there=len(there),
+        )
+    ]
 
 
 def _is_there(view: GroupView, replica_id: int) -> bool:
@@ -346,54 +410,76 @@ def _is_there(view: GroupView, replica_id: int) -> bool:
 def _transfer_steps(leader: ReplicaView, target: int) -> tuple[PlannedStep, ...]:
     return (
         PlannedStep(
-            "Look at every replica", f"Checks again that replica {target} is a voter, answers and has caught up."
+            say("Look at every replica"),
+            say("Checks again that replica %(target)s is a voter, answers and has caught up.", target=target),
         ),
         PlannedStep(
-            "Hand the leadership over",
-            f"Replica {leader.replica_id} refuses sends until replica {target} has caught up. Then replica {target} campaigns"
-            f" in an epoch above {leader.epoch}. If that fails, replica {leader.replica_id} resumes.",
-            "Sends, meanwhile: clients retry by themselves, and the timeline shows how long it took. Reads continue. No"
-            " acknowledged message is lost.",
+            say("Hand the leadership over"),
+            say(
+                "Replica %(leader)s refuses sends until replica %(target)s has caught up. Then replica %(target)s campaigns in"
+                " an epoch above %(epoch)s. If that fails, replica %(leader)s resumes.",
+                leader=leader.replica_id,
+                target=target,
+                epoch=leader.epoch,
+            ),
+            say(
+                "Sends, meanwhile: clients retry by themselves, and the timeline shows how long it took."
+                " Reads continue. No acknowledged message is lost."
+            ),
         ),
-        PlannedStep("Verify the first write", f"Replica {target} stores a test message."),
+        PlannedStep(say("Verify the first write"), say("Replica %(target)s stores a test message.", target=target)),
     )
 
 
 def _adding_steps(adding: Sequence[int], voters: int) -> tuple[PlannedStep, ...]:
-    names = _names(adding)
+    names = replica_names(adding)
     grown = voters + len(adding)
     return (
-        PlannedStep("Look at every replica", "Finds the leader, and whether a majority is there at each step."),
-        PlannedStep("Start", f"Gives {names} ports, a configuration and an empty store, and starts it."),
-        PlannedStep("Observe", f"The leader lets {names} fetch the log: reads are served, without a vote yet."),
         PlannedStep(
-            "Catch up",
-            f"Waits for {names} to catch up. Duration depends on the size of the log, the disks and the network.",
+            say("Look at every replica"), say("Finds the leader, and whether a majority is there at each step.")
         ),
         PlannedStep(
-            "Promote to voter",
-            f"Writes one record for each to the log. Then {grown // 2 + 1} of {grown} voters confirm each send.",
+            say("Start"), say("Gives %(names)s ports, a configuration and an empty store, and starts it.", names=names)
+        ),
+        PlannedStep(
+            say("Observe"),
+            say("The leader lets %(names)s fetch the log: reads are served, without a vote yet.", names=names),
+        ),
+        PlannedStep(
+            say("Catch up"),
+            say(
+                "Waits for %(names)s to catch up. Duration depends on the size of the log, the disks and the network.",
+                names=names,
+            ),
+        ),
+        PlannedStep(
+            say("Promote to voter"),
+            say(
+                "Writes one record for each to the log. Then %(majority)s of %(voters)s voters confirm each send.",
+                majority=grown // 2 + 1,
+                voters=grown,
+            ),
         ),
     )
 
 
 def _removing_steps(removing: Sequence[int], voters_after: int, *, alive: bool) -> tuple[PlannedStep, ...]:
-    names = _names(removing)
+    names = replica_names(removing)
     return (
         PlannedStep(
-            "Take the vote",
-            f"Writes one record for each to the log: no vote for {names} any more. Then {voters_after // 2 + 1} of"
-            f" {voters_after} voters confirm each send.",
+            say("Take the vote"),
+            say(
+                "Writes one record for each to the log: no vote for %(names)s any more. Then %(majority)s of %(voters)s voters"
+                " confirm each send.",
+                names=names,
+                majority=voters_after // 2 + 1,
+                voters=voters_after,
+            ),
         ),
         PlannedStep(
-            "Stop and forget",
-            f"Stops {names} and frees the ports and the disk space.",
-            f"Reads from {names}. Consumers move to another replica." if alive else NOTHING,
+            say("Stop and forget"),
+            say("Stops %(names)s and frees the ports and the disk space.", names=names),
+            say("Reads from %(names)s. Consumers move to another replica.", names=names) if alive else NOTHING,
         ),
-        PlannedStep("Write the configuration", "dLegerPeers in each broker.conf. No broker is restarted."),
+        PlannedStep(say("Write the configuration"), say("dLegerPeers in each broker.conf. No broker is restarted.")),
     )
-
-
-def _names(replica_ids: Sequence[int]) -> str:
-    noun = "replica" if len(replica_ids) == 1 else "replicas"
-    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from controlplane.common.sentences import say, say_count
 from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import (
     STALE_AFTER,
@@ -18,6 +19,7 @@ from controlplane.failover.promotion.verdict import (
     bytes_words,
     judge,
 )
+from controlplane.failover.words import replica_names
 
 # An election takes a second or three: only one that takes longer is worth its reasons.
 _LONG_ELECTION = timedelta(seconds=10)
@@ -91,11 +93,12 @@ def judge_elected(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group that elects its leader."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if not samples or now - max(samples) > STALE_AFTER:
-        return Verdict(GroupState.UNKNOWN, (f"There is no recent data about {group.name}.",))
+        return Verdict(GroupState.UNKNOWN, (say("There is no recent data about %(group)s.", group=group.name),))
     electorate = electorate_of(group)
     if not electorate.voters:
         return Verdict(
-            GroupState.NO_MASTER, (f"No replica of {group.name} has answered yet, so its voters are not known.",)
+            GroupState.NO_MASTER,
+            (say("No replica of %(group)s has answered yet, so its voters are not known.", group=group.name),),
         )
     silent = [replica_id for replica_id in electorate.voters if not _answers(group, replica_id)]
     leader = group.master
@@ -106,22 +109,37 @@ def judge_elected(group: GroupView, now: datetime) -> Verdict:
 
 def _writable(group: GroupView, leader: ReplicaView, electorate: Electorate, silent: Sequence[int]) -> Verdict:
     voters = electorate.voters
-    sentences = []
+    sentences: list[str] = []
     if silent:
         spare = len(voters) - len(silent) - electorate.majority
-        left = "if one more fails, writes are refused" if spare <= 0 else f"{spare} more may fail"
-        sentences.append(f"{_unreachable(silent, voters)}. Writes and reads continue; {left}.")
+        left = (
+            say("if one more fails, writes are refused") if spare <= 0 else say("%(spare)s more may fail", spare=spare)
+        )
+        sentences.append(
+            say(
+                "%(unreachable)s. Writes and reads continue; %(left)s.",
+                unreachable=_unreachable(silent, voters),
+                left=left,
+            )
+        )
     sentences += _about_replicas(group, leader, electorate)
     # An observer that catches up, or a change that is being confirmed, is on its way, not wrong.
     troubled = bool(silent) or any(
         replica is not leader and replica.replica_id in voters and not keeps_up(replica) for replica in group.replicas
     )
     if not troubled:
-        followers = {2: "The other voter is in sync", 3: "Both followers are in sync"}.get(
-            len(voters), f"All {len(voters) - 1} followers are in sync"
+        followers = {2: say("The other voter is in sync"), 3: say("Both followers are in sync")}.get(
+            len(voters), say("All %(count)s followers are in sync", count=len(voters) - 1)
         )
         sentences.insert(
-            0, f"{group.name}: replica {leader.replica_id} is the leader (epoch {leader.epoch}). {followers}."
+            0,
+            say(
+                "%(group)s: replica %(replica_id)s is the leader (epoch %(epoch)s). %(followers)s.",
+                group=group.name,
+                replica_id=leader.replica_id,
+                epoch=leader.epoch,
+                followers=followers,
+            ),
         )
     state = GroupState.DEGRADED if troubled else GroupState.HEALTHY
     return Verdict(state, tuple(sentences), leader.replica_id)
@@ -133,33 +151,67 @@ def _refusing(
     """No send is taken: no leader, or one that is cut off from the others."""
     voters = electorate.voters
     readable = [replica.replica_id for replica in group.replicas if replica.answers]
-    reads = f"reads continue from {_names(readable)}" if readable else "nothing can be read either"
+    reads = (
+        say("reads continue from %(readable)s", readable=replica_names(readable))
+        if readable
+        else say("nothing can be read either")
+    )
     answering = len(voters) - len(silent)
     since = group.led_at if leader is None else None
-    sentences = []
+    sentences: list[str] = []
     if answering < electorate.majority:
-        sentences.append(f"{_unreachable(silent, voters)}. Writes are refused; {reads}.")
         sentences.append(
-            f"Writes resume by themselves once {electorate.majority} of {len(voters)} replicas reach each other."
-            " No acknowledged message is lost while the disks of a majority exist."
+            say(
+                "%(unreachable)s. Writes are refused; %(reads)s.", unreachable=_unreachable(silent, voters), reads=reads
+            )
+        )
+        sentences.append(
+            say(
+                "Writes resume by themselves once %(majority)s of %(voters)s replicas reach each other."
+                " No acknowledged message is lost while the disks of a majority exist.",
+                majority=electorate.majority,
+                voters=len(voters),
+            )
         )
     elif leader is None:
-        told = "" if since is None else f" (last leader seen at {since:%H:%M:%S} UTC)"
-        sentences.append(f"{group.name} has no leader: an election is in progress{told}. Writes are refused; {reads}.")
+        told = "" if since is None else say(" (last leader seen at %(since)s UTC)", since=f"{since:%H:%M:%S}")
+        sentences.append(
+            say(
+                "%(group)s has no leader: an election is in progress%(told)s. Writes are refused; %(reads)s.",
+                group=group.name,
+                told=told,
+                reads=reads,
+            )
+        )
         if since is not None and now - since > _LONG_ELECTION:
             sentences.append(
-                f"{answering} of {len(voters)} voters answer, but they may not reach each other: an election should have"
-                " ended by now."
+                say(
+                    "%(answering)s of %(voters)s voters answer, but they may not reach each other: an"
+                    " election should have ended by now.",
+                    answering=answering,
+                    voters=len(voters),
+                )
             )
     elif leader.quorum is not None and leader.quorum.transferring_to is not None:
         sentences.append(
-            f"Replica {leader.replica_id} of {group.name} is handing the leadership to replica"
-            f" {leader.quorum.transferring_to}. Sends are refused for a moment; {reads}."
+            say(
+                "Replica %(replica_id)s of %(group)s is handing the leadership to replica"
+                " %(transferring_to)s. Sends are refused for a moment; %(reads)s.",
+                replica_id=leader.replica_id,
+                group=group.name,
+                transferring_to=leader.quorum.transferring_to,
+                reads=reads,
+            )
         )
     else:
         sentences.append(
-            f"Replica {leader.replica_id} of {group.name} is the leader but refuses sends"
-            f" ({leader.refusal or 'it gives no reason'}); {reads}."
+            say(
+                "Replica %(replica_id)s of %(group)s is the leader but refuses sends (%(refusal)s); %(reads)s.",
+                replica_id=leader.replica_id,
+                group=group.name,
+                refusal=leader.refusal or say("it gives no reason"),
+                reads=reads,
+            )
         )
     sentences += _about_replicas(group, leader, electorate)
     moving = leader is not None and leader.quorum is not None and leader.quorum.transferring_to is not None
@@ -170,41 +222,59 @@ def _refusing(
 
 
 def _about_replicas(group: GroupView, leader: ReplicaView | None, electorate: Electorate) -> list[str]:
-    sentences = []
+    sentences: list[str] = []
     for replica in group.replicas:
         if replica is leader:
             continue
-        name = f"Replica {replica.replica_id}"
+        name = say("Replica %(replica_id)s", replica_id=replica.replica_id)
         if not replica.answers:
-            since = f" since {replica.unreachable_since:%H:%M:%S} UTC" if replica.unreachable_since else ""
-            sentences.append(f"{name} has not answered{since}.")
+            since = (
+                say(" since %(unreachable_since)s UTC", unreachable_since=f"{replica.unreachable_since:%H:%M:%S}")
+                if replica.unreachable_since
+                else ""
+            )
+            sentences.append(say("%(name)s has not answered%(since)s.", name=name, since=since))
             continue
         quorum = replica.quorum
         if replica.leads:
             sentences.append(
-                f"{name} still considers itself leader of epoch {replica.epoch}. It can confirm nothing, and will step down."
+                say(
+                    "%(name)s still considers itself leader of epoch %(epoch)s. It can confirm nothing, and"
+                    " will step down.",
+                    name=name,
+                    epoch=replica.epoch,
+                )
             )
         elif quorum is not None and quorum.not_electable_because:
-            sentences.append(f"{name} neither votes nor leads: {quorum.not_electable_because}.")
+            sentences.append(
+                say(
+                    "%(name)s neither votes nor leads: %(not_electable_because)s.",
+                    name=name,
+                    not_electable_because=quorum.not_electable_because,
+                )
+            )
         elif leader is not None and replica.replica_id in electorate.observers:
-            sentences.append(f"{name} is an observer without a vote: {_behind(replica)}.")
+            sentences.append(
+                say("%(name)s is an observer without a vote: %(replica)s.", name=name, replica=_behind(replica))
+            )
         elif leader is not None and replica.in_sync is False and not keeps_up(replica):
-            sentences.append(f"{name} is {_behind(replica)}.")
+            sentences.append(say("%(name)s is %(replica)s.", name=name, replica=_behind(replica)))
         elif leader is not None and replica.in_sync is None:
-            sentences.append(f"{name} answers, but does not pull from the leader.")
+            sentences.append(say("%(name)s answers, but does not pull from the leader.", name=name))
     if electorate.change_pending:
-        sentences.append("A change of the voters is not confirmed by a majority yet.")
+        sentences.append(say("A change of the voters is not confirmed by a majority yet."))
     return sentences
 
 
 def _behind(replica: ReplicaView) -> str:
     if replica.gap_bytes is None:
-        return "behind by an unknown amount"
+        return say("behind by an unknown amount")
     if replica.gap_bytes == 0:
-        return "caught up"
+        return say("caught up")
     size = bytes_words(replica.gap_bytes)
-    messages = "" if replica.gap_messages is None else f" and {replica.gap_messages} messages"
-    return f"{size}{messages} behind"
+    if replica.gap_messages is None:
+        return say("%(size)s behind", size=size)
+    return say("%(size)s and %(messages)s messages behind", size=size, messages=replica.gap_messages)
 
 
 def _answers(group: GroupView, replica_id: int) -> bool:
@@ -213,9 +283,9 @@ def _answers(group: GroupView, replica_id: int) -> bool:
 
 
 def _unreachable(silent: Sequence[int], voters: Sequence[int]) -> str:
-    return f"{len(silent)} of {len(voters)} replicas {'is' if len(silent) == 1 else 'are'} unreachable"
-
-
-def _names(replica_ids: Sequence[int]) -> str:
-    noun = "replica" if len(replica_ids) == 1 else "replicas"
-    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"
+    return say_count(
+        "%(count)s of %(voters)s replicas is unreachable",
+        "%(count)s of %(voters)s replicas are unreachable",
+        len(silent),
+        voters=len(voters),
+    )

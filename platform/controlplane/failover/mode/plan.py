@@ -12,42 +12,52 @@ from datetime import datetime
 
 from controlplane.clusters.models import ClusterMode, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
+from controlplane.common.sentences import say, say_all, say_count
 from controlplane.failover.membership.plan import PlannedStep
 from controlplane.failover.membership.verdict import keeps_up
 from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.failover.words import listed
 
 _DOES: dict[tuple[str, str], str] = {
     (
         ClusterMode.SINGLE,
         ClusterMode.ASYNC,
-    ): "The new replicas are slaves: they hold what the master holds, a moment later,"
-    " and can be read from and promoted. No send waits for them.",
+    ): say(
+        "The new replicas are slaves: they hold what the master holds, a moment later, and can"
+        " be read from and promoted. No send waits for them."
+    ),
     (
         ClusterMode.ASYNC,
         ClusterMode.SINGLE,
-    ): "From now on the master alone holds the messages: while it is down nothing is"
-    " sent or read, and what is on its disk is lost with its disk.",
+    ): say(
+        "From now on the master alone holds the messages: while it is down nothing is sent or"
+        " read, and what is on its disk is lost with its disk."
+    ),
     (
         ClusterMode.ASYNC,
         ClusterMode.SYNC,
-    ): "From now on SEND_OK means that a slave holds the message, too: each send waits for the fastest slave.",
+    ): say("From now on SEND_OK means that a slave holds the message, too: each send waits for the fastest slave."),
     (
         ClusterMode.SYNC,
         ClusterMode.ASYNC,
-    ): "From now on no send waits for a slave: promoting one may lose the last moment.",
-    (ClusterMode.SYNC, ClusterMode.DLEDGER): "From now on a majority confirms each send, and the replicas elect their"
-    " leader: no one is promoted any more. The present master leads on.",
+    ): say("From now on no send waits for a slave: promoting one may lose the last moment."),
+    (ClusterMode.SYNC, ClusterMode.DLEDGER): say(
+        "From now on a majority confirms each send, and the replicas elect their leader: no one"
+        " is promoted any more. The present master leads on."
+    ),
     (
         ClusterMode.DLEDGER,
         ClusterMode.SYNC,
-    ): "From now on no leader is elected: the present leader leads on, and when it dies,"
-    " sends stop until an operator promotes a slave.",
+    ): say(
+        "From now on no leader is elected: the present leader leads on, and when it dies, sends"
+        " stop until an operator promotes a slave."
+    ),
 }
 
 
-_IN_MEMORY = (
-    " The flush type stays ASYNC_FLUSH: what a majority has in memory counts, whether it is on their disks or not."
+_IN_MEMORY = say(
+    "The flush type stays ASYNC_FLUSH: what a majority has in memory counts, whether it is on their disks or not."
 )
 
 
@@ -161,17 +171,17 @@ def _steps(
     flush_disk_type: str,
 ) -> list[PlannedStep]:
     names = _and([view.name for view in views])
-    steps = [PlannedStep("Look at every replica", f"Checks again that {names} can be changed.")]
+    steps = [PlannedStep(say("Look at every replica"), say("Checks again that %(names)s can be changed.", names=names))]
     if adding:
         steps += _adding_steps(adding)
     elif _unfinished(views):
-        steps.append(PlannedStep("Catch up", "Waits until every replica has caught up."))
+        steps.append(PlannedStep(say("Catch up"), say("Waits until every replica has caught up.")))
     before = present
     changes = []
     for mode in path:
         in_memory = mode == ClusterMode.DLEDGER and flush_disk_type == FlushType.ASYNC_FLUSH
-        does = _DOES[broker_mode(before), broker_mode(mode)] + (_IN_MEMORY if in_memory else "")
-        changes.append(PlannedStep(f"Change from {before} to {mode}", does))
+        does = say_all(_DOES[broker_mode(before), broker_mode(mode)], _IN_MEMORY if in_memory else "")
+        changes.append(PlannedStep(say("Change from %(before)s to %(mode)s", before=before, mode=mode), does))
         before = mode
     gone = [_removing_step(removing, waits=wanted == ClusterMode.SYNC)] if removing else []
     if removed_before(wanted):
@@ -179,31 +189,42 @@ def _steps(
     else:
         steps += [*changes, *gone]
     if wanted == ClusterMode.DLEDGER:
-        policy = " Automatic promotion is switched off: the groups elect."
+        policy: str = say("Automatic promotion is switched off: the groups elect.")
     else:
-        policy = " There is no replica to promote any more." if wanted in ALONE else ""
-    words = f"Updates the cluster and each broker.conf. No broker restarts.{policy}"
-    return [*steps, PlannedStep("Record the new mode", words)]
+        policy = say("There is no replica to promote any more.") if wanted in ALONE else ""
+    words = say_all(say("Updates the cluster and each broker.conf. No broker restarts."), policy)
+    return [*steps, PlannedStep(say("Record the new mode"), words)]
 
 
 def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
     names = _replicas_of(adding)
-    them = "it" if sum(len(ids) for ids in adding.values()) == 1 else "them"
+    count = sum(len(ids) for ids in adding.values())
     return [
         PlannedStep(
-            "Start the new replicas",
-            f"Gives {names} ports, a configuration with the cluster’s keys and an empty store, and starts {them}. Clients"
-            " need no change: the name servers keep their addresses.",
+            say("Start the new replicas"),
+            say_count(
+                "Gives %(names)s ports, a configuration with the cluster’s keys and an empty store, and starts it. Clients"
+                " need no change: the name servers keep their addresses.",
+                "Gives %(names)s ports, a configuration with the cluster’s keys and an empty store, and starts them. Clients"
+                " need no change: the name servers keep their addresses.",
+                count,
+                names=names,
+            ),
         ),
         PlannedStep(
-            "Catch up",
-            "Each fetches its master’s log and tables while the master keeps serving. Duration depends on the size of the log,"
-            " the disks and the network.",
+            say("Catch up"),
+            say(
+                "Each fetches its master’s log and tables while the master keeps serving. Duration"
+                " depends on the size of the log, the disks and the network."
+            ),
         ),
         PlannedStep(
-            "Tell the running masters",
-            "Consumers may be sent to a slave (slaveReadEnable), and the leader serves one more port, so that clients find"
-            " the next master at once (leaderListenPort). The present port goes on serving.",
+            say("Tell the running masters"),
+            say(
+                "Consumers may be sent to a slave (slaveReadEnable), and the leader serves one more"
+                " port, so that clients find the next master at once (leaderListenPort). The present port"
+                " goes on serving."
+            ),
         ),
     ]
 
@@ -211,12 +232,22 @@ def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
 def _removing_step(removing: Mapping[str, Sequence[int]], *, waits: bool) -> PlannedStep:
     names = _replicas_of(removing)
     one = sum(len(ids) for ids in removing.values()) == 1
-    sends = f" Sends pause while {'it stops' if one else 'they stop'}." if waits else ""
-    copies = "it, and deletes its copy" if one else "them, and deletes their copies"
+    stops: str = say("Reads from %(names)s. Consumers move to the master.", names=names)
+    if waits:
+        stops = say_all(stops, say("Sends pause while it stops.") if one else say("Sends pause while they stop."))
     return PlannedStep(
-        "Remove replicas",
-        f"Stops {names}, has the others forget {copies} of the messages. The leader keeps everything.",
-        f"Reads from {names}. Consumers move to the master.{sends}",
+        say("Remove replicas"),
+        say(
+            "Stops %(names)s, has the others forget it, and deletes its copy of the messages. The leader keeps everything.",
+            names=names,
+        )
+        if one
+        else say(
+            "Stops %(names)s, has the others forget them, and deletes their copies of the messages. The leader keeps"
+            " everything.",
+            names=names,
+        ),
+        stops,
     )
 
 
@@ -230,21 +261,44 @@ def _problems(
 ) -> list[str]:
     groups = len(views)
     if wanted == ClusterMode.SINGLE and groups > 1:
-        words = f"A cluster of mode single has one broker group, and this one has {groups}. Change to multi instead:"
-        return [f"{words} it keeps them, with one broker each."]
+        return [
+            say(
+                "A cluster of mode single has one broker group, and this one has %(groups)s. Change to multi instead: it keeps"
+                " them, with one broker each.",
+                groups=groups,
+            )
+        ]
     if wanted == ClusterMode.MULTI and groups < 2:
-        first = "change to async, then add a group" if present in ALONE else "add a group"
-        words = (
-            f"Mode multi has 2 to {GROUPS_MAX} broker groups, and this cluster has one. First {first} (POST …/grow/),"
-        )
-        return [f"{words} and change to multi last. With one group there is mode single."]
+        first = say("change to async, then add a group") if present in ALONE else say("add a group")
+        return [
+            say(
+                "Mode multi has 2 to %(most)s broker groups, and this cluster has one. First %(first)s (POST …/grow/), and"
+                " change to multi last. With one group there is mode single.",
+                most=GROUPS_MAX,
+                first=first,
+            )
+        ]
     allowed = replicas_allowed(wanted)
     if after not in allowed:
         amount = " or ".join(str(count) for count in allowed)
-        return [f"A group of mode {wanted} has {amount} replica{'' if allowed == (1,) else 's'}, not {after}."]
+        return [
+            say("A group of mode %(mode)s has 1 replica, not %(after)s.", mode=wanted, after=after)
+            if allowed == (1,)
+            else say(
+                "A group of mode %(mode)s has %(amount)s replicas, not %(after)s.",
+                mode=wanted,
+                amount=amount,
+                after=after,
+            )
+        ]
     if present == wanted and not any(len(view.replicas) != after for view in views):
         return [
-            f"The cluster is in mode {present} already, with {after} replica{'s' if after != 1 else ''} in each group."
+            say_count(
+                "The cluster is in mode %(mode)s already, with %(count)s replica in each group.",
+                "The cluster is in mode %(mode)s already, with %(count)s replicas in each group.",
+                after,
+                mode=present,
+            )
         ]
     problems = []
     for view in views:
@@ -255,17 +309,46 @@ def _problems(
 def _group_problems(present: str, wanted: str, after: int, view: GroupView, removing: Sequence[int]) -> list[str]:
     count, resize = len(view.replicas), f"POST …/groups/{view.name}/resize/"
     if present == ClusterMode.DLEDGER and (count > REPLICAS_MAX or wanted == ClusterMode.DLEDGER):
-        there = "" if wanted == ClusterMode.DLEDGER else f" First shrink it to {VOTERS[0]}, then change the mode."
-        return [f"{view.name} elects with {count} voters: their number is changed by {resize}.{there}"]
+        there = (
+            ""
+            if wanted == ClusterMode.DLEDGER
+            else say("First shrink it to %(least)s, then change the mode.", least=VOTERS[0])
+        )
+        words = say(
+            "%(group)s elects with %(count)s voters: their number is changed by %(resize)s.",
+            group=view.name,
+            count=count,
+            resize=resize,
+        )
+        return [say_all(words, there)]
     if count < after and present == ClusterMode.DLEDGER:
-        return [f"{view.name} has {count} replicas: change the mode first, then add one (POST …/grow/)."]
+        return [
+            say(
+                "%(group)s has %(count)s replicas: change the mode first, then add one (POST …/grow/).",
+                group=view.name,
+                count=count,
+            )
+        ]
     master = view.master
     if master is None:
-        out = "wait until its broker is back" if count == 1 else "bring one back, or promote one, first"
-        out = "wait for its election" if present == ClusterMode.DLEDGER and not view.elections_in_doubt else out
-        return [f"{view.name} has no leader right now, and only a leader can make changes: {out}."]
+        out = say("wait until its broker is back") if count == 1 else say("bring one back, or promote one, first")
+        out = say("wait for its election") if present == ClusterMode.DLEDGER and not view.elections_in_doubt else out
+        return [
+            say(
+                "%(group)s has no leader right now, and only a leader can make changes: %(out)s.",
+                group=view.name,
+                out=out,
+            )
+        ]
     if master.accepts_sends is False:
-        return [f"Replica {master.replica_id} of {view.name} refuses sends: {master.refusal or 'it gives no reason'}."]
+        return [
+            say(
+                "Replica %(replica_id)s of %(group)s refuses sends: %(refusal)s.",
+                replica_id=master.replica_id,
+                group=view.name,
+                refusal=master.refusal or say("it gives no reason"),
+            )
+        ]
     # A replica that leaves need not have caught up; one that an unfinished change has left behind catches up by this one.
     unfinished = present in ALONE
     behind = [
@@ -276,12 +359,18 @@ def _group_problems(present: str, wanted: str, after: int, view: GroupView, remo
     if not behind:
         return []
     first = behind[0]
-    out = "wait until it has caught up" if first.answers else "it does not answer: bring it back"
-    without = ", or remove it by asking for fewer replicas" if present != ClusterMode.DLEDGER and count > 2 else ""
-    words = (
-        f"Replica {first.replica_id} of {view.name} has not caught up, and every replica must before the mode changes:"
-    )
-    return [f"{words} {out}{without}."]
+    out = say("wait until it has caught up") if first.answers else say("it does not answer: bring it back")
+    without = say(", or remove it by asking for fewer replicas") if present != ClusterMode.DLEDGER and count > 2 else ""
+    return [
+        say(
+            "Replica %(replica_id)s of %(group)s has not caught up, and every replica must before the mode changes:"
+            " %(out)s%(without)s.",
+            replica_id=first.replica_id,
+            group=view.name,
+            out=out,
+            without=without,
+        )
+    ]
 
 
 def _unfinished(views: Sequence[GroupView]) -> bool:
@@ -291,11 +380,17 @@ def _unfinished(views: Sequence[GroupView]) -> bool:
 def _replicas_of(replicas: Mapping[str, Sequence[int]]) -> str:
     return _and(
         [
-            f"{'replica' if len(ids) == 1 else 'replicas'} {_and([str(one) for one in ids])} of {group}"
+            say("%(replicas)s of %(group)s", replicas=_replicas([str(one) for one in ids]), group=group)
             for group, ids in sorted(replicas.items())
         ]
     )
 
 
+def _replicas(ids: Sequence[str]) -> str:
+    return say("replica %(ids)s", ids=_and(ids)) if len(ids) == 1 else say("replicas %(ids)s", ids=_and(ids))
+
+
 def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    if len(words) < 2:
+        return words[0] if words else ""
+    return say("%(first)s and %(second)s", first=listed(words[:-1], comma=True), second=words[-1])

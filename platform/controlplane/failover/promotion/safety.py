@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.common.sentences import say, say_count
 from highwater.promotion import election_may_be_won
 
 if TYPE_CHECKING:  # the verdict asks this module
@@ -26,7 +27,7 @@ def elects_no_more(group: GroupView, replica: ReplicaView) -> bool:
 def promotion_refusal(group: GroupView) -> str | None:
     """Return why no one of this group may be promoted or demoted now, with the way out; None when it is safe."""
     if group.elects and not group.elections_in_doubt:
-        return "This group elects its leader itself: transfer the leadership instead (POST …/transfer/)."
+        return say("This group elects its leader itself: transfer the leadership instead (POST …/transfer/).")
     told = [replica for replica in group.replicas if replica.quorum is not None]
     if not group.elections_in_doubt and not told:
         return None
@@ -46,15 +47,25 @@ def _words(group: GroupView, count: int, doubtful: list[ReplicaView], *, needed:
     names = _names([replica.replica_id for replica in doubtful])
     certain = count - len(doubtful)
     silent = [replica.replica_id for replica in doubtful if not replica.answers]
-    back = f"bring {_names(silent)} back, or " if silent else ""
-    return (
-        f"A change of the mode of {group.name} is not finished: {names} may still elect a leader. Of {count} replicas only"
-        f" {certain} certainly no longer elect{'s' if certain == 1 else ''}, and {needed} must before one may be promoted."
-        f" Way out: {back}retry the change of the mode once a replica leads."
+    back = say("bring %(silent)s back, or ", silent=_names(silent)) if silent else ""
+    return say_count(
+        "A change of the mode of %(group)s is not finished: %(names)s may still elect a leader. Of %(replicas)s replicas only"
+        " %(count)s certainly no longer elects, and %(needed)s must before one may be promoted."
+        " Way out: %(back)sretry the change of the mode once a replica leads.",
+        "A change of the mode of %(group)s is not finished: %(names)s may still elect a leader. Of %(replicas)s replicas only"
+        " %(count)s certainly no longer elect, and %(needed)s must before one may be promoted."
+        " Way out: %(back)sretry the change of the mode once a replica leads.",
+        certain,
+        group=group.name,
+        names=names,
+        replicas=count,
+        needed=needed,
+        back=back,
     )
 
 
 def _names(replica_ids: list[int]) -> str:
     if len(replica_ids) == 1:
-        return f"replica {replica_ids[0]}"
-    return f"replicas {', '.join(map(str, replica_ids[:-1]))} and {replica_ids[-1]}"
+        return say("replica %(ids)s", ids=replica_ids[0])
+    most = ", ".join(map(str, replica_ids[:-1]))
+    return say("replicas %(most)s and %(last)s", most=most, last=replica_ids[-1])

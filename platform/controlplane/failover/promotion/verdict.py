@@ -7,11 +7,13 @@ replica that does not answer was down already when it was last seen leading, and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from controlplane.common.sentences import say, say_count
 from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.words import clock, listed, replica_names, told
 from highwater import promotion
 from highwater.promotion import Cleanness as Cleanness
 from highwater.promotion import FormerLeader, Standing
@@ -147,7 +149,7 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group."""
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if len(samples) < len(group.replicas) or now - max(samples, default=now) > STALE_AFTER:
-        return Verdict(GroupState.UNKNOWN, (f"There is no recent data about {group.name}.",))
+        return Verdict(GroupState.UNKNOWN, (say("There is no recent data about %(group)s.", group=group.name),))
     master = group.master
     refusal = promotion_refusal(group)
     candidates = () if refusal else tuple(replica.replica_id for replica in candidates_ranked(group))
@@ -155,26 +157,39 @@ def judge(group: GroupView, now: datetime) -> Verdict:
         return _with_master(group, master, candidates)
     former = master or group.replica(group.leader_id)
     since = None if former is None else former.process_ended_at or former.unreachable_since
-    who = "A master" if former is None else f"Replica {former.replica_id}, the master of {group.name},"
+    who = (
+        say("A master")
+        if former is None
+        else say("Replica %(replica_id)s, the master of %(group)s,", replica_id=former.replica_id, group=group.name)
+    )
     if former is not None and not former.answers and since is not None and not is_dead(former, now):
-        sentence = f"{who} has not answered since {_time(since)}."
+        sentence = say("%(who)s has not answered since %(since)s.", who=who, since=clock(since))
         return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
     if former is not None and former.answers and former.claims:
         if group.silent and not all(is_dead(replica, now) for replica in group.silent):
-            sentence = f"{who} was restarted and is asking the others whether it may lead again."
+            sentence = say("%(who)s was restarted and is asking the others whether it may lead again.", who=who)
             return Verdict(GroupState.DEGRADED, (sentence,), candidates=candidates)
-        first = f"{who} was restarted and does not lead yet. Sends fail. {claim_words(group)}"
+        first = say(
+            "%(who)s was restarted and does not lead yet. Sends fail. %(group)s", who=who, group=claim_words(group)
+        )
         since = group.led_at
     elif former is not None and former.cannot_serve:
-        why = former.not_promotable_because or former.refusal or "it gives no reason"
-        first = f"{who} takes no messages: {why}. Sends fail."
+        why = former.not_promotable_because or former.refusal or say("it gives no reason")
+        first = say("%(who)s takes no messages: %(why)s. Sends fail.", who=who, why=why)
     elif former is None or former.answers:
-        first = f"{group.name} has no master. Sends fail."
+        first = say("%(group)s has no master. Sends fail.", group=group.name)
     else:
-        first = f"{group.name} has had no master since {_time(since)}: replica {former.replica_id} is down. Sends fail."
+        first = say(
+            "%(group)s has had no master since %(since)s: replica %(replica_id)s is down. Sends fail.",
+            group=group.name,
+            since=clock(since),
+            replica_id=former.replica_id,
+        )
     readable = [replica.replica_id for replica in group.replicas if replica.answers]
     reads = (
-        f"Reads continue from {_names(readable)}." if readable else "No replica answers, so nothing can be read either."
+        say("Reads continue from %(readable)s.", readable=replica_names(readable))
+        if readable
+        else say("No replica answers, so nothing can be read either.")
     )
     if not candidates:
         sentences = (first, reads, refusal) if refusal else (first, reads)
@@ -183,9 +198,15 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     best = group.replica(candidates[0])
     repeats = bool(best is not None and best is former and best.claims and group.silent)
     if repeats and cleanness.clean:
-        offer = f"Replica {candidates[0]} is told to lead again within seconds: {cleanness.because}"
+        offer = say(
+            "Replica %(candidates)s is told to lead again within seconds: %(because)s",
+            candidates=candidates[0],
+            because=cleanness.because,
+        )
     else:
-        offer = f"Replica {candidates[0]} can be promoted: {cleanness.because}"
+        offer = say(
+            "Replica %(candidates)s can be promoted: %(because)s", candidates=candidates[0], because=cleanness.because
+        )
     return Verdict(GroupState.NO_MASTER, (first, reads, offer), None, since, candidates, cleanness, repeats)
 
 
@@ -221,15 +242,26 @@ def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
     candidate, former = group.replica(candidate_id), group.former_master
     answers = {one.replica_id: one for replica in group.replicas if (one := standing_of(replica)) is not None}
     if candidate is None or candidate_id not in answers:
-        return Cleanness(False, f"replica {candidate_id} does not answer, so that no one knows what it holds.")
+        return Cleanness(
+            False,
+            say(
+                "replica %(candidate_id)s does not answer, so that no one knows what it holds.",
+                candidate_id=candidate_id,
+            ),
+        )
     rule = promotion_group(group)
-    cleanness = promotion.cleanness_of(rule, answers, candidate_id, at_risk=at_risk(candidate, former))
+    cleanness = in_sentences(promotion.cleanness_of(rule, answers, candidate_id, at_risk=at_risk(candidate, former)))
     counted = promotion.counting(rule, answers)
     if candidate is not former or candidate_id not in counted or len(counted) >= rule.needed:
         return cleanness
     if any(one.position > counted[candidate_id].position for one in counted.values()):
         return cleanness
     return _led_last(group, candidate)
+
+
+def in_sentences(cleanness: Cleanness) -> Cleanness:
+    """Return the same with its reason as a sentence that a page can translate."""
+    return replace(cleanness, because=told(cleanness.because))
 
 
 def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) -> promotion.Group:
@@ -291,69 +323,131 @@ def was_down_all_along(group: GroupView, replica: ReplicaView) -> bool:
 
 def _led_last(group: GroupView, candidate: ReplicaView) -> Cleanness:
     """Whether the last leader loses nothing when it leads again, though too few others answer; none of them holds more."""
-    name = f"replica {candidate.replica_id}"
+    name = say("replica %(replica_id)s", replica_id=candidate.replica_id)
     if no_one_led_since(group, candidate):
         silent = [replica.replica_id for replica in group.silent]
         return Cleanness(
             True,
-            f"{name} led last, and {_names(silent)} {'has' if len(silent) == 1 else 'have'} been down since before:"
-            " no other replica has taken anything.",
+            say(
+                "%(name)s led last, and %(silent)s has been down since before: no other replica has taken anything.",
+                name=name,
+                silent=replica_names(silent),
+            )
+            if len(silent) == 1
+            else say(
+                "%(name)s led last, and %(silent)s have been down since before: no other replica has taken anything.",
+                name=name,
+                silent=replica_names(silent),
+            ),
             0,
             0,
         )
     in_doubt = [replica for replica in group.silent if not was_down_all_along(group, replica)]
-    others = _names([replica.replica_id for replica in in_doubt or group.silent])
-    since = "" if group.led_at is None else f" after {_time(group.led_at)}"
+    others = replica_names([replica.replica_id for replica in in_doubt or group.silent])
+    since = "" if group.led_at is None else say(" after %(led_at)s", led_at=clock(group.led_at))
     return Cleanness(
         False,
-        f"{name} has what it acknowledged itself; what {others} took as master{since}, if promoted meanwhile, would be lost."
-        f" No one can tell while {others} does not answer.",
+        say(
+            "%(name)s has what it acknowledged itself; what %(others)s took as master%(since)s, if"
+            " promoted meanwhile, would be lost. No one can tell while %(others)s does not answer.",
+            name=name,
+            others=others,
+            since=since,
+        ),
     )
 
 
 def claim_words(group: GroupView) -> str:
     """Why a restarted leader does not lead."""
     if not group.silent:
-        return "It leads again when every replica agrees; one whose log goes further does not."
-    away = ", ".join(
-        f"replica {replica.replica_id} since {_time(replica.unreachable_since)}" for replica in group.silent
+        return say("It leads again when every replica agrees; one whose log goes further does not.")
+    away = listed(
+        [
+            say(
+                "replica %(replica_id)s since %(time)s",
+                replica_id=replica.replica_id,
+                time=clock(replica.unreachable_since),
+            )
+            for replica in group.silent
+        ],
+        comma=True,
     )
-    return f"It leads again when every replica agrees, but some do not answer: {away}."
+    return say("It leads again when every replica agrees, but some do not answer: %(away)s.", away=away)
 
 
 def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, ...]) -> Verdict:
-    sentences = []
+    sentences: list[str] = []
     if master.accepts_sends is False:
-        sentences.append(f"The master of {group.name} refuses sends: {master.refusal or 'it gives no reason'}.")
+        sentences.append(
+            say(
+                "The master of %(group)s refuses sends: %(refusal)s.",
+                group=group.name,
+                refusal=master.refusal or say("it gives no reason"),
+            )
+        )
     for replica in group.replicas:
         if replica is master:
             continue
         if not replica.answers:
-            since = f" since {_time(replica.unreachable_since)}" if replica.unreachable_since else ""
-            sentences.append(f"Replica {replica.replica_id} of {group.name} has not answered{since}.")
+            since = (
+                say(" since %(unreachable_since)s", unreachable_since=clock(replica.unreachable_since))
+                if replica.unreachable_since
+                else ""
+            )
+            sentences.append(
+                say(
+                    "Replica %(replica_id)s of %(group)s has not answered%(since)s.",
+                    replica_id=replica.replica_id,
+                    group=group.name,
+                    since=since,
+                )
+            )
         elif replica.leads:
             sentences.append(
-                f"Replica {replica.replica_id} of {group.name} still considers itself master. It is fenced."
+                say(
+                    "Replica %(replica_id)s of %(group)s still considers itself master. It is fenced.",
+                    replica_id=replica.replica_id,
+                    group=group.name,
+                )
             )
         elif not replica.in_sync:
-            behind = "" if replica.gap_bytes is None else f": {bytes_words(replica.gap_bytes)} behind"
-            sentences.append(f"Replica {replica.replica_id} of {group.name} is not in sync{behind}.")
+            behind = (
+                ""
+                if replica.gap_bytes is None
+                else say(": %(gap_bytes)s behind", gap_bytes=bytes_words(replica.gap_bytes))
+            )
+            sentences.append(
+                say(
+                    "Replica %(replica_id)s of %(group)s is not in sync%(behind)s.",
+                    replica_id=replica.replica_id,
+                    group=group.name,
+                    behind=behind,
+                )
+            )
     in_sync = 1 + sum(
         replica.answers and replica.in_sync is True for replica in group.replicas if replica is not master
     )
     if in_sync < group.in_sync_replicas:
-        sentences.append("Sends are stored, but answered SLAVE_NOT_AVAILABLE until a slave is in sync again.")
+        sentences.append(say("Sends are stored, but answered SLAVE_NOT_AVAILABLE until a slave is in sync again."))
     if sentences:
         return Verdict(GroupState.DEGRADED, tuple(sentences), master.replica_id, candidates=candidates)
     slaves = len(group.replicas) - 1
-    followed = f", and {slaves} slave{'s are' if slaves != 1 else ' is'} in sync" if slaves else ""
-    sentence = f"{group.name}: replica {master.replica_id} leads{followed}."
+    if slaves:
+        sentence = say_count(
+            "%(group)s: replica %(replica_id)s leads, and %(count)s slave is in sync.",
+            "%(group)s: replica %(replica_id)s leads, and %(count)s slaves are in sync.",
+            slaves,
+            group=group.name,
+            replica_id=master.replica_id,
+        )
+    else:
+        sentence = say("%(group)s: replica %(replica_id)s leads.", group=group.name, replica_id=master.replica_id)
     return Verdict(GroupState.HEALTHY, (sentence,), master.replica_id, candidates=candidates)
 
 
 def bytes_words(count: int) -> str:
     """Return an amount of the log for a sentence."""
-    return f"{count} bytes" if count < _MEBIBYTE else f"{count / _MEBIBYTE:.1f} MiB"
+    return say("%(count)s bytes", count=count) if count < _MEBIBYTE else f"{count / _MEBIBYTE:.1f} MiB"
 
 
 def at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | None, int | None]:
@@ -367,12 +461,3 @@ def at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | N
         return 0, 0
     # The master counted them when it was last asked; if the candidate has more by now, that was too many.
     return lost_bytes, candidate.gap_messages or None
-
-
-def _names(replica_ids: Sequence[int]) -> str:
-    noun = "replica" if len(replica_ids) == 1 else "replicas"
-    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"
-
-
-def _time(time: datetime | None) -> str:
-    return "an unknown time" if time is None else f"{time:%H:%M:%S} UTC"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from deploy.local.layout import write_private
+from deploy.local.terminal import DevError
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORTS = {"web": 8000, "postgres": 5432, "redis": 6379}
@@ -58,6 +60,21 @@ class Ports:
             self._ports[name] = port
             write_private(self._path, json.dumps(self._ports) + "\n")
         return port
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Keep others off the service's port until it listens; raises DevError when one was quicker.
+
+        The web server listens with SO_REUSEPORT. Without this, two platforms that start at the same time would choose the same
+        port, and each would get some of the other's requests. This socket never listens, so no request comes here.
+        """
+        with socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                holder.bind((LOOPBACK, self._ports[name]))
+            except OSError as error:
+                raise DevError(f"Port {self._ports[name]} was taken in this moment: {error}.", "./dev up") from error
+            yield
 
     def surprises(self) -> list[str]:
         """One sentence for each service that does not listen where one would look for it."""

@@ -111,13 +111,14 @@ class Stack:
             services = self._services(running)
             programs = self._programs(services, running)
             write_config(self.layout, programs)
-            if supervisor is None:
-                with self.terminal.step("Starting supervisord"):
-                    supervisor = Supervisor.launch(self.layout, self.environment)
-            else:
-                running -= set(supervisor.adopt(programs))
-            self._start_servers(supervisor, services, running)
-            self._start_application(supervisor, services, running)
+            with self.ports.held("web"):
+                if supervisor is None:
+                    with self.terminal.step("Starting supervisord"):
+                        supervisor = Supervisor.launch(self.layout, self.environment)
+                else:
+                    running -= set(supervisor.adopt(programs))
+                self._start_servers(supervisor, services, running)
+                self._start_application(supervisor, services, running)
             supervisor.check([program.name for program in programs if program.name not in BESIDES])
             if self.runs_jobs:
                 self._start_spark_installation(supervisor)

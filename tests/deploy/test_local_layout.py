@@ -71,6 +71,27 @@ def test_a_broken_password_file_is_never_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "secrets.json").read_text() == "{"
 
 
+def test_a_port_is_kept_for_a_web_server_that_starts(tmp_path: Path) -> None:
+    ports = Ports(tmp_path / "ports.json", usual=False)
+    port = ports.choose("web")
+    with ports.held("web"), socket.socket() as web_server:
+        assert not is_free(port), "another platform that starts now takes another one"
+        web_server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as granian does
+        web_server.bind(("127.0.0.1", port))
+        web_server.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            web_server.accept()[0].sendall(b"hello")
+            assert client.recv(5) == b"hello", "no request goes astray"
+
+
+def test_a_port_that_was_taken_meanwhile_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    ports = Ports(tmp_path / "ports.json", usual=False)
+    with socket.socket() as quicker:
+        quicker.bind(("127.0.0.1", ports.choose("web")))
+        with pytest.raises(DevError, match="was taken in this moment"), ports.held("web"):
+            pass
+
+
 def test_a_taken_port_is_replaced_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))

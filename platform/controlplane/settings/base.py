@@ -1,54 +1,43 @@
 """What is true in every environment. Values that differ come from the environment (django-environ).
 
-Environment read here: DATABASE_URL, REDIS_URL, HIGHWATER_STATE_DIR, HIGHWATER_SUPERVISOR_SOCKET, HIGHWATER_PUBLIC_URL,
-HIGHWATER_ADVERTISED_HOST, HIGHWATER_PORT_RANGE, HIGHWATER_STEP_LEASE_S, HIGHWATER_METERING_INTERVAL_MS, HIGHWATER_LOG_LEVEL,
-HIGHWATER_WEB_THREADS, HIGHWATER_JOBS, HIGHWATER_JOB_TIMEOUT_S, HIGHWATER_JOB_INTERVALS_S, HIGHWATER_SPARK_MASTER,
-HIGHWATER_SPARK_CONF, HIGHWATER_LAKE, HIGHWATER_CHECKPOINTS, HIGHWATER_WEBHOOK_NETWORKS,
-HIGHWATER_IDENTITY_PROVIDERS, HIGHWATER_SIGN_UP, HIGHWATER_SESSION_*, HIGHWATER_REMEMBERED_*, and further settings of the
-jobs (below). SECRET_KEY is read by `local` and `production`.
+What the environment may set stands in table.py, and is printed as docs/settings.md.
 """
 
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-import environ
-from django.core.exceptions import ImproperlyConfigured
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from controlplane.accounts.identity_settings import IdentityProvider, identity_providers_read
 from controlplane.common.logging import logging_configuration
-
-env = environ.Env()
+from controlplane.settings.table import env, value
 
 ROOT_DIR = Path(__file__).resolve().parents[3]
-STATE_DIR = Path(env.str("HIGHWATER_STATE_DIR", default=str(ROOT_DIR / ".local"))).resolve()
+STATE_DIR = Path(ROOT_DIR, value("HIGHWATER_STATE_DIR")).resolve()
 
 # --- Highwater's own -------------------------------------------------------------------------------------------------
 HIGHWATER_ENVIRONMENT = "local"  # the <env> part of API tokens: hw_<env>_<id>_<secret>
 HIGHWATER_STATE_DIR = STATE_DIR
 # Networks beside the public internet to which tenants may have alerts sent, by plain http, too: 10.0.0.0/8,192.168.1.5/32
 # What is no network stops the start: else each message would fail.
-HIGHWATER_WEBHOOK_NETWORKS: list[str] = [
-    str(ip_network(text.strip(), strict=False)) for text in env.list("HIGHWATER_WEBHOOK_NETWORKS", default=[])
-]
-HIGHWATER_SUPERVISOR_SOCKET = env.str(
-    "HIGHWATER_SUPERVISOR_SOCKET", default=str(STATE_DIR / "supervisor" / "supervisor.sock")
+HIGHWATER_WEBHOOK_NETWORKS: list[str] = value("HIGHWATER_WEBHOOK_NETWORKS")
+HIGHWATER_SUPERVISOR_SOCKET: str = value("HIGHWATER_SUPERVISOR_SOCKET") or str(
+    STATE_DIR / "supervisor" / "supervisor.sock"
 )
-HIGHWATER_PUBLIC_URL = env.str("HIGHWATER_PUBLIC_URL", default="http://127.0.0.1:8000")
-HIGHWATER_ADVERTISED_HOST = env.str("HIGHWATER_ADVERTISED_HOST", default="127.0.0.1")
+HIGHWATER_PUBLIC_URL = value("HIGHWATER_PUBLIC_URL")
+HIGHWATER_ADVERTISED_HOST = value("HIGHWATER_ADVERTISED_HOST")
 HIGHWATER_DRIVER = "controlplane.provisioning.drivers.local.LocalDriver"
 # Outside the usual ephemeral range (32768-60999), so that an outgoing connection does not sit on a leased port.
-HIGHWATER_PORT_RANGE = env.str("HIGHWATER_PORT_RANGE", default="20000-29999")
+HIGHWATER_PORT_RANGE = value("HIGHWATER_PORT_RANGE")
 HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; default: this Python, `-m` daemon
 HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
 # Of each web process (granian's --blocking-threads): so many requests it answers at once, and clusters that hang get not all.
-HIGHWATER_WEB_THREADS = env.int("HIGHWATER_WEB_THREADS", default=4)
+HIGHWATER_WEB_THREADS = value("HIGHWATER_WEB_THREADS")
 # How long a worker that runs a step may be silent before another takes it over. It renews its claim four times as often.
-HIGHWATER_STEP_LEASE_S = env.float("HIGHWATER_STEP_LEASE_S", default=8.0)
+HIGHWATER_STEP_LEASE_S = value("HIGHWATER_STEP_LEASE_S")
 # How often a cluster's brokers record their usage (meteringIntervalMs); a new value counts when a broker next starts.
-HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=60_000)
+HIGHWATER_METERING_INTERVAL_MS = value("HIGHWATER_METERING_INTERVAL_MS")
 
 # What a tenant may have; `manage.py set_limit` gives one tenant more or less. The last six are kept by each broker: rates and
 # connections by access key, rates by topic, and what it stores in all.
@@ -65,41 +54,35 @@ HIGHWATER_LIMITS: dict[str, int] = {
     "stored_bytes": 40 * 1024**3,
 }
 # Where the platform runs as root, each cluster's daemons run as the OS user of this number and a port of theirs; 0: as root.
-HIGHWATER_DAEMON_USERS = env.int("HIGHWATER_DAEMON_USERS", default=600_000)
+HIGHWATER_DAEMON_USERS = value("HIGHWATER_DAEMON_USERS")
 # Where the platform may make control groups, each daemon takes so much memory, page cache included; 0: without limits.
-HIGHWATER_DAEMON_MEMORY_MIB = env.int("HIGHWATER_DAEMON_MEMORY_MIB", default=2048)
-HIGHWATER_TENANTS_PER_USER = env.int("HIGHWATER_TENANTS_PER_USER", default=5)
+HIGHWATER_DAEMON_MEMORY_MIB = value("HIGHWATER_DAEMON_MEMORY_MIB")
+HIGHWATER_TENANTS_PER_USER = value("HIGHWATER_TENANTS_PER_USER")
 
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------
-HIGHWATER_JOBS = env.str("HIGHWATER_JOBS", default="auto")  # on, off, or auto: as soon as PySpark and Java are there
+HIGHWATER_JOBS = value("HIGHWATER_JOBS")  # on, off, or auto: as soon as PySpark and Java are there
 HIGHWATER_SPARK_SETUP = ""  # a file that says how far the installation of Spark is, where the platform does that itself
 # Here, with all cores; a task is tried four times, as on a cluster: on a busy machine its Python process may start too late.
-HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[*,4]")
+HIGHWATER_SPARK_MASTER = value("HIGHWATER_SPARK_MASTER")
 # Spark's settings: a JSON object, or the path of a file that holds one.
-HIGHWATER_SPARK_CONF: str | dict[str, str] = env.str("HIGHWATER_SPARK_CONF", default="")
-HIGHWATER_LAKE = env.str("HIGHWATER_LAKE", default=str(STATE_DIR / "lake"))
-HIGHWATER_CHECKPOINTS = env.str("HIGHWATER_CHECKPOINTS", default=str(STATE_DIR / "checkpoints"))
+HIGHWATER_SPARK_CONF: str | dict[str, str] = value("HIGHWATER_SPARK_CONF")
+HIGHWATER_LAKE = value("HIGHWATER_LAKE") or str(STATE_DIR / "lake")
+HIGHWATER_CHECKPOINTS = value("HIGHWATER_CHECKPOINTS") or str(STATE_DIR / "checkpoints")
 HIGHWATER_JOB_COMMAND = ["{python}", "-m", "spark_etl.jobs.{job}"]  # --config FILE --result FILE follow
-HIGHWATER_JOB_TIMEOUT_S = env.int("HIGHWATER_JOB_TIMEOUT_S", default=1800)
-HIGHWATER_JOB_TIMEOUT_PER_DAY_S = env.int("HIGHWATER_JOB_TIMEOUT_PER_DAY_S", default=180)  # more, a day of a backfill
+HIGHWATER_JOB_TIMEOUT_S = value("HIGHWATER_JOB_TIMEOUT_S")
+HIGHWATER_JOB_TIMEOUT_PER_DAY_S = value("HIGHWATER_JOB_TIMEOUT_PER_DAY_S")  # more, a day of a backfill
 # One Spark session stays up between runs and is given back after so long without one; 0: a process for each run.
-HIGHWATER_JOB_RESIDENT_IDLE_S = env.float("HIGHWATER_JOB_RESIDENT_IDLE_S", default=1800.0)
-HIGHWATER_LAKE_NAMESPACE = env.str(
-    "HIGHWATER_LAKE_NAMESPACE", default="highwater"
-)  # of the lake's tables in their catalog
-HIGHWATER_LAKE_DAYS = env.int("HIGHWATER_LAKE_DAYS", default=400)  # metering records; a backfill reaches no further
-HIGHWATER_QUARANTINE_DAYS = env.int("HIGHWATER_QUARANTINE_DAYS", default=90)
-HIGHWATER_LAKE_SNAPSHOT_HOURS = env.int("HIGHWATER_LAKE_SNAPSHOT_HOURS", default=48)  # versions no invoice refers to
-HIGHWATER_LAKE_ORPHAN_HOURS = env.int("HIGHWATER_LAKE_ORPHAN_HOURS", default=72)  # files that killed runs left
-HIGHWATER_JOB_INTERVALS_S: dict[str, int] = env.dict(  # job=seconds;job=seconds, or empty: only by hand
-    "HIGHWATER_JOB_INTERVALS_S",
-    cast={"value": int},
-    default={"ingest": 300, "usage_billing": 300, "lag_analytics": 300, "billing_check": 86400, "compaction": 21600},
-)
+HIGHWATER_JOB_RESIDENT_IDLE_S = value("HIGHWATER_JOB_RESIDENT_IDLE_S")
+HIGHWATER_LAKE_NAMESPACE = value("HIGHWATER_LAKE_NAMESPACE")  # of the lake's tables in their catalog
+HIGHWATER_LAKE_DAYS = value("HIGHWATER_LAKE_DAYS")  # metering records; a backfill reaches no further
+HIGHWATER_QUARANTINE_DAYS = value("HIGHWATER_QUARANTINE_DAYS")
+HIGHWATER_LAKE_SNAPSHOT_HOURS = value("HIGHWATER_LAKE_SNAPSHOT_HOURS")  # versions no invoice refers to
+HIGHWATER_LAKE_ORPHAN_HOURS = value("HIGHWATER_LAKE_ORPHAN_HOURS")  # files that killed runs left
+HIGHWATER_JOB_INTERVALS_S: dict[str, int] = value("HIGHWATER_JOB_INTERVALS_S")
 HIGHWATER_LATE_WINDOW_HOURS = 48  # so long a closed hour takes late records; an invoice is issued after that
 HIGHWATER_RETENTION_HOURS = 72  # brokers' fileReservedTime, as provisioning renders it
 HIGHWATER_LAG_HISTORY_DAYS = 30
-HIGHWATER_JOB_RUN_HISTORY_DAYS = env.int("HIGHWATER_JOB_RUN_HISTORY_DAYS", default=90)
+HIGHWATER_JOB_RUN_HISTORY_DAYS = value("HIGHWATER_JOB_RUN_HISTORY_DAYS")
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -173,10 +156,10 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 
-DATABASES: dict[str, Any] = {"default": env.db("DATABASE_URL", default="postgres://127.0.0.1:5432/highwater")}
+DATABASES: dict[str, Any] = {"default": env.db_url_config(value("DATABASE_URL"))}
 DATABASES["default"].update(CONN_MAX_AGE=60, CONN_HEALTH_CHECKS=True)
 
-REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+REDIS_URL = value("REDIS_URL")
 CACHES: dict[str, Any] = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
@@ -230,12 +213,10 @@ ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "mandatory"
 # Whom people may log in with beside their password: a JSON list, or the path of a file that holds one (docs/operations.md).
 HIGHWATER_IDENTITY_PROVIDERS: tuple[IdentityProvider, ...] = identity_providers_read(
-    env.str("HIGHWATER_IDENTITY_PROVIDERS", default="")
+    value("HIGHWATER_IDENTITY_PROVIDERS")
 )
 # Who may make an account: `open` to all, by an identity provider only (`identity`), or no one (`closed`).
-HIGHWATER_SIGN_UP = env.str("HIGHWATER_SIGN_UP", default="open")
-if HIGHWATER_SIGN_UP not in ("open", "identity", "closed"):
-    raise ImproperlyConfigured(f"HIGHWATER_SIGN_UP must be open, identity or closed, not {HIGHWATER_SIGN_UP}.")
+HIGHWATER_SIGN_UP = value("HIGHWATER_SIGN_UP")
 SOCIALACCOUNT_ADAPTER = "controlplane.accounts.identities.IdentityAdapter"
 SOCIALACCOUNT_AUTO_SIGNUP = False  # who is not known yet says whether to make an account, or to connect it to one
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # a provider's word for an address opens no account
@@ -255,15 +236,15 @@ ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Highwater] "
 ACCOUNT_SESSION_REMEMBER = None  # the log-in page asks
 ACCOUNT_FORMS = {"login": "controlplane.accounts.log_in_form.LogInForm"}
 # A session ends after so long without use, and at last by its age; longer where its user chose to stay logged in.
-HIGHWATER_SESSION_IDLE_MINUTES = env.int("HIGHWATER_SESSION_IDLE_MINUTES", default=60)
-HIGHWATER_SESSION_HOURS = env.int("HIGHWATER_SESSION_HOURS", default=12)
-HIGHWATER_REMEMBERED_IDLE_DAYS = env.int("HIGHWATER_REMEMBERED_IDLE_DAYS", default=14)
-HIGHWATER_REMEMBERED_DAYS = env.int("HIGHWATER_REMEMBERED_DAYS", default=30)
+HIGHWATER_SESSION_IDLE_MINUTES = value("HIGHWATER_SESSION_IDLE_MINUTES")
+HIGHWATER_SESSION_HOURS = value("HIGHWATER_SESSION_HOURS")
+HIGHWATER_REMEMBERED_IDLE_DAYS = value("HIGHWATER_REMEMBERED_IDLE_DAYS")
+HIGHWATER_REMEMBERED_DAYS = value("HIGHWATER_REMEMBERED_DAYS")
 SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 SESSION_COOKIE_AGE = ACCOUNT_SESSION_COOKIE_AGE = HIGHWATER_REMEMBERED_DAYS * 24 * 3600
 ACCOUNT_LOGOUT_ON_GET = False
 # The only known proxy count is none: a forged X-Forwarded-For must not reset allauth's rate limits.
-ALLAUTH_TRUSTED_PROXY_COUNT = env.int("HIGHWATER_TRUSTED_PROXIES", default=0)
+ALLAUTH_TRUSTED_PROXY_COUNT = value("HIGHWATER_TRUSTED_PROXIES")
 
 # --- security --------------------------------------------------------------------------------------------------------
 SESSION_COOKIE_HTTPONLY = True
@@ -303,7 +284,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "controlplane.common.schema.ApiSchema",
     "EXCEPTION_HANDLER": "controlplane.common.problems.problem_exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
-    "NUM_PROXIES": env.int("HIGHWATER_TRUSTED_PROXIES", default=0),
+    "NUM_PROXIES": value("HIGHWATER_TRUSTED_PROXIES"),
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Highwater",
@@ -425,4 +406,4 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
 }
 
 # --- logs ------------------------------------------------------------------------------------------------------------
-LOGGING = logging_configuration(level=env.str("HIGHWATER_LOG_LEVEL", default="INFO"), json_lines=False)
+LOGGING = logging_configuration(level=value("HIGHWATER_LOG_LEVEL"), json_lines=False)

@@ -3,9 +3,10 @@
 from urllib.parse import urlsplit
 
 from controlplane.settings.base import *  # noqa: F403  # settings are layered by star import in Django
-from controlplane.settings.base import HIGHWATER_PUBLIC_URL, STATE_DIR, env
+from controlplane.settings.base import HIGHWATER_PUBLIC_URL, STATE_DIR
+from controlplane.settings.table import value
 
-SECRET_KEY = env.str("SECRET_KEY")
+SECRET_KEY = value("SECRET_KEY")
 ALLOWED_HOSTS = sorted({"127.0.0.1", "localhost", "[::1]", urlsplit(HIGHWATER_PUBLIC_URL).hostname or "localhost"})
 CSRF_TRUSTED_ORIGINS = [HIGHWATER_PUBLIC_URL]
 
@@ -18,12 +19,12 @@ STORAGES = {
 }
 
 # Somebody has just started it and wants to see figures: records twice a minute.
-HIGHWATER_METERING_INTERVAL_MS = env.int("HIGHWATER_METERING_INTERVAL_MS", default=30_000)
+HIGHWATER_METERING_INTERVAL_MS = value("HIGHWATER_METERING_INTERVAL_MS", default="30000")
 # Each task that runs at the same time has a Python process of its own: however many cores there are, two will do.
-HIGHWATER_SPARK_MASTER = env.str("HIGHWATER_SPARK_MASTER", default="local[2,4]")
+HIGHWATER_SPARK_MASTER = value("HIGHWATER_SPARK_MASTER", default="local[2,4]")
 # A session that is small and quiet between its runs; `python -m tests.bench.quiet` measures it. For many clusters or a
 # large backfill give it memory and Java's full compiler instead.
-HIGHWATER_SPARK_CONF = env.str("HIGHWATER_SPARK_CONF", default="") or {
+HIGHWATER_SPARK_CONF = value("HIGHWATER_SPARK_CONF") or {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
     # Of the small frames that the jobs make of their own lists: each part is a Python process.

@@ -1,10 +1,10 @@
 """For pytest. The database's address is put in by the `postgres_url` fixture, or by DATABASE_URL."""
 
 from controlplane.settings.base import *  # noqa: F403  # settings are layered by star import in Django
-from controlplane.settings.base import env
+from controlplane.settings.table import value
 
 HIGHWATER_ENVIRONMENT = "test"
-SECRET_KEY = env.str("SECRET_KEY", default="a-key-for-tests-only-that-protects-nothing-at-all-0123456789")
+SECRET_KEY = value("SECRET_KEY", default="a-key-for-tests-only-that-protects-nothing-at-all-0123456789")
 ALLOWED_HOSTS = ["testserver", "127.0.0.1", "localhost"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},

@@ -177,6 +177,7 @@ NEEDS: Final[Mapping[int, Needs | Level]] = {
     OwnCode.REPLICA_TRANSFER: Level.INFRASTRUCTURE,
     OwnCode.REPLICA_MEMBERS: Level.INFRASTRUCTURE,
     OwnCode.REPLICA_MODE: Level.INFRASTRUCTURE,
+    OwnCode.NETWORK_CUT: Level.INFRASTRUCTURE,
     OwnCode.METERING_REPORT: Level.INFRASTRUCTURE,
     OwnCode.METERING_CLOSE: Level.INFRASTRUCTURE,
 }
@@ -189,6 +190,7 @@ _INSTEAD: Final[Mapping[int, str]] = {
     OwnCode.REPLICA_DEMOTE: "switch over in the console or by the REST API",
     OwnCode.REPLICA_TRANSFER: "transfer the leadership in the console or by the REST API",
     OwnCode.REPLICA_MEMBERS: "change the number of replicas in the console or by the REST API",
+    OwnCode.NETWORK_CUT: "start a failover drill in the console or by the REST API",
     OwnCode.REPLICA_MODE: "change the cluster's mode in the console or by the REST API",
 }
 

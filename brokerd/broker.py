@@ -25,6 +25,7 @@ from brokerd.dispatch import Dispatcher
 from brokerd.environment import Environment
 from brokerd.long_polling import PullRequestHoldService
 from brokerd.metering.service import MeteringService
+from brokerd.network_cut import NetworkCut
 from brokerd.processors import HANDLERS
 from brokerd.processors.replica_status import replica_status
 from brokerd.producer_manager import ProducerManager
@@ -107,7 +108,7 @@ class Broker:
         self.disk = disk
         self.threads = environment.threads
         self.random = environment.random
-        self._network = environment.network
+        self._network = NetworkCut.of(environment.network)
         self.store = store
         self.store_host = pack_host(config.broker_ip1, port)
         self.advertised_address = f"{config.broker_ip1}:{port}"
@@ -462,6 +463,13 @@ class Broker:
         """Put this broker's own credentials into a request to a name server or another replica."""
         if self._signer is not None:
             self._signer.sign(request)
+
+    def cut_network(self, for_s: float) -> bool:
+        """Be cut off from everyone for so long, in a moment; False while that is so, or about to begin."""
+        if self.nursery is None or not self._network.ask():
+            return False
+        self.nursery.start_soon(self._network.run, for_s)
+        return True
 
     def client_of(self, address: str) -> RemotingClient:
         """A client of the name server or broker at `address`, with this broker's credentials."""

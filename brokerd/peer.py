@@ -191,12 +191,17 @@ class Peer:
 
     def close(self) -> None:
         """End the connection; its reader notices and cleans up."""
+        if self.end_silently():
+            self.socket.close()
+
+    def end_silently(self) -> bool:
+        """End the connection here and leave its socket open, so that the other end does not notice; False: it had ended."""
         if self.closed:
-            return
+            return False
         self.closed = True
         self._pending.clear()
         self.pending_bytes = 0
         self._count_unread()
         self._tell_reader()
         trio.lowlevel.notify_closing(self.socket)
-        self.socket.close()
+        return True

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from brokerd.broker import Broker, open_store
 from brokerd.environment import Environment
+from brokerd.network_cut import NetworkCut
 from brokerd.server import Server
 from brokerd.stats import SAMPLE_PERIOD_S
 from mqwire.message import pack_host
@@ -42,6 +44,7 @@ def open_broker(config: BrokerConfig, environment: Environment) -> tuple[Server,
 
     Raises OSError when the port is taken, StoreError when the store cannot be opened.
     """
+    environment = replace(environment, network=NetworkCut(environment.network))
     server = Server(config, environment.network)
     _ip, port = server.listen()
     try:

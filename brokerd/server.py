@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from brokerd.admission import Admission, connections_max, raise_descriptor_limit
+from brokerd.network_cut import NetworkCut
 from brokerd.peer import Peer
 from brokerd.tls import ServerTls, TlsSocket
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from brokerd.config import BrokerConfig
     from brokerd.environment import Network
@@ -61,7 +62,8 @@ class Server:
 
     def __init__(self, config: BrokerConfig, network: Network) -> None:
         self._config = config
-        self._network = network
+        self._network = NetworkCut.of(network)
+        self._network.on_cut(self._silence)
         self._tls = ServerTls(config)
         self._admission = Admission(connections_max(raise_descriptor_limit()))
         self._service: Service | None = None
@@ -137,6 +139,7 @@ class Server:
         while True:
             try:
                 await trio.lowlevel.wait_readable(listener)
+                await self._network.healed()
                 sock, _address = listener.accept()
             except BlockingIOError:
                 continue
@@ -168,6 +171,9 @@ class Server:
             if peers is not None:
                 peers.add(peer)
             nursery.start_soon(self._serve, service, peer, peers)
+
+    def _silence(self) -> list[Callable[[], None]]:
+        return [peer.socket.close for peer in list(self._admission.peers) if peer.end_silently()]
 
     async def _serve(self, service: Service, peer: Peer, peers: set[Peer] | None) -> None:
         connection = Connection(

@@ -198,6 +198,9 @@ class Broker(Protocol):
     def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None:
         """Answer a promotion once its epoch record is held and the name servers know."""
 
+    def cut_network(self, for_s: float) -> bool:
+        """Be cut off from everyone for so long, in a moment; False while that is so, or about to begin."""
+
     def refuses_sends(self) -> str | None:
         """Why no message is taken now, as a remark; None when they are."""
 

@@ -18,6 +18,7 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_replica import (
     DivergedReadRequestHeader,
     DivergedReadResponseHeader,
+    NetworkCutRequestHeader,
     ReplicaClaimRequestHeader,
     ReplicaClaimResponseHeader,
     ReplicaDemoteRequestHeader,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from brokerd.processors.context import Elector, MetadataLog
 
 _FREEZE_MAX_MS = 30_000
+_CUT_MAX_MS = 60_000
 _READ_MAX_MESSAGES = 256
 
 
@@ -48,6 +50,8 @@ class _Broker(StatusSource, Protocol):
     def log_grew(self) -> None: ...
 
     def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None: ...
+
+    def cut_network(self, for_s: float) -> bool: ...
 
 
 def status(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
@@ -148,6 +152,20 @@ def freeze_sends(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply
     return request.reply(body=replica_status(broker).to_json())
 
 
+@answers_refusals
+def network_cut(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """NETWORK_CUT: be cut off from everyone, in a moment and for so long: a drill. It ends by itself, and by nothing else."""
+    header = request.header(NetworkCutRequestHeader)
+    _check_target(broker, header.group, header.replica_id)
+    if not 1 <= header.for_millis <= _CUT_MAX_MS:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, f"forMillis is {header.for_millis}: allowed is 1 to {_CUT_MAX_MS}"
+        )
+    if not broker.cut_network(header.for_millis / 1000):
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "this replica is cut off already, or about to be")
+    return request.reply(body=replica_status(broker).to_json())
+
+
 def diverged_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """DIVERGED_LIST: the cuts that were kept."""
     return request.reply(body=DivergedFileList(files=broker.diverged.files()).to_json())
@@ -185,6 +203,7 @@ HANDLERS: dict[int, Handler] = {
     HighwaterRequestCode.REPLICA_DEMOTE: demote,
     HighwaterRequestCode.REPLICA_CLAIM: claim,
     HighwaterRequestCode.REPLICA_FREEZE_SENDS: freeze_sends,
+    HighwaterRequestCode.NETWORK_CUT: network_cut,
     HighwaterRequestCode.DIVERGED_LIST: diverged_list,
     HighwaterRequestCode.DIVERGED_READ: diverged_read,
 }

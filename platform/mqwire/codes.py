@@ -189,6 +189,7 @@ class HighwaterRequestCode(IntEnum):
     METERING_REPORT = 20020
     METERING_CLOSE = 20021
     REPLICA_MODE = 20015
+    NETWORK_CUT = 20016
 
 
 class ResponseCode(IntEnum):

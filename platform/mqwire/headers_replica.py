@@ -76,6 +76,14 @@ class ReplicaFreezeSendsRequestHeader(CustomHeader, frozen=True, kw_only=True):
     for_millis: Int32
 
 
+class NetworkCutRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """NETWORK_CUT (20016): be cut off from everyone for so long, as a failover drill asks."""
+
+    group: str
+    replica_id: Int64
+    for_millis: Int32
+
+
 class ReplicaClaimRequestHeader(CustomHeader, frozen=True, kw_only=True):
     """REPLICA_CLAIM (20008): a restarted leader asks each of its group's replicas to let it lead in `epoch`."""
 

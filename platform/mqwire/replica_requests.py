@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mqwire.codes import HighwaterRequestCode
 from mqwire.header import CustomHeader
 from mqwire.headers_replica import (
+    NetworkCutRequestHeader,
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
     ReplicaMembersRequestHeader,
@@ -67,6 +68,12 @@ def freeze_sends(group: str, *, epoch: int, for_ms: int) -> ReplicaRequest:
     """Refuse sends for so long; 0 takes them again at once."""
     header = ReplicaFreezeSendsRequestHeader(group=group, epoch=epoch, for_millis=for_ms)
     return ReplicaRequest(HighwaterRequestCode.REPLICA_FREEZE_SENDS, header)
+
+
+def cut_network(group: str, replica_id: int, *, for_ms: int) -> ReplicaRequest:
+    """Be cut off from everyone for so long, a moment after the answer."""
+    header = NetworkCutRequestHeader(group=group, replica_id=replica_id, for_millis=for_ms)
+    return ReplicaRequest(HighwaterRequestCode.NETWORK_CUT, header)
 
 
 def transfer(group: str, target: int) -> ReplicaRequest:

@@ -45,6 +45,7 @@ _HARMFUL_CODES = {
     HighwaterRequestCode.REPLICA_FREEZE_SENDS,
     HighwaterRequestCode.REPLICA_CLAIM,
     HighwaterRequestCode.METERING_CLOSE,
+    HighwaterRequestCode.NETWORK_CUT,
     RequestCode.UPDATE_BROKER_CONFIG,
 }
 CODES = sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -12,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, Replica
 from controlplane.console.views import drills
-from controlplane.failover.models import Drill, DrillVerdict
+from controlplane.failover.models import Drill, DrillFault, DrillVerdict
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
@@ -61,7 +62,7 @@ def test_the_overview_offers_a_drill_of_a_healthy_group_to_operators_only(
 def test_the_drill_begins_once_the_groups_name_is_typed(world: World, group: ScriptedGroup) -> None:
     client = world.client(world.alice)
     page = client.get(NEW).content.decode()
-    assert "The process of replica 0 is killed without warning." in page
+    assert "Replica 0 suffers what you choose below." in page
     assert "Type broker-a to begin" in page
     refused = client.post(NEW, {"typed": "broker-b", "fault": "kill"})
     assert (refused.status_code, Drill.objects.exists()) == (422, False)
@@ -103,10 +104,10 @@ def test_the_report_shows_recovery_time_and_losses_and_the_history_keeps_them(
     assert f"{PATH}drills/{drill.pk}/" in shown
 
 
-def test_a_failed_drill_offers_no_retry(
+def test_a_failed_drill_is_tried_again_as_another_one_with_the_same_choices(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: CrashingDriver
 ) -> None:
-    drill = start(cluster, driver)
+    drill = start(cluster, driver, fault=DrillFault.HANG)
     group[1].answers = False
     assert run(drill, driver).state == OperationState.FAILED
     client = world.client(world.alice)
@@ -114,6 +115,10 @@ def test_a_failed_drill_offers_no_retry(
     assert "The drill ended before anything was measured." in page
     assert "Nothing was stopped." in page
     assert "and retry" not in page
+    again = f"{NEW}?fault=hang"
+    assert f'href="{again}"' in page
+    group[1].answers = True
+    assert re.search(r'value="hang"[^>]*checked', client.get(again).content.decode())
     assert "Retry" not in client.get(f"/t/acme/operations/{drill.operation_id}/").content.decode()
 
 

@@ -79,10 +79,18 @@ class ScriptedGroup:
             patch.object(replica_remoting, "replica_promote", self._promote),
             patch.object(replica_remoting, "replica_fences", self._fences),
             patch.object(replica_remoting, "replica_freeze_sends", self._freeze),
+            patch.object(replica_remoting, "network_cut", self._cut),
             patch.object(replica_remoting, "group_masters", self._masters),
             patch.object(replica_remoting, "probe_send", self._probe),
         ):
             yield self
+
+    def _cut(self, cluster: Cluster, address: str, *, group: str, replica_id: int, for_ms: int) -> Answer:
+        self._called(f"cut {replica_id}")
+        replica = self._at(address)
+        answer = self._answer(replica)
+        replica.answers = False
+        return answer
 
     def _at(self, address: str) -> ScriptedReplica:
         return next(replica for replica in self.replicas if replica.address == address)

@@ -44,6 +44,12 @@ def pair(tenant: PlatformStack) -> Iterator[LiveGroup]:
 
 
 @pytest.fixture(scope="module")
+def wide(tenant: PlatformStack) -> Iterator[LiveGroup]:
+    """Two broker groups of two."""
+    yield from _live(tenant, "wide", mode="sync", groups=2, replicas=2)
+
+
+@pytest.fixture(scope="module")
 def trio(tenant: PlatformStack) -> Iterator[LiveGroup]:
     yield from _live(tenant, "trio", mode="dledger")
 
@@ -134,6 +140,45 @@ def test_a_group_that_elects_survives_a_leader_that_hangs(trio: LiveGroup) -> No
     trio.wait_group(_healthy, "healthy again")
     assert trio.pid(before["master_id"]) not in (0, pid)
     assert not set(sender.acknowledged) - set(stored(trio, TOPIC))
+
+
+def test_a_pair_survives_a_leader_that_is_cut_off(pair: LiveGroup) -> None:
+    before = pair.wait_group(_healthy, "healthy")
+    with Sender(pair, TOPIC) as sender:
+        wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
+        _, drill = _drilled(pair, fault="cut")
+    assert (drill["verdict"], drill["fault"]) == ("passed", "cut"), drill
+    assert drill["new_leader_id"] != before["master_id"]
+    pair.wait_group(_healthy, "healthy again")
+    assert not set(sender.acknowledged) - set(stored(pair, TOPIC))
+
+
+def test_a_group_that_elects_survives_a_leader_that_is_cut_off_and_the_same_process_follows_again(
+    trio: LiveGroup,
+) -> None:
+    before = trio.wait_group(_healthy, "healthy")
+    pid = trio.pid(before["master_id"])
+    with Sender(trio, TOPIC) as sender:
+        wait_for(lambda: len(sender.acknowledged), lambda found: found > 20, "load")
+        _, drill = _drilled(trio, fault="cut")
+    assert (drill["verdict"], drill["fault"]) == ("passed", "cut"), drill
+    assert drill["new_leader_id"] != before["master_id"]
+    trio.wait_group(_healthy, "healthy again")
+    assert trio.pid(before["master_id"]) == pid
+    assert not set(sender.acknowledged) - set(stored(trio, TOPIC))
+
+
+def test_a_drill_of_one_of_two_groups_leaves_the_other_alone(wide: LiveGroup) -> None:
+    assert wide.get()["tls_ca"]  # so the brokers, the probes and the drill's requests speak TLS
+    wait_for(lambda: wide.group("broker-b"), _healthy, "broker-b is healthy")
+    leader, other = wide.group("broker-b")["master_id"], wide.group("broker-a")
+    answer = wide.api.post(f"{wide.path}groups/broker-b/drill/", json={"confirm": "broker-b", "fault": "cut"})
+    assert answer.status_code == 202, answer.text
+    assert wide.finished(answer.json())["state"] == "completed"
+    drill = wide.get("drills/")["results"][0]
+    assert (drill["group"], drill["verdict"], drill["leader_id"]) == ("broker-b", "passed", leader), drill
+    assert wide.group("broker-a")["epoch"] == other["epoch"]
+    assert send_ok(wide, TOPIC) == "SEND_OK"
 
 
 def test_a_drill_does_not_begin_where_a_replica_is_away(pair: LiveGroup) -> None:

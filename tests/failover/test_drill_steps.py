@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import (
     BrokerGroup,
     Cluster,
@@ -96,6 +98,31 @@ def test_a_leader_that_hangs_is_ended_by_the_fence_and_started_again(
     fenced = [line.detail for line in drill.failover.timeline.all() if line.name == "fenced"]
     assert fenced[0].startswith("The process of replica 0 is stopped.")
     assert drill.fault_ended_at is not None
+
+
+def test_a_leader_that_is_cut_off_is_not_suspended_but_ended_by_the_fence(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, fault=DrillFault.CUT)
+    operation = run(drill, crashing, twice=True)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    calls = [call.split()[0] for call in crashing.calls if call.endswith("broker-a-0")]
+    assert "pause" not in calls
+    assert calls.index("kill") < calls.index("start")
+    assert group.promotions == [(3, 1)]
+    assert drill.fault_ended_at is not None
+
+
+def test_a_leader_that_refuses_to_be_cut_off_fails_the_drill_with_nothing_changed(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, fault=DrillFault.CUT)
+    refused = replica_remoting.Answer(error="request code 20016 is not supported", refused=True)
+    with patch.object(replica_remoting, "network_cut", return_value=refused):
+        operation = run(drill, crashing)
+    assert "Nothing was cut: request code 20016 is not supported." in (operation.error or {})["cause"]
+    drill_faults_end(cluster, crashing)
+    assert not [call for call in crashing.calls if call.startswith(("pause", "kill"))]
 
 
 def test_a_process_that_a_failed_drill_left_hanging_is_ended_once(

@@ -38,6 +38,7 @@ def test_each_code_that_is_served_says_who_may_use_it() -> None:
         HighwaterRequestCode.REPLICA_MODE,
         HighwaterRequestCode.REPLICA_MEMBERS,
         HighwaterRequestCode.METERING_REPORT,
+        HighwaterRequestCode.NETWORK_CUT,
     ],
 )
 def test_what_rules_the_machine_is_listed_as_the_infrastructures(code: int) -> None:

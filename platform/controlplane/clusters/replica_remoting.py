@@ -170,6 +170,12 @@ def replica_freeze_sends(cluster: Cluster, address: str, *, group: str, epoch: i
     return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
 
 
+def network_cut(cluster: Cluster, address: str, *, group: str, replica_id: int, for_ms: int) -> Answer:
+    """Have the replica be cut off from everyone for so long, a moment after it answered; it ends by itself."""
+    request = replica_requests.cut_network(group, replica_id, for_ms=for_ms)
+    return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
+
+
 def replica_transfer(cluster: Cluster, address: str, *, group: str, target: int) -> Answer:
     """Ask the leader of a group that elects to hand its role over; begun when answered, done when the target leads."""
     return _change(address, _access(cluster), replica_requests.transfer(group, target), _STATUS_TIMEOUT_S)

@@ -66,7 +66,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("drill_elect", "Wait for the election", 60),
         StepDefinition("failover_verify", "Verify the first write", 60),
         StepDefinition("failover_topics", "Tell the new master of every topic", 60),
-        StepDefinition("drill_end_fault", "End the process that hangs", 60),
+        StepDefinition("drill_end_fault", "End what keeps the old leader away", 60),
         StepDefinition("failover_rejoin", "Have the old leader rejoin as a follower", 60),
         StepDefinition("drill_judge", "Count the probe messages, and write the report", 60),
         StepDefinition("return_begin", "Wait until the old leader has caught up", 300),

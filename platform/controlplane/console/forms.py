@@ -273,6 +273,13 @@ class DrillForm(forms.Form):
                 DrillFault.HANG,
                 Choice(say("Hangs"), say("Its process keeps its connections and answers nothing any more.")),
             ),
+            (
+                DrillFault.CUT,
+                Choice(
+                    say("Cut off"),
+                    say("It runs on and believes that it leads, but the network is gone: for 15 seconds."),
+                ),
+            ),
         ],
         initial=DrillFault.KILL,
         widget=forms.RadioSelect,

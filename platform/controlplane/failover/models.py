@@ -185,10 +185,13 @@ class FailoverStep(BaseModel):
 
 
 class DrillFault(models.TextChoices):
-    """What a drill does to the leader's process: KILL ends it at once, HANG has it keep its connections and do nothing."""
+    """What a drill does to the leader: KILL ends its process at once, HANG has it keep its connections and do nothing, CUT lets
+    it run, and nothing in or out.
+    """
 
     KILL = "kill", say("Killed")
     HANG = "hang", say("Hangs")
+    CUT = "cut", say("Cut off")
 
 
 class DrillVerdict(models.TextChoices):

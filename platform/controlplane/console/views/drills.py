@@ -54,8 +54,11 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
     """Show whether a drill may begin and what it would do, and begin it once the group's name is typed."""
     found = cluster_get(tenant, cluster)
     row, driver = group_get(found, group), get_driver()
-    form = DrillForm(request.POST if request.method == "POST" else None, expected=row.name)
-    gives_back = bool(request.POST.get("gives_back"))
+    # Of the drill that is to be tried again, its choices.
+    again = {name: request.GET[name] for name in ("fault", "gives_back") if name in request.GET}
+    form = DrillForm(request.POST if request.method == "POST" else None, expected=row.name, initial=again)
+    chosen = request.POST if request.method == "POST" else request.GET
+    gives_back, fault = bool(chosen.get("gives_back")), chosen.get("fault")
     if form.is_valid():
         try:
             drill = drill_start(
@@ -73,9 +76,17 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
             return redirect("console:drill", tenant.slug, found.slug, drill.pk)
     context = {
         **cluster_context(request, found),
-        "plan": drill_preview(cluster=found, group=row, driver=driver, gives_back=gives_back),
+        "plan": drill_preview(cluster=found, group=row, driver=driver, gives_back=gives_back, fault=None),
         "form": form,
-        "curl": curl("POST", f"{found.path}groups/{row.name}/drill/", {"gives_back": gives_back, "confirm": row.name}),
+        "curl": curl(
+            "POST",
+            f"{found.path}groups/{row.name}/drill/",
+            {
+                "fault": fault if fault in DrillFault else DrillFault.KILL,
+                "gives_back": gives_back,
+                "confirm": row.name,
+            },
+        ),
     }
     return tenant_render(
         request, tenant, "console/drill_new.html", context, section="clusters", page="overview", status=status_of(form)

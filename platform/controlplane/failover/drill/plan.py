@@ -27,7 +27,7 @@ class DrillPlan:
     group: str
     looked_at: datetime
     gives_back: bool = False
-    fault: DrillFault = DrillFault.KILL
+    fault: DrillFault | None = DrillFault.KILL
     problems: tuple[str, ...] = ()
     leader_id: int | None = None
     candidate_id: int | None = None
@@ -45,10 +45,12 @@ def plan_drill(
     now: datetime,
     *,
     gives_back: bool = False,
-    fault: DrillFault = DrillFault.KILL,
+    fault: DrillFault | None = DrillFault.KILL,
     running: str = "",
 ) -> DrillPlan:
-    """Say whether a drill of this group, as it was just sampled, may begin. `running` tells of another operation."""
+    """Say whether a drill of this group, as it was just sampled, may begin. `running` tells of another operation; no `fault`,
+    that it is not chosen yet.
+    """
     leader = view.master
     if leader is None or len(view.replicas) < 2:
         cause = say("No replica leads: there is nothing to try.") if len(view.replicas) > 1 else _ALONE
@@ -81,7 +83,14 @@ _ALONE = say(
 )
 
 
-def _fault_words(fault: DrillFault, replica: int) -> str:
+def _fault_words(fault: DrillFault | None, replica: int) -> str:
+    if fault is None:
+        return say("Replica %(replica)s suffers what you choose below.", replica=replica)
+    if fault == DrillFault.CUT:
+        return say(
+            "Replica %(replica)s runs on, and for 15 seconds nothing reaches it, and nothing of it reaches anyone.",
+            replica=replica,
+        )
     if fault == DrillFault.KILL:
         return say("The process of replica %(replica)s is killed without warning.", replica=replica)
     return say(
@@ -119,7 +128,7 @@ def _elected(view: GroupView, leader: ReplicaView) -> tuple[int | None, Cleannes
     return candidate_id, Cleanness(not problems, _MAJORITY_HOLDS if not problems else problems[0], 0, 0), problems
 
 
-def _steps(view: GroupView, leader_id: int, *, gives_back: bool, fault: DrillFault) -> tuple[PlannedStep, ...]:
+def _steps(view: GroupView, leader_id: int, *, gives_back: bool, fault: DrillFault | None) -> tuple[PlannedStep, ...]:
     follows = (
         PlannedStep(
             say("Wait for the election"),

@@ -35,8 +35,8 @@ _ALWAYS = {
 }
 _ASSIGNED = {"failover_fence", "failover_promote"}
 _ELECTED = {"drill_elect"}
-_HANG = {"drill_end_fault"}
-_VERBS = {DrillFault.KILL: "kills", DrillFault.HANG: "suspends"}
+_LASTING = {"drill_end_fault"}
+_VERBS = {DrillFault.KILL: "kills", DrillFault.HANG: "suspends", DrillFault.CUT: "cuts off"}
 _RETURN = {"return_begin", "return_verify", "return_topics"}
 _RETURN_ASSIGNED = {"return_preflight", "return_drain", "return_fence", "return_promote", "return_rejoin"}
 _RETURN_ELECTED = {"return_transfer"}
@@ -48,7 +48,7 @@ def drill_preview(
     group: BrokerGroup,
     driver: Driver,
     gives_back: bool = False,
-    fault: DrillFault = DrillFault.KILL,
+    fault: DrillFault | None = DrillFault.KILL,
 ) -> DrillPlan:
     """Look at every replica now, and say what a drill would do. Raises Conflict unless the cluster is running."""
     require_running(cluster)
@@ -82,21 +82,27 @@ def drill_start(
             f"The leader of {group.name} is stopped: sends fail or wait for some seconds.",
             hint=f"Send `confirm` with the group's name, {group.name}, to begin.",
         )
-    return _start(actor, cluster, group, plan, plan.leader_id, plan.candidate_id)
+    return _start(actor, cluster, group, plan, fault, plan.leader_id, plan.candidate_id)
 
 
 def drill_steps(*, elects: bool, gives_back: bool, fault: DrillFault) -> set[str]:
     """Return the names of the workflow's steps that a drill has."""
     steps = _ALWAYS | (_ELECTED if elects else _ASSIGNED)
-    if fault == DrillFault.HANG:
-        steps |= _HANG
+    if fault != DrillFault.KILL:
+        steps |= _LASTING
     if gives_back:
         steps |= _RETURN | (_RETURN_ELECTED if elects else _RETURN_ASSIGNED)
     return steps
 
 
 def _start(
-    actor: Actor, cluster: Cluster, group: BrokerGroup, plan: DrillPlan, leader_id: int, candidate_id: int
+    actor: Actor,
+    cluster: Cluster,
+    group: BrokerGroup,
+    plan: DrillPlan,
+    fault: DrillFault,
+    leader_id: int,
+    candidate_id: int,
 ) -> Drill:
     with transaction.atomic():
         operation = operation_start(
@@ -104,8 +110,8 @@ def _start(
             cluster=cluster,
             operation_type=OperationType.GROUP_DRILL,
             resource=f"{cluster.path}groups/{group.name}/",
-            metadata={"group": group.name, "target": leader_id, "gives_back": plan.gives_back, "fault": plan.fault},
-            steps=drill_steps(elects=plan.elects, gives_back=plan.gives_back, fault=plan.fault),
+            metadata={"group": group.name, "target": leader_id, "gives_back": plan.gives_back, "fault": fault},
+            steps=drill_steps(elects=plan.elects, gives_back=plan.gives_back, fault=fault),
         )
         failover = Failover.objects.create(
             operation=operation,
@@ -124,19 +130,19 @@ def _start(
             cluster=cluster,
             group_name=group.name,
             mode=cluster.mode,
-            fault=plan.fault,
+            fault=fault,
             gives_back=plan.gives_back,
             requested_by=actor_label(actor),
             leader_id=leader_id,
         )
-        what = f"By {failover.asked_by}: a failover drill that {_VERBS[plan.fault]} replica {leader_id}."
+        what = f"By {failover.asked_by}: a failover drill that {_VERBS[fault]} replica {leader_id}."
         timeline_add(failover, "requested", what)
         audit_event_record(
             actor=actor,
             action=str(operation.type),
             resource=operation.resource,
             tenant_id=cluster.tenant_id,
-            details={"leader": leader_id, "gives_back": plan.gives_back, "fault": plan.fault},
+            details={"leader": leader_id, "gives_back": plan.gives_back, "fault": fault},
         )
     return drill
 
@@ -149,7 +155,10 @@ def _running_words(cluster: Cluster) -> str:
 
 
 def drill_faults_end(cluster: Cluster, driver: Driver) -> None:
-    """End processes that a drill suspended and could not end, as its operation failed first; the health sampling starts them."""
+    """End processes that a drill suspended and could not end, as its operation failed first; the health sampling starts them.
+
+    A cut ends by itself, and with the process.
+    """
     hanging = Drill.objects.filter(cluster=cluster, fault_at__isnull=False, fault_ended_at=None).defer("probes")
     for drill in hanging.exclude(operation__state=OperationState.IN_PROGRESS):
         row = Replica.objects.filter(

@@ -47,6 +47,7 @@ _ELECTION_S = 5.0
 _ELECTION_POLL_S = 0.02
 _READ_BACK_S = 30.0
 _PULLED_AT_ONCE = 32
+_CUT_S = 15
 _TRY_AGAIN = "Look at the group's replicas, and start another drill once it is healthy."
 
 
@@ -85,12 +86,15 @@ def drill_probe(context: StepContext) -> None:
 
 
 def drill_fault(context: StepContext) -> None:
-    """Suspend the leader's process, and, unless it is to hang, kill it, without giving it the time to say good-bye. No one
-    starts it before it is let go.
+    """Cut the leader off, or suspend its process, and, unless it is to hang, kill it, without giving it the time to say
+    good-bye. No one starts it before it is let go.
     """
     drill = _drill(context)
     row = next(row for row in _replicas(context, drill) if row.broker_id == drill.leader_id)
     Drill.objects.filter(pk=drill.pk, fault_at=None).update(fault_at=timezone.now())
+    if drill.fault == DrillFault.CUT:
+        _cut(context, drill, row)
+        return
     # It stands still first: the supervisor's word for an end that is not followed by a restart begins by asking politely.
     context.driver.process_pause(replica_process_name(context.cluster, row))
     if drill.fault == DrillFault.KILL:
@@ -100,6 +104,20 @@ def drill_fault(context: StepContext) -> None:
     sends_stopped_note(drill.failover)
     Failover.objects.filter(pk=drill.failover_id).update(fence="stopped", updated_at=timezone.now())
     timeline_add(drill.failover, "fault", f"The process of replica {drill.leader_id} {what}.", at=drill.fault_at)
+
+
+def _cut(context: StepContext, drill: Drill, row: Replica) -> None:
+    """Have the leader be cut off. One that does not answer is, by a former try of this step."""
+    answer = replica_remoting.network_cut(
+        context.cluster, row.address, group=drill.group_name, replica_id=drill.leader_id, for_ms=_CUT_S * 1000
+    )
+    if answer.refused:
+        Drill.objects.filter(pk=drill.pk).update(fault_ended_at=timezone.now(), updated_at=timezone.now())
+        raise StepFailed(f"Nothing was cut: {answer.error}.", hint=_TRY_AGAIN)
+    drill.refresh_from_db()
+    sends_stopped_note(drill.failover)
+    what = f"Replica {drill.leader_id} is cut off from everyone for {_CUT_S} s, and runs on."
+    timeline_add(drill.failover, "fault", what, at=drill.fault_at)
 
 
 def drill_elect(context: StepContext) -> None:
@@ -120,8 +138,15 @@ def drill_elect(context: StepContext) -> None:
 
 
 def drill_end_fault(context: StepContext) -> None:
-    """Kill a process that hangs, once writes are back: what is to follow must be started again."""
-    _end_fault(context, _drill(context))
+    """Kill a process that hangs, once writes are back: what is to follow must be started again. A cut ends by itself."""
+    drill = _drill(context)
+    if drill.fault == DrillFault.CUT and drill.failover.fence != "stopped":
+        ends_at = (drill.fault_at or context.now) + timedelta(seconds=_CUT_S)
+        if timezone.now() < ends_at:
+            raise StepNotReady(f"Replica {drill.leader_id} is still cut off.", delay_s=1.0)
+        Drill.objects.filter(pk=drill.pk).update(fault_ended_at=ends_at, updated_at=timezone.now())
+        return
+    _end_fault(context, drill)
 
 
 def _end_fault(context: StepContext, drill: Drill) -> None:

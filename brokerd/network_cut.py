@@ -1,0 +1,133 @@
+"""A broker that is cut off from everyone for a while, on request: for failover drills (NETWORK_CUT).
+
+To the others it is as with a pulled cable: connections stay open, what is sent over them is taken and never answered, and new
+ones wait. The broker itself goes on, with all that it believes. When the time is over, what was open is closed and new
+connections are taken again; nothing else ends a cut, and no cut outlives the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Self
+
+import trio
+
+if TYPE_CHECKING:
+    import socket
+
+    from brokerd.environment import Connected, Network
+
+logger = logging.getLogger(__name__)
+
+_BEFORE_S: Final = 0.1  # the answer to who asked for it goes out first
+
+
+class NetworkCut:
+    """A network that can be cut. Sockets that listen are its `network`'s own: who accepts there waits for `healed` first."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._healed: trio.Event | None = None
+        self._asked_for = False
+        self._silence: list[Callable[[], list[Callable[[], None]]]] = []
+        self._held: list[Callable[[], None]] = []
+        self.count = 0
+
+    @classmethod
+    def of(cls, network: Network) -> Self:
+        """`network` itself, if it can be cut already."""
+        return network if isinstance(network, cls) else cls(network)
+
+    @property
+    def is_cut(self) -> bool:
+        return self._healed is not None
+
+    def listen(self, host: str, port: int, backlog: int) -> socket.socket:
+        """As the network's."""
+        return self._network.listen(host, port, backlog)
+
+    async def connect(self, host: str, port: int) -> Connected:
+        """As the network's; waits for the end of a cut."""
+        await self.healed()
+        count = self.count
+        return _Outgoing(self, count, await self._network.connect(host, port))
+
+    async def healed(self) -> None:
+        """Wait for the end of a cut; returns at once without one."""
+        while self._healed is not None:
+            await self._healed.wait()
+
+    def on_cut(self, silence: Callable[[], list[Callable[[], None]]]) -> None:
+        """Have `silence` end connections without a word when a cut begins; it returns what closes them at last."""
+        self._silence.append(silence)
+
+    def hold(self, close: Callable[[], None]) -> None:
+        """Close something at the end of the cut: before, the other end must not notice."""
+        self._held.append(close)
+
+    def ask(self) -> bool:
+        """Reserve the next cut for the caller, who then awaits `run`; False while one is in force or about to begin."""
+        if self._asked_for:
+            return False
+        self._asked_for = True
+        return True
+
+    async def run(self, for_s: float) -> None:
+        """Cut in a moment, and heal after `for_s`, also when cancelled."""
+        try:
+            await trio.sleep(_BEFORE_S)
+            self._begin(for_s)
+            await trio.sleep(for_s)
+        finally:
+            self._end()
+
+    def _begin(self, for_s: float) -> None:
+        logger.warning("a drill: cut off from everyone for %g s", for_s)
+        self.count += 1
+        self._healed = trio.Event()
+        for silence in self._silence:
+            self._held += silence()
+
+    def _end(self) -> None:
+        self._asked_for = False
+        if self._healed is None:
+            return
+        healed, self._healed = self._healed, None
+        held, self._held = self._held, []
+        for close in held:
+            close()
+        logger.warning("a drill: no longer cut off")
+        healed.set()
+
+
+class _Outgoing:
+    """A connection of ours to elsewhere, made before the cut number `count + 1`."""
+
+    def __init__(self, network: NetworkCut, count: int, connected: Connected) -> None:
+        self._network = network
+        self._count = count
+        self._connected = connected
+
+    async def send_all(self, data: bytes) -> None:
+        await self._raise_if_cut()
+        await self._connected.send_all(data)
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        """As the connection's; what came during a cut never came."""
+        await self._raise_if_cut()
+        data = await self._connected.receive_some(max_bytes)
+        await self._raise_if_cut()
+        return data
+
+    async def _raise_if_cut(self) -> None:
+        if self._count != self._network.count:
+            await self._network.healed()
+            raise trio.BrokenResourceError("the network was cut")
+
+    def close(self) -> None:
+        """At once, but the other end of a cut connection notices after the cut."""
+        if self._network.is_cut and self._count != self._network.count:
+            self._network.hold(self._connected.close)
+        else:
+            self._connected.close()

@@ -65,7 +65,7 @@ class BrokerConfig:
 
     # Where it listens and whom it tells.
     namesrv_addr: tuple[str, ...] = addresses("namesrvAddr")  # empty: $NAMESRV_ADDR, else none
-    bind_address: str = ip_address("bindAddress", "0.0.0.0")
+    bind_address: str = ip_address("bindAddress", "0.0.0.0")  # noqa: S104  # RocketMQ's default; bindAddress narrows it
     listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, told in the ready line
     leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535, hot=True)  # ours: of who leads; 0: off
     broker_ip1: str = ip_address("brokerIP1", "")  # what clients are told; empty: this host's address

@@ -95,7 +95,7 @@ def _key(name: str, default: Any, read: Callable[[str], Any]) -> Any:
 class NamesrvConfig:
     """All that namesrv.conf says. Attribute names are the keys in snake case, times in milliseconds."""
 
-    bind_address: str = _key("bindAddress", "0.0.0.0", _ip_address)
+    bind_address: str = _key("bindAddress", "0.0.0.0", _ip_address)  # noqa: S104  # RocketMQ's default; bindAddress narrows it
     listen_port: int = _key("listenPort", 9876, _integer(0, 65535))  # 0: a free one, told when ready
     server_socket_backlog: int = _key("serverSocketBacklog", 1024, _integer(1, 65535))
     server_channel_max_idle_time_seconds: int = _key("serverChannelMaxIdleTimeSeconds", 120, _integer(1, 86_400))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
-SECURITY_TOKEN = "SecurityToken"
+SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # the name of a field
 SIGNATURE_VERSION = "SignatureVersion"
 SIGNATURE_TIME = "SignatureTime"
 SIGNATURE_NONCE = "SignatureNonce"

@@ -13,7 +13,7 @@ _HERE = Path(__file__).parent
 _TLS_LINE = re.compile(r".* @TLS@\n")
 _TLS_MARK = re.compile(r" +(?:#|//) @TLS@(?=\n)")
 
-SECRET_PLACEHOLDER = "YOUR_SECRET_KEY"
+SECRET_PLACEHOLDER = "YOUR_SECRET_KEY"  # noqa: S105  # to be filled in
 ACCESS_PLACEHOLDER = "YOUR_ACCESS_KEY"
 TOPIC_PLACEHOLDER = "YOUR_TOPIC"
 CA_FILE = "ca.pem"

@@ -11,7 +11,7 @@ from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 
 # A password on the command line could be read by every user of the machine.
-PASSWORD_VARIABLE = "HIGHWATER_OPERATOR_PASSWORD"
+PASSWORD_VARIABLE = "HIGHWATER_OPERATOR_PASSWORD"  # noqa: S105  # the name of a variable
 
 
 class Command(BaseCommand):

@@ -23,4 +23,5 @@ urlpatterns = [
     path("", include("controlplane.insight.urls")),
     path("", include("controlplane.billing.urls")),
     path("", include("controlplane.alerts.urls")),
+    path("", include("controlplane.status.urls")),
 ]

@@ -19,6 +19,7 @@ from controlplane.clusters.selectors import credential_list
 from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.insight.models import JobRunState
+from controlplane.status.models import Incident, Maintenance
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
@@ -197,6 +198,16 @@ ROWS = [
     Row("operator/invoices/<slug:invoice>/reproductions/", "POST", 404, 404),
     Row("operator/subscriptions/", "GET", 404, 404),
     Row("operator/subscriptions/", "POST", 404, 404, body={}),
+    Row("status/", "GET", 200, 200, outsider=200, anonymous=200),
+    Row("status/incidents/", "GET", 200, 200, outsider=200, anonymous=200),
+    Row("operator/incidents/", "GET", 404, 404),
+    Row("operator/incidents/", "POST", 404, 404, body={}),
+    Row("operator/incidents/<uuid:incident_id>/", "GET", 404, 404),
+    Row("operator/incidents/<uuid:incident_id>/updates/", "POST", 404, 404, body={}),
+    Row("operator/maintenance/", "GET", 404, 404),
+    Row("operator/maintenance/", "POST", 404, 404, body={}),
+    Row("operator/maintenance/<uuid:maintenance_id>/", "GET", 404, 404),
+    Row("operator/maintenance/<uuid:maintenance_id>/", "DELETE", 404, 404),
     Row("operator/job-runs/", "GET", 404, 404),
     Row("operator/job-runs/", "POST", 404, 404, body={"job": "ingest"}),
     Row("operator/job-runs/<uuid:run_id>/", "GET", 404, 404),
@@ -256,11 +267,17 @@ def _address(world: World, pattern: str) -> str:
         channel=channel_list(world.acme)[0], payload={"event": "test"}, not_before=now
     )
     silence = AlertSilence.objects.create(tenant=world.acme, until=now + timedelta(hours=1), reason="upkeep")
+    incident = Incident.objects.create(title="x", impact="down", parts=["api"], state="investigating")
+    window = Maintenance.objects.create(
+        title="x", text="x", parts=["api"], starts_at=now, ends_at=now + timedelta(hours=1)
+    )
     values = {
         "<uuid:alert_id>": str(alert.pk),
         "<uuid:silence_id>": str(silence.pk),
         "<uuid:channel_id>": str(delivery.channel_id),
         "<uuid:delivery_id>": str(delivery.pk),
+        "<uuid:incident_id>": str(incident.pk),
+        "<uuid:maintenance_id>": str(window.pk),
         "<slug:plan>": plan.slug,
         "<uuid:price_id>": str(price.pk),
         "<slug:kind>": "csv",

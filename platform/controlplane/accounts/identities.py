@@ -23,6 +23,7 @@ from controlplane.accounts.notices import notice_write
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 
 _log = get_logger("controlplane.accounts.identities")
 
@@ -138,8 +139,8 @@ def identity_remove(*, user: User, identity: Identity) -> None:
     """Take an identity off an account. Raises Conflict for the last way in."""
     if identity.is_last_way_in:
         raise Conflict(
-            "Without this identity no one could log in to the account.",
-            hint="Set a password first, or connect another identity.",
+            say("Without this identity no one could log in to the account."),
+            hint=say("Set a password first, or connect another identity."),
         )
     with transaction.atomic():
         identity.account.delete()

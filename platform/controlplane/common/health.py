@@ -15,7 +15,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when every dependency answers, else 503 with the names of those that don't."""
-    checks = {"database": _database_answers(), "cache": _cache_answers()}
+    checks = {"database": _database_answers(), "cache": cache_answers()}
     ready = all(checks.values())
     return JsonResponse({"status": "ok" if ready else "unavailable", "checks": checks}, status=200 if ready else 503)
 
@@ -29,7 +29,8 @@ def _database_answers() -> bool:
     return True
 
 
-def _cache_answers() -> bool:
+def cache_answers() -> bool:
+    """Whether the cache, which holds the rate limits, takes a value and gives it back."""
     try:
         cache.set("readyz", 1, timeout=5)
         return bool(cache.get("readyz") == 1)

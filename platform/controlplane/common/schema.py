@@ -67,6 +67,20 @@ class ApiSchema(AutoSchema):
 
 # By component: what a request may look like. Each is valid by its own schema, which a test holds.
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "IncidentCreateRequest": {
+        "title": "Changes of clusters are slow",
+        "text": "We look into it.",
+        "impact": "degraded",
+        "parts": ["workers"],
+    },
+    "IncidentUpdateCreateRequest": {"state": "resolved", "text": "A worker was replaced."},
+    "MaintenancePlanRequest": {
+        "title": "New disks",
+        "text": "Each cluster is unavailable for a few seconds.",
+        "parts": ["name_servers"],
+        "starts_at": "2026-12-05T02:00:00Z",
+        "ends_at": "2026-12-05T04:00:00Z",
+    },
     "TenantCreateRequest": {"slug": "acme", "name": "Acme Trading"},
     "InvitationCreateRequest": {"email": "someone@example.com", "role": "developer"},
     "ApiTokenCreateRequest": {"name": "deployment", "role": "operator", "scopes": ["read", "manage"], "days": 90},

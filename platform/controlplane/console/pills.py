@@ -72,6 +72,13 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "dead_letter": ("bad", say("Dead letter")),
     "filtered": ("plain", say("Passed over")),
     "not_started": ("plain", say("Not started")),
+    # the platform's status
+    "operational": ("good", say("Operational")),
+    "maintenance": ("busy", say("Maintenance")),
+    "scheduled": ("busy", say("Scheduled")),
+    "investigating": ("warn", say("Investigating")),
+    "identified": ("warn", say("Identified")),
+    "monitoring": ("busy", say("Monitoring")),
     # topics and credentials
     "creating": ("busy", say("Being created")),
     "active": ("good", say("Active")),

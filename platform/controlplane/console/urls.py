@@ -32,8 +32,10 @@ from controlplane.console.views import (
     operator,
     operator_billing,
     operator_machine,
+    operator_status,
     quorum,
     sessions,
+    status,
     tenant_settings,
     tokens,
     topics,
@@ -163,6 +165,13 @@ _operator: list[URLPattern | URLResolver] = [
     path("plans/<str:plan>/", operator.plan_page, name="operator-plan"),
     path("plans/<str:plan>/prices/<uuid:price>/", operator.price_page, name="operator-price"),
     path("subscriptions/", operator.subscriptions, name="operator-subscriptions"),
+    path("status/", operator_status.incidents, name="operator-status"),
+    path(
+        "status/maintenance/<uuid:maintenance>/cancel/",
+        operator_status.maintenance_end,
+        name="operator-maintenance-cancel",
+    ),
+    path("status/<uuid:incident>/", operator_status.incident_page, name="operator-incident"),
     path("machine/", operator_machine.machine, name="operator-machine"),
     path("jobs/", operator.jobs, name="operator-jobs"),
     path("jobs/<uuid:run>/", operator.job_page, name="operator-job"),
@@ -176,6 +185,8 @@ _operator: list[URLPattern | URLResolver] = [
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", front.home, name="home"),
+    path("status/", status.status_page, name="status"),
+    path("status/feed/", status.StatusFeed(), name="status-feed"),
     path("theme/", front.theme, name="theme"),
     path("language/", front.language, name="language"),
     path("sessions/", sessions.session_list, name="session-list"),

@@ -121,6 +121,7 @@ INSTALLED_APPS = [
     "controlplane.insight",
     "controlplane.billing",
     "controlplane.alerts",
+    "controlplane.status",
     "controlplane.console",
 ]
 
@@ -323,6 +324,11 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "DeliveryState": "controlplane.alerts.models.DeliveryState",
         "AlertKind": "controlplane.alerts.kinds.KIND_CHOICES",
         "AlertSeverity": "controlplane.alerts.kinds.SEVERITY_CHOICES",
+        "PlatformPart": "controlplane.status.models.Part",
+        "PlatformPartState": "controlplane.status.serializers.PART_STATES",
+        "IncidentImpact": "controlplane.status.models.Impact",
+        "IncidentState": "controlplane.status.models.IncidentState",
+        "MaintenanceState": "controlplane.status.serializers.MAINTENANCE_STATES",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -391,6 +397,16 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "task": "alerts.deliveries_resume",
         "schedule": 15.0,
         "options": {"expires": 15},
+    },
+    # A worker of each queue says that it lives; Spark's are long at work, and are judged by their runs.
+    **{
+        f"status-worker-beat-{queue}": {
+            "task": "status.worker_beat",
+            "args": (queue,),
+            "schedule": 30.0,
+            "options": {"queue": queue, "expires": 30},
+        }
+        for queue in ("celery", FAILOVER_QUEUE, "deliveries")
     },
     "alerts-expire": {"task": "alerts.expire", "schedule": 3600.0},
     "accounts-notices-mail": {"task": "accounts.notices_mail", "schedule": 60.0, "options": {"expires": 60}},

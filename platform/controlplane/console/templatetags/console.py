@@ -23,6 +23,8 @@ from controlplane.console.pills import Pill, pill_of
 from controlplane.insight.availability import Waiting, figures_awaited
 from controlplane.insight.models import Job, JobRun
 from controlplane.insight.selectors import counted, failures_open
+from controlplane.status.models import Incident, Maintenance, Part
+from controlplane.status.selectors import incidents_open, maintenance_announced
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_list
 from controlplane.topics.gateway import ShownBody
@@ -30,12 +32,31 @@ from controlplane.topics.gateway import ShownBody
 register = template.Library()
 
 UNKNOWN_TEXT = "–"
+_TOLD_MAX = 3
 THEMES = ("system", "light", "dark")
 
 
 def unknown() -> SafeString:
     """What stands where a value is not known: never 0, never nothing."""
     return format_html('<span class="unknown" title="{}">{}</span>', _("not known"), UNKNOWN_TEXT)
+
+
+@register.filter
+def part_name(part: str) -> str:
+    """Return what people call a part of the platform."""
+    return Part(part).label
+
+
+@register.simple_tag
+def told_incidents() -> list[Incident]:
+    """Return the open incidents, which every page of the console tells."""
+    return list(incidents_open()[:_TOLD_MAX])
+
+
+@register.simple_tag
+def told_maintenance() -> list[Maintenance]:
+    """Return the maintenance that runs or begins within a day."""
+    return list(maintenance_announced()[:_TOLD_MAX])
 
 
 @register.simple_tag

@@ -16,6 +16,7 @@ from controlplane.billing.invoices import invoice_drafts, invoices_issue
 from controlplane.billing.models import Budget, Invoice, Usage
 from controlplane.billing.money import to_cents
 from controlplane.billing.periods import Month, hour_of
+from controlplane.console.templatetags.amounts import money_words
 from tests.console.browser import LogIn, assert_drawn, is_painted, look_at
 from tests.console.world import World
 from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
@@ -51,6 +52,41 @@ def test_the_figures_are_those_of_the_rows(counted: World) -> None:
     assert f"exactly {expected.normalize():f} EUR" in page
     assert f"{20_000 * days:,}".replace(",", "\u202f") in page
     assert "The month is complete: this is what it cost." in page
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        ("1234.5", "1\u202f234.50 EUR"),
+        ("0", "0.00 EUR"),
+        ("0.005", "0.01 EUR"),
+        ("0.0049", "< 0.01 EUR"),
+        ("-0.0049", "> -0.01 EUR"),
+    ],
+)
+def test_what_rounds_to_nothing_is_not_shown_as_nothing(amount: str, words: str) -> None:
+    assert money_words(Decimal(amount), "EUR") == words
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_axis_of_a_small_cost_has_different_ticks(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn
+) -> None:
+    plan = make_plan()
+    subscribe(world.tenant, plan)
+    use(world.cluster, hour_of(NOW), "0.0049", price=plan.prices.get())
+    make_run(until=NOW, since=THIS.start)
+    log_in(world.alice)
+    page.add_init_script(
+        "window.drawn = [];"
+        "const fill = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+        "  window.drawn.push(text);"
+        "  return fill.call(this, text, ...at); };"
+    )
+    page.goto(live_server.url + world.path("usage/"))
+    expect(page.locator("#cost")).to_have_attribute("data-state", "drawn")
+    assert {"0", "0.002", "0.004"} <= set(page.evaluate("window.drawn"))
 
 
 def test_a_month_that_was_not_counted_is_unknown_and_not_0(world: World) -> None:

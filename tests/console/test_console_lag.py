@@ -14,7 +14,9 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.accounts.models import User
 from controlplane.billing.models import Plan, Price, Subscription
 from controlplane.billing.periods import hour_of
+from controlplane.console.views.operator import delay_chart
 from controlplane.insight.models import Job, JobRun, JobRunState
+from controlplane.insight.selectors import Delay
 from tests.console.browser import LogIn, assert_drawn, look_at
 from tests.console.world import World, make_user
 from tests.controlplane.billing_world import lag_window, make_plan, make_run, subscribe
@@ -188,6 +190,12 @@ def test_the_pages_of_lag_look_right(page: Page, live_server: LiveServer, laggin
     look_at(page, "lag group")
     page.goto(live_server.url + lagging.path("clusters/orders/lag/"))
     look_at(page, "lag unreachable")
+
+
+def test_the_delay_of_one_run_stands_at_the_end_of_an_hour() -> None:
+    at = datetime(2026, 11, 24, 23, 12, tzinfo=UTC)
+    chart = delay_chart([Delay(at, timedelta(minutes=5))])
+    assert chart.span == (at - timedelta(hours=1), at)
 
 
 @pytest.mark.parametrize(

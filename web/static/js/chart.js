@@ -12,16 +12,23 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function short(value) {
-  return value === null || value === undefined ? "–" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format(value);
+// So many digits after the point tell the ticks of an axis apart.
+function digitsOf(values) {
+  const step = values.length > 1 ? Math.abs(values[1] - values[0]) : 1;
+  return step > 0 ? Math.min(10, Math.max(2, Math.ceil(-Math.log10(step)))) : 2;
 }
 
-// Hours of the day by the 24 h clock of the tenant's zone; the date with it where the chart is longer than a day.
+function short(value, digits = 2) {
+  return value === null || value === undefined ? "–" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: digits }).format(value);
+}
+
+// Hours of the day by the 24 h clock of the tenant's zone; the date with it where the chart is longer than a day, alone from a week on.
 function clock(spec) {
   const [first, last] = spec.span ?? [spec.x[0], spec.x.at(-1)];
   const long = last - first > 86400;
   const date = long ? { day: "numeric", month: "short" } : {};
-  const format = new Intl.DateTimeFormat("en-GB", { timeZone: spec.zone, hour: "2-digit", minute: "2-digit", ...date });
+  const time = last - first > 7 * 86400 ? {} : { hour: "2-digit", minute: "2-digit" };
+  const format = new Intl.DateTimeFormat("en-GB", { timeZone: spec.zone, ...date, ...time });
   return (_, moments) => moments.map((seconds) => format.format(new Date(seconds * 1000)));
 }
 
@@ -60,7 +67,7 @@ function options(spec, width) {
     },
     axes: [
       ordinal ? { ...axis, grid: { show: false }, values: (_, places) => places.map((place) => spec.ticks[place] ?? ""), incrs: [1, 2, 5, 10] } : { ...axis, space: 90, values: clock(spec) },
-      { ...axis, size: 56, values: (_, values) => values.map(short) },
+      { ...axis, size: 56, values: (_, values) => values.map((value) => short(value, digitsOf(values))) },
     ],
     series: [
       {},

@@ -9,15 +9,18 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
-from controlplane.billing.money import exact_text, to_cents
+from controlplane.billing.money import CENT, exact_text, to_cents
 from controlplane.console.templatetags.console import unknown
 
 register = template.Library()
 
 
 def money_words(amount: Decimal, currency: str) -> str:
-    """Return an amount to the cent: `1\u202f234.50 EUR`."""
-    return f"{to_cents(amount):,} {currency}".replace(",", "\u202f")
+    """Return an amount to the cent: `1\u202f234.50 EUR`; what rounds to nothing and isn't says so: `< 0.01 EUR`."""
+    cents = to_cents(amount)
+    if amount and not cents:
+        return f"< {CENT} {currency}" if amount > 0 else f"> -{CENT} {currency}"
+    return f"{cents:,} {currency}".replace(",", "\u202f")
 
 
 @register.simple_tag

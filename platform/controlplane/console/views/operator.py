@@ -252,7 +252,8 @@ def delay_chart(delays: list[Delay]) -> Chart:
         moments,
         ZoneInfo("UTC"),
         [curve],
-        (moments[0], moments[-1]) if len(moments) > 1 else None,
+        # One moment alone spans nothing.
+        (min(moments[0], moments[-1] - timedelta(hours=1)), moments[-1]) if moments else None,
         empty=gettext(
             "It is known from the second completed run of ingest on, which comes some minutes after the first."
         ),

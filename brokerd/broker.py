@@ -51,6 +51,7 @@ from brokerd.services.replica_follower import FollowerService
 from brokerd.services.replica_server import ReplicaServer
 from brokerd.services.store_gate import StoreGate
 from brokerd.services.stranded_pulls import StrandedPulls
+from brokerd.services.table_files import TableFiles
 from brokerd.stats import BrokerStats
 from brokerd.store import (
     AppendResult,
@@ -118,8 +119,9 @@ class Broker:
         self.stats = BrokerStats(clock.time_ms())
         self.metadata_log = MetadataLog(self)
         write = self.metadata_log.write
-        self.topic_configs = TopicConfigManager(config, clock.time_ms, disk, write)
-        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk, write)
+        self.topic_configs = TopicConfigManager(config, clock.time_ms, disk, write, self._wants_table_files)
+        self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk, write, self._wants_table_files)
+        self.table_files = TableFiles(self.threads, (self.topic_configs, self.subscription_groups))
         self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk, write)
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.producers = ProducerManager(config, clock.monotonic)
@@ -454,6 +456,9 @@ class Broker:
     def leader_port_changed(self) -> None:
         """See processors/context.py."""
         self.leader_port.port_changed()
+
+    def _wants_table_files(self) -> None:
+        self.table_files.changed()
 
     def register_soon(self) -> None:
         """A topic changed: tell the name servers now."""

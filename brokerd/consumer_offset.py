@@ -343,8 +343,12 @@ class ConsumerOffsetManager:
             in_log=True,
         )
 
+    @property
+    def file_name(self) -> str:
+        return self._file.name
+
     def take_changes(self) -> Snapshot | None:
-        """The file's new content, None when nothing has changed since the last call; for `write`.
+        """The file's new content, None when nothing has changed since the last call; for `write_changes`.
 
         The two are apart because a write waits for the disk and may happen in another thread.
         """
@@ -354,7 +358,7 @@ class ConsumerOffsetManager:
         self.data_version = self.data_version.next_version(self._clock_ms())
         return self._file.snapshot(self.to_file().to_json())
 
-    def write(self, changes: Snapshot) -> None:
+    def write_changes(self, changes: Snapshot) -> None:
         """Replaces the file durably; raises OSError: call `mark_changed` then, so that the next round tries again."""
         self._file.store(changes)
 
@@ -366,7 +370,7 @@ class ConsumerOffsetManager:
         changes = self.take_changes()
         if changes is not None:
             try:
-                self.write(changes)
+                self.write_changes(changes)
             except OSError:
                 self.mark_changed()
                 raise

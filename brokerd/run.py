@@ -14,6 +14,7 @@ from brokerd.broker import Broker, open_store
 from brokerd.environment import Environment
 from brokerd.network_cut import NetworkCut
 from brokerd.server import Server
+from brokerd.services.table_files import write_changes
 from brokerd.stats import SAMPLE_PERIOD_S
 from mqwire.message import pack_host
 
@@ -92,6 +93,7 @@ async def serve(server: Server, broker: Broker, environment: Environment, *, on_
             nursery.start_soon(broker.message_index.run)
             if broker.acl is not None:
                 nursery.start_soon(watch_accounts, broker.acl)
+            nursery.start_soon(broker.table_files.run)
             nursery.start_soon(_persist, broker)
             nursery.start_soon(_remember_confirm_offset, broker)
             nursery.start_soon(_scan_clients, broker)
@@ -145,13 +147,7 @@ async def _persist(broker: Broker) -> None:
         await trio.sleep(broker.config.flush_consumer_offset_interval_ms / 1000)
         if not broker.store_gate.closed:
             broker.metadata_log.keep_base_near()
-        content = broker.consumer_offsets.take_changes()
-        if content is not None:
-            try:
-                await broker.threads.run(broker.consumer_offsets.write, content)
-            except OSError as error:
-                broker.consumer_offsets.mark_changed()
-                logger.error("consumer offsets cannot be written, trying again: %s", error)
+        await write_changes(broker.consumer_offsets, broker.threads)
 
 
 async def _scan_clients(broker: Broker) -> None:

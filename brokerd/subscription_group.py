@@ -54,8 +54,11 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         clock_ms: Callable[[], int],
         disk: Disk,
         write: Callable[[MetadataRecord], None] | None = None,
+        wants_file: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(MetadataFile(disk, config.config_folder, "subscriptionGroup.json"), clock_ms, write)
+        super().__init__(
+            MetadataFile(disk, config.config_folder, "subscriptionGroup.json"), clock_ms, write, wants_file
+        )
         self._config = config
         self._table |= {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
@@ -65,7 +68,8 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         """Reads subscriptionGroup.json; raises UnreadableConfigFile."""
         wrapper = self._file.load(SubscriptionGroupFile)
         if wrapper is not None:
-            self.is_imported = not wrapper.in_log
+            if not wrapper.in_log:
+                self._take_for_imported()
             self._table.update(wrapper.subscription_group_table)
             self._forbidden.update(wrapper.forbidden_table)
             self.data_version = wrapper.data_version

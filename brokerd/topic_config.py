@@ -61,8 +61,9 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         clock_ms: Callable[[], int],
         disk: Disk,
         write: Callable[[MetadataRecord], None] | None = None,
+        wants_file: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(MetadataFile(disk, config.config_folder, "topics.json"), clock_ms, write)
+        super().__init__(MetadataFile(disk, config.config_folder, "topics.json"), clock_ms, write, wants_file)
         self._config = config
         self._own_system_topics: frozenset[str] = frozenset()
 
@@ -70,7 +71,8 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         """Reads topics.json and adds the system topics; raises UnreadableConfigFile."""
         wrapper = self._file.load(TopicsFile)
         if wrapper is not None:
-            self.is_imported = not wrapper.in_log
+            if not wrapper.in_log:
+                self._take_for_imported()
             self._table.update(wrapper.topic_config_table)
             self.data_version = wrapper.data_version
         self.ensure_system_topics()

@@ -140,6 +140,7 @@ def test_groups_survive_a_crash_after_their_answer(broker: BrokerUnderTest) -> N
 
 def test_the_file_is_rocketmqs(broker: BrokerUnderTest) -> None:
     create(broker, "g")
+    broker.broker.persist()
     content = json.loads((broker.folder / "store" / "config" / "subscriptionGroup.json").read_text())
     assert set(content) == {"subscriptionGroupTable", "forbiddenTable", "dataVersion", "inLog"}
     assert content["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 16

@@ -413,6 +413,7 @@ def test_the_tables_are_rebuilt_from_the_log_alone(broker: BrokerUnderTest) -> N
     send(broker, 10)
     commit(broker, 6)
     reset(broker, 3)
+    broker.broker.persist()
     broker.store.close(clean=False)
     shutil.rmtree(broker.folder / "store" / "config")
     broker.start()
@@ -452,6 +453,7 @@ def test_small_messages_split_a_base_which_is_found_and_read_whole(make_broker: 
     for number in range(60):
         broker.create_topic(f"topic-{number}")
     broker.broker.metadata_log.begin_leadership()
+    broker.broker.persist()
     broker.store.close(clean=False)
     shutil.rmtree(broker.folder / "store" / "config")
     broker.start()

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from brokerd import consumer_manager, producer_manager, subscription_group
 from brokerd.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
+from brokerd.metadata_record import MetadataRecord
 from mqwire.acl import sign_request
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from mqwire.codes import RequestCode, ResponseCode
@@ -148,26 +150,23 @@ def heartbeat(groups: int, prefix: str = "g") -> bytes:
     return HeartbeatData(client_id="c", consumer_data_set=consumers).to_json()
 
 
-def test_the_groups_of_a_heartbeat_are_written_at_once(
+def test_the_groups_of_a_heartbeat_are_one_record_and_write_no_file_while_others_wait(
     platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written: list[str] = []
+    records: list[MetadataRecord] = []
+    write = platform_broker.broker.metadata_log.write
 
-    def counting(name: str, store: Callable[[Any], None]) -> Callable[[Any], None]:
-        def stored(content: Any) -> None:
-            written.append(name)
-            store(content)
+    def noting(record: MetadataRecord) -> None:
+        records.append(record)
+        write(record)
 
-        return stored
-
-    for name, table in (
-        ("groups", platform_broker.broker.subscription_groups),
-        ("topics", platform_broker.broker.topic_configs),
-    ):
-        monkeypatch.setattr(table._file, "store", counting(name, table._file.store))
+    for table in (platform_broker.broker.subscription_groups, platform_broker.broker.topic_configs):
+        monkeypatch.setattr(table, "_write", noting)
+        monkeypatch.setattr(table._file, "store", Mock(side_effect=AssertionError("written on the event loop")))
     assert ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=heartbeat(300)).code == ResponseCode.SUCCESS
-    assert sorted(written) == ["groups", "topics"]
+    assert [(len(record.groups), len(record.topics)) for record in records] == [(300, 0), (0, 300)]
     assert platform_broker.topic_config("%RETRY%g299").read_queue_nums == 1
+    monkeypatch.undo()
 
 
 def test_a_key_makes_a_bounded_number_of_groups_by_heartbeats(platform_broker: BrokerUnderTest) -> None:

@@ -24,7 +24,7 @@ from brokerd.acl_file import Account, AclFile, AclFileError, Permission
 from brokerd.acl_needs import Kind, Level, Need, instead_of, needs_of
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig
-from brokerd.topic_validator import is_system_topic
+from brokerd.topic_validator import is_brokers_own
 from mqwire import names
 from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifier, signature_matches
 from mqwire.bodies import DataVersion
@@ -33,10 +33,6 @@ from mqwire.command import RemotingCommand
 
 logger = logging.getLogger("brokerd.acl")
 
-# Topics of the broker's own that clients use as any other: they need a permission, not an admin account.
-_OPEN_SYSTEM_TOPICS = frozenset(
-    {names.RMQ_SYS_TRACE_TOPIC, names.RMQ_SYS_BENCHMARK_TOPIC, names.AUTO_CREATE_TOPIC_KEY_TOPIC}
-)
 _SEND_TOPIC_FIELDS: Final[Mapping[int, str]] = {
     RequestCode.SEND_MESSAGE: "topic",
     RequestCode.SEND_MESSAGE_V2: "b",
@@ -255,7 +251,7 @@ def _refused(account: Account, need: Need) -> str | None:
     """The remark when `account` lacks `need`."""
     kind, name = need.kind, need.name
     if account.admin:
-        closed = kind is Kind.TOPIC and is_system_topic(name) and name not in _OPEN_SYSTEM_TOPICS
+        closed = kind is Kind.TOPIC and is_brokers_own(name)
         if not closed or need.permission & Permission.SUB:
             return None
         return f"topic {name[:128]!a} is the broker's own: no one but the broker writes to it"
@@ -270,8 +266,7 @@ def _refused(account: Account, need: Need) -> str | None:
     if kind is Kind.GROUP:
         granted = account.group_perms.get(name, account.default_group_perm)
     elif granted is None:
-        closed = is_system_topic(name) and name not in _OPEN_SYSTEM_TOPICS
-        granted = Permission.DENY if closed else account.default_topic_perm
+        granted = Permission.DENY if is_brokers_own(name) else account.default_topic_perm
     if granted & need.permission:
         return None
     wanted = str(need.permission).replace("|", " or ")

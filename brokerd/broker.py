@@ -159,7 +159,7 @@ class Broker:
         self.quotas = Quotas(
             config,
             clock.monotonic,
-            stored_bytes=lambda: store.end_offset - store.min_physical_offset,
+            stored_bytes=lambda: store.end_offset - store.min_physical_offset + store.index.used_bytes,
             stored_by_topic=lambda: self.metering.stored_bytes.by_topic(),
             is_exempt=self._is_infrastructure,
         )

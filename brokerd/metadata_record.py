@@ -52,6 +52,11 @@ class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def is_base(self) -> bool:
         return self.parts > 0
 
+    @property
+    def frees(self) -> bool:
+        """Whether it only deletes, or only says how far consumers are."""
+        return not (self.topics or self.groups or self.resets)
+
 
 def metadata_message(record: MetadataRecord, store_host: bytes, now_ms: int) -> MessageToStore:
     """The message to append; its sender is the broker itself."""

@@ -11,12 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from brokerd.store import StoreError
+
 if TYPE_CHECKING:
     from brokerd.client_channel import Peer
     from brokerd.config import BrokerConfig
 
+# Past quotaStoredBytes messages are refused, and so is what makes consumers stop: not before another eighth is used, half of it
+# by changes of any kind. Otherwise a full broker could not be emptied.
+_RESERVE_SHARE: Final = 8
 # Buckets of credentials and topics that are gone are forgotten when there are more than these.
 _BUCKETS_MAX: Final = 10_000
+
+
+class QuotaReached(StoreError):
+    """A change of topics, groups or offsets is more than a quota allows; the text names it, and nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,8 @@ _KEYS: Final = {
 
 
 class Quotas:
-    """What is used of the limits in `config`. `stored_bytes` is the log's size, `stored_by_topic` what each topic has of it.
+    """What is used of the limits in `config`. `stored_bytes` is what the log and its index take, `stored_by_topic` what each topic
+    has of the log.
 
     `is_exempt` says of an access key whether it is the infrastructure's.
     """
@@ -135,6 +145,22 @@ class Quotas:
                 " Messages are deleted as fileReservedTime ends; or ask for more"
             )
         return self._rate_refusal("send", credential, topic)
+
+    def record_refusal(self, *, frees: bool) -> str | None:
+        """Why no record of topics, groups and offsets is written now, None when it may be. `frees`: it deletes, or lets consumers
+        go on, and gets the last of what is kept for such records.
+        """
+        limit = self._config.quota_stored_bytes
+        if not limit:
+            return None
+        stored = self._stored_bytes()
+        reserve = limit // _RESERVE_SHARE
+        if stored < limit + (reserve if frees else reserve // 2):
+            return None
+        return (
+            f"the broker stores {stored} bytes, its quota quotaStoredBytes is {limit}, and what is kept beyond it for topics,"
+            " groups and offsets is used up. Messages are deleted as fileReservedTime ends; or ask for more"
+        )
 
     def pull_refusal(self, credential: str, topic: str) -> str | None:
         """Why this pull is not served now, None when it is."""

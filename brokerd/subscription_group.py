@@ -14,6 +14,7 @@ from brokerd.config import BrokerConfig
 from brokerd.logged_table import LoggedTable
 from brokerd.metadata import MetadataFile
 from brokerd.metadata_record import MetadataRecord
+from brokerd.quotas import QuotaReached, Usage
 from brokerd.store import Disk, StoreError
 from brokerd.topic_validator import invalid_group
 from mqwire import names
@@ -37,6 +38,8 @@ _SYSTEM_GROUPS = (
 # Groups that heartbeats make: each is a line of a file that is written whole. Others are made by request codes.
 AUTO_CREATED_GROUPS_MAX = 10_000
 AUTO_CREATED_GROUPS_OF_KEY_MAX = 1_000
+# Of one group with its attributes, which clients name as they like.
+_GROUP_MAX_BYTES = 16 * 1024
 
 
 class SubscriptionGroupFile(SubscriptionGroupWrapper, frozen=True, kw_only=True):
@@ -92,6 +95,9 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         config = SubscriptionGroupConfig(group_name=group)
         try:
             self.put(config)
+        except QuotaReached as error:
+            logger.info("subscription group %s is not created: %s", group, error)
+            return None
         except StoreError as error:
             logger.debug("subscription group %s is not created yet: %s", group, error)
         else:
@@ -103,7 +109,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         """Make those that do not exist, with one write, where autoCreateSubscriptionGroup allows it.
 
         Returns why not, when that would be more groups than a broker, or this access key, may have made so. Raises StoreError
-        when they cannot be written.
+        when they cannot be written, QuotaReached when they are more than a quota allows.
         """
         if not self._config.auto_create_subscription_group:
             return None
@@ -136,7 +142,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         )
 
     def put(self, config: SubscriptionGroupConfig) -> bool:
-        """Makes or replaces one group; tells whether anything changed. Raises StoreError when it cannot be written."""
+        """Makes or replaces one group; tells whether anything changed. Raises StoreError when it is not written."""
         return self.put_all([config])
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> bool:
@@ -148,9 +154,32 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
             self._table[config.group_name] = msgspec.structs.replace(config, attributes=attributes)
         if self._table == before:
             return False
+        remark = self._over_quota(before)
+        if remark is not None:
+            self._table = before
+            raise QuotaReached(remark)
         changed = {name: config for name, config in self._table.items() if before.get(name) != config}
         self._changed(before, MetadataRecord(groups=changed))
         return True
+
+    def usage(self) -> list[Usage]:
+        """Its quota, with its use, where it has a limit. The groups that each broker has are not counted."""
+        limit = self._config.quota_groups
+        return [Usage("quotaGroups", "", len(self._table) - len(_SYSTEM_GROUPS), limit)] if limit else []
+
+    def _over_quota(self, before: Mapping[str, SubscriptionGroupConfig]) -> str | None:
+        """Why the table may not become what it is now, None when it may. What was there before a quota was lowered may stay."""
+        for use in self.usage():
+            if use.used > max(use.limit, len(before) - len(_SYSTEM_GROUPS)):
+                return (
+                    f"the broker would have {use.used} consumer groups, its quota {use.quota} is {use.limit}."
+                    " Delete those that are not needed, or ask for more"
+                )
+        for name, config in self._table.items():
+            size = 0 if before.get(name) is config else len(config.to_json())
+            if size > _GROUP_MAX_BYTES:
+                return f"group {name} would have {size} bytes of settings: at most {_GROUP_MAX_BYTES} are allowed"
+        return None
 
     def delete(self, group: str) -> bool:
         """Forgets a group; tells whether it was there."""

@@ -17,6 +17,7 @@ from brokerd.config import BrokerConfig
 from brokerd.logged_table import LoggedTable
 from brokerd.metadata import MetadataFile
 from brokerd.metadata_record import MetadataRecord
+from brokerd.quotas import QuotaReached, Usage
 from brokerd.store import Disk
 from brokerd.topic_validator import invalid_topic, is_system_topic
 from mqwire import names
@@ -34,6 +35,8 @@ _SCHEDULE_TOPIC_QUEUE_NUMS = 18
 _BENCHMARK_TOPIC_QUEUE_NUMS = 1024
 _CLUSTER_TOPIC_QUEUE_NUMS = 16
 _REVIVE_QUEUE_NUMS = 8
+_OF_GROUPS = (names.RETRY_GROUP_TOPIC_PREFIX, names.DLQ_GROUP_TOPIC_PREFIX)
+_ATTRIBUTE_MAX_CHARACTERS = 64
 
 # Attributes that a topic may have, and the values that this broker can honour (None: any).
 _ATTRIBUTES: Mapping[str, frozenset[str] | None] = MappingProxyType(
@@ -186,7 +189,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         return bool(made) and self.put_all(made)
 
     def put(self, config: TopicConfig) -> bool:
-        """Makes or replaces one topic; tells whether anything changed. Raises StoreError when it cannot be written."""
+        """Makes or replaces one topic; tells whether anything changed. Raises StoreError when it is not written."""
         return self.put_all([config])
 
     def put_all(self, configs: Iterable[TopicConfig]) -> bool:
@@ -195,9 +198,48 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         self._table.update((config.topic_name, config) for config in configs)
         if self._table == before:
             return False
+        remark = self._over_quota(before)
+        if remark is not None:
+            self._table = before
+            raise QuotaReached(remark)
         changed = {name: config for name, config in self._table.items() if before.get(name) != config}
         self._changed(before, MetadataRecord(topics=changed))
         return True
+
+    def usage(self) -> list[Usage]:
+        """Its quotas that have a limit, with their use."""
+        return self._usage(self._table)
+
+    def _usage(self, table: Mapping[str, TopicConfig]) -> list[Usage]:
+        config = self._config
+        uses = (
+            Usage("quotaTopics", "", self._count_topics(table) if config.quota_topics else 0, config.quota_topics),
+            Usage("quotaQueues", "", self._count_queues(table) if config.quota_queues else 0, config.quota_queues),
+        )
+        return [use for use in uses if use.limit]
+
+    def _over_quota(self, before: Mapping[str, TopicConfig]) -> str | None:
+        """Why the table may not become what it is now, None when it may. What was there before a quota was lowered may stay."""
+        for use, former in zip(self._usage(self._table), self._usage(before), strict=True):
+            if use.used > max(use.limit, former.used):
+                what = "topics" if use.quota == "quotaTopics" else "queues in all topics"
+                return (
+                    f"the broker would have {use.used} {what}, its quota {use.quota} is {use.limit}."
+                    " Delete what is not needed, or ask for more"
+                )
+        return None
+
+    def _count_topics(self, table: Mapping[str, TopicConfig]) -> int:
+        """Those of clients; retry topics and dead letters go with their group."""
+        return sum(not (name.startswith(_OF_GROUPS) or self.is_system_topic(name)) for name in table)
+
+    def _count_queues(self, table: Mapping[str, TopicConfig]) -> int:
+        """Those of all topics that are not the broker's own; each topic counts as one at least."""
+        return sum(
+            max(1, config.read_queue_nums, config.write_queue_nums)
+            for name, config in table.items()
+            if not self.is_system_topic(name)
+        )
 
     def delete(self, topics: Iterable[str]) -> bool:
         """Forgets topics; tells whether any was there."""
@@ -248,6 +290,8 @@ def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, 
             merged.pop(name, None)
             continue
         allowed = _ATTRIBUTES[name]
+        if len(value) > _ATTRIBUTE_MAX_CHARACTERS:
+            raise ValueError(f"{name} has {len(value)} characters: at most {_ATTRIBUTE_MAX_CHARACTERS} are allowed")
         if allowed is not None and value not in allowed:
             raise ValueError(f"{name} cannot be {value[:80]!a} here: allowed is {' or '.join(sorted(allowed))}")
         merged[name] = value

@@ -34,6 +34,11 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 
+# Clients use these as any other topic.
+_OPEN_SYSTEM_TOPICS = frozenset(
+    {names.RMQ_SYS_TRACE_TOPIC, names.RMQ_SYS_BENCHMARK_TOPIC, names.AUTO_CREATE_TOPIC_KEY_TOPIC}
+)
+
 # Topics that only the broker itself writes to. TBW102 is not among RocketMQ's: there a message sent to it is stored.
 _TOPICS_CLOSED_TO_CLIENTS = frozenset(
     {
@@ -77,6 +82,11 @@ def invalid_group(group: str | None) -> str | None:
 def is_system_topic(topic: str) -> bool:
     """Topics that belong to the broker, not to a tenant: not deleted, not changed by clients, hidden in lists."""
     return topic in _SYSTEM_TOPICS or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+
+def is_brokers_own(topic: str) -> bool:
+    """System topics in which no key of a tenant changes anything."""
+    return is_system_topic(topic) and topic not in _OPEN_SYSTEM_TOPICS
 
 
 def is_closed_to_clients(topic: str) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from brokerd.replica.replica import Replica
     from brokerd.stats import BrokerStats
     from brokerd.store import MessageStore
+    from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class _Broker(Protocol):
     config: BrokerConfig
     store: MessageStore
     topic_configs: TopicConfigManager
+    subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
     consumers: ConsumerManager
     producers: ProducerManager
@@ -134,9 +136,12 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
     }
     if store.refusal is not None:
         info["storeRefusal"] = str(store.refusal)
-    info["quotas"] = json.dumps(
-        [dataclasses.asdict(usage) for usage in broker.quotas.usage(broker.held_pulls.by_credential)]
-    )
+    uses = [
+        *broker.quotas.usage(broker.held_pulls.by_credential),
+        *broker.topic_configs.usage(),
+        *broker.subscription_groups.usage(),
+    ]
+    info["quotas"] = json.dumps([dataclasses.asdict(use) for use in uses])
     for pool in ("send", "pull", "query", "litePull", "ack"):
         info[f"{pool}ThreadPoolQueueSize"] = "0"
         info[f"{pool}ThreadPoolQueueCapacity"] = "0"

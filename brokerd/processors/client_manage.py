@@ -10,6 +10,7 @@ from brokerd.client_channel import ClientChannel
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.producer_manager import PRODUCERS_MAX
+from brokerd.quotas import QuotaReached
 from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.topic_validator import GROUP_MAX_LENGTH
@@ -117,6 +118,8 @@ def _create_groups(broker: _Broker, request: RemotingCommand, consumers: list[Co
         queues = {RETRY_GROUP_TOPIC_PREFIX + group.group_name: group.retry_queue_nums for group in known}
         if broker.topic_configs.create_retry_topics({topic: count for topic, count in queues.items() if count > 0}):
             broker.register_soon()
+    except QuotaReached as error:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, str(error)) from error
     except StoreError as error:  # of a slave, say: the master makes them
         logger.debug("groups are not created yet: %s", error)
 

@@ -10,9 +10,10 @@ from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import (
     answers_refusals,
     changing_tables,
+    consumable_topic,
     existing_group,
-    existing_topic,
     knowing_offsets,
+    not_written,
 )
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replies import AfterOffsets, Refusal, Reply
@@ -111,7 +112,7 @@ def _once_held(broker: _Broker, reply: RemotingCommand, header: QueryConsumerOff
         try:
             log.write_offsets()
         except StoreError as error:
-            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
+            raise Refusal(not_written(error).code, str(error)) from error
     return log.answer(reply) if broker.replica.verdict(log.end_offset) is SendVerdict.WAIT else reply
 
 
@@ -143,7 +144,7 @@ def update_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand
     header = request.header(UpdateConsumerOffsetRequestHeader)
     topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
     existing_group(broker.subscription_groups, group)
-    config = existing_topic(broker.topic_configs, topic)
+    config = consumable_topic(broker.topic_configs, topic)
     if not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,

@@ -70,9 +70,14 @@ def _put(broker: _Broker, peer: Peer, configs: list[SubscriptionGroupConfig]) ->
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
     try:
         changed = broker.subscription_groups.put_all(configs)
-        _ensure_retry_topics(broker, configs)
     except StoreError as error:
         raise not_written(error) from error
+    try:
+        _ensure_retry_topics(broker, configs)
+    except StoreError as error:
+        raise Refusal(
+            not_written(error).code, f"the groups are written, their retry topics are not: {error}. Then repeat it"
+        ) from error
     if changed:
         names = ", ".join(config.group_name for config in configs)
         logger.info("%s puts groups: %s", peer.remote_address[0], names)

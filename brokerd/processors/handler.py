@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from brokerd.processors.context import Clock, Follower, MetadataLog, Peer
+from brokerd.quotas import QuotaReached
 from brokerd.replica.replica import Replica
 from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.topic_config import TopicConfigManager
+from brokerd.topic_validator import is_brokers_own
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
@@ -61,8 +63,9 @@ def changing_tables(metadata_log: MetadataLog) -> None:
 
 
 def not_written(error: StoreError | OSError) -> Refusal:
-    """A change of the tables that the log did not take."""
-    return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing has changed: {error}")
+    """A change of the tables that the log did not take, or a quota."""
+    code = ResponseCode.SYSTEM_BUSY if isinstance(error, QuotaReached) else ResponseCode.SERVICE_NOT_AVAILABLE
+    return Refusal(code, f"nothing has changed: {error}")
 
 
 def existing_topic(topic_configs: TopicConfigManager, topic: str) -> TopicConfig:
@@ -73,6 +76,15 @@ def existing_topic(topic_configs: TopicConfigManager, topic: str) -> TopicConfig
             ResponseCode.TOPIC_NOT_EXIST, f"topic {topic[:128]!a} does not exist on this broker: create it first"
         )
     return config
+
+
+def consumable_topic(topic_configs: TopicConfigManager, topic: str) -> TopicConfig:
+    """The configuration of a topic in which groups have offsets; raises Refusal, also for what only the broker writes to."""
+    if is_brokers_own(topic):
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, f"topic {topic} is the broker's own: groups have no offsets there, for any key"
+        )
+    return existing_topic(topic_configs, topic)
 
 
 def existing_group(subscription_groups: SubscriptionGroupManager, group: str) -> SubscriptionGroupConfig:

@@ -12,6 +12,7 @@ from brokerd.acl import credential_of
 from brokerd.long_polling import HeldPull
 from brokerd.replies import Refusal
 from brokerd.store import GetMessageStatus, GetResult, RecordDamagedError, StoreError
+from brokerd.topic_validator import is_brokers_own
 from mqwire.codes import PermName, PullSysFlag, ResponseCode
 from mqwire.command import RemotingCommand, encode_frame_prefix
 from mqwire.errors import RemoteProtocolError
@@ -118,7 +119,7 @@ class PullMessageProcessor:
             self._hold(peer, request, header, accept, max_suspend_s=_MAX_UNSURE_SUSPEND_S)
         else:
             self._answer(peer, request, header, result)
-        if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET and not is_brokers_own(header.topic):
             self._commit(peer, header)
 
     def _commit(self, peer: Peer, header: PullMessageRequestHeader) -> None:

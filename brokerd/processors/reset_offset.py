@@ -10,7 +10,13 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.processors.context import Handler, Peer
-from brokerd.processors.handler import answers_refusals, changing_tables, existing_group, existing_topic, not_written
+from brokerd.processors.handler import (
+    answers_refusals,
+    changing_tables,
+    consumable_topic,
+    existing_group,
+    not_written,
+)
 from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from mqwire.bodies import MessageQueue, ResetOffsetBody
@@ -50,7 +56,7 @@ def reset_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply
     changing_tables(broker.metadata_log)
     header = request.header(ResetOffsetRequestHeader)
     topic, group = header.topic, header.group
-    config = existing_topic(broker.topic_configs, topic)
+    config = consumable_topic(broker.topic_configs, topic)
     existing_group(broker.subscription_groups, group)
     if header.queue_id >= config.read_queue_nums:
         raise Refusal(
@@ -100,7 +106,7 @@ def clone_group_offset(broker: _Broker, peer: Peer, request: RemotingCommand) ->
     existing_group(broker.subscription_groups, header.dest_group)
     topics = [header.topic] if header.topic else broker.consumer_offsets.topics_of(header.src_group)
     for topic in topics:
-        existing_topic(broker.topic_configs, topic)
+        consumable_topic(broker.topic_configs, topic)
     logger.warning(
         "%s clones the offsets of group %s to %s", peer.remote_address[0], header.src_group, header.dest_group
     )

@@ -13,7 +13,7 @@ from brokerd.acl import credential_of
 from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
 from brokerd.processors.context import Handler, Peer
-from brokerd.processors.handler import answers_refusals
+from brokerd.processors.handler import answers_refusals, not_written
 from brokerd.replies import AfterDurable, Refusal, Reply
 from brokerd.store import DiskFullError, MessageIllegalError, MessageToStore, StoreError
 from mqwire.codes import PermName, RequestCode, ResponseCode
@@ -134,7 +134,10 @@ def _look_up(broker: _Broker, request: RemotingCommand, header: ConsumerSendMsgB
 
 def _ensure_topic(broker: _Broker, topic: str, queue_nums: int, sys_flag: int) -> None:
     known = broker.topic_configs.select(topic)
-    config = broker.topic_configs.create_for_send_back(topic, queue_nums, sys_flag=sys_flag)
+    try:
+        config = broker.topic_configs.create_for_send_back(topic, queue_nums, sys_flag=sys_flag)
+    except StoreError as error:
+        raise not_written(error) from error
     if config is not known:
         broker.register_soon()
     if not config.perm & PermName.WRITE:

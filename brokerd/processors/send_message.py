@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from brokerd.acl import credential_of
+from brokerd.processors.handler import not_written
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
 from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
 from brokerd.processors.send_reply import SendReplyEncoder
@@ -307,7 +308,12 @@ class SendMessageProcessor:
             )
         config = broker.topic_configs.select(topic)
         if config is None:
-            config = broker.topic_configs.create_on_send(topic, origin.default_topic, origin.default_topic_queue_nums)
+            try:
+                config = broker.topic_configs.create_on_send(
+                    topic, origin.default_topic, origin.default_topic_queue_nums
+                )
+            except StoreError as error:
+                raise not_written(error) from error
             if config is None:
                 raise Refusal(
                     ResponseCode.TOPIC_NOT_EXIST,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from brokerd.processors.handler import not_written
 from brokerd.replies import Refusal
-from brokerd.store import MessageToStore
+from brokerd.store import MessageToStore, StoreError
 from mqwire.codes import ResponseCode
 from mqwire.message import properties_to_string, string_to_properties
 from mqwire.names import (
@@ -93,7 +94,10 @@ class SpecialSends:
         if origin.reconsume_times <= most:
             return message
         topic = DLQ_GROUP_TOPIC_PREFIX + group_name
-        broker.topic_configs.create_for_send_back(topic, _DLQ_QUEUES_PER_GROUP)
+        try:
+            broker.topic_configs.create_for_send_back(topic, _DLQ_QUEUES_PER_GROUP)
+        except StoreError as error:
+            raise not_written(error) from error
         broker.register_soon()
         properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
         return message._replace(topic=topic, queue_id=broker.random.randrange(_DLQ_QUEUES_PER_GROUP))

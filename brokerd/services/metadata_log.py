@@ -28,6 +28,7 @@ from brokerd.metadata_record import (
     metadata_message,
     pieces,
 )
+from brokerd.quotas import QuotaReached
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replies import AfterDurable
 from brokerd.services.acknowledgement import recoded
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from brokerd.clock import SystemClock
     from brokerd.config import BrokerConfig
     from brokerd.consumer_offset import ConsumerOffsetManager
+    from brokerd.quotas import Quotas
     from brokerd.replica.replica import Replica
     from brokerd.services.store_gate import StoreGate
     from brokerd.store import MessageStore
@@ -78,6 +80,7 @@ class _Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    quotas: Quotas
     nursery: trio.Nursery | None
     waits_for_flush: bool
 
@@ -142,10 +145,13 @@ class MetadataLog:
         return broker.refuses_appends()
 
     def write(self, record: MetadataRecord) -> None:
-        """Put a change into the log; raises StoreError, and nothing has changed then."""
+        """Put a change into the log; raises StoreError, QuotaReached too, and nothing has changed then."""
         refusal = self.refusal()
         if refusal is not None:
             raise ChangeRefused(refusal)
+        over_quota = self._broker.quotas.record_refusal(frees=record.frees)
+        if over_quota is not None:
+            raise QuotaReached(over_quota)
         if self._base_offset is None:
             self._write_base()  # what the tables hold is in no record yet
         broker = self._broker
@@ -249,11 +255,13 @@ class MetadataLog:
         self._written_s = self._broker.clock.monotonic()
         waiting, self._waiting = self._waiting, []
         broker = self._broker
-        refused = None
+        refused, code = None, ResponseCode.SERVICE_NOT_AVAILABLE
         try:
             self.write_offsets()
         except StoreError as error:
             refused = str(error)
+            if isinstance(error, QuotaReached):
+                code = ResponseCode.SYSTEM_BUSY
         for peer, frame in waiting:
             if peer.closed:
                 continue
@@ -263,7 +271,7 @@ class MetadataLog:
             elif refused is None:
                 broker.answer_when_held(peer, self.end_offset, [frame])
             else:
-                peer.write(recoded([frame], ResponseCode.SERVICE_NOT_AVAILABLE, refused))
+                peer.write(recoded([frame], code, refused))
             peer.flush()
 
     def offsets_changed(self) -> None:

@@ -22,7 +22,7 @@ from brokerd.store.config import StoreConfig
 from brokerd.store.disk import Disk
 from brokerd.store.index_checkpoint import IndexCheckpoint
 from brokerd.store.index_file import IndexFile
-from brokerd.store.index_format import FIRST_ENTRY, IndexHeader, key_hash
+from brokerd.store.index_format import ENTRY_BYTES, FIRST_ENTRY, SLOT_BYTES, IndexHeader, key_hash
 from brokerd.store.index_reader import BlockKeys, IndexReader
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, MIN_RECORD_BYTES
@@ -77,6 +77,11 @@ class IndexService:
     def begin_timestamp_ms(self) -> int:
         """The store timestamp of the oldest entry; -1 without any."""
         return self._files[0].header.begin_timestamp_ms if self._files else -1
+
+    @property
+    def used_bytes(self) -> int:
+        """What its entries take on disk, each with a slot: files are as sparse as they are empty."""
+        return sum(file.header.index_count for file in self._files) * (ENTRY_BYTES + SLOT_BYTES)
 
     @property
     def files(self) -> list[str]:

@@ -114,6 +114,7 @@ def test_a_power_cut_bounds_the_loss_by_an_interval(broker: BrokerUnderTest) -> 
 def test_a_journal_that_cannot_be_read_stops_nothing(broker: BrokerUnderTest, content: bytes) -> None:
     send(broker)
     next_interval(broker)
+    broker.broker.persist()  # which makes the folder
     (Path(broker.config.config_folder) / NAME).write_bytes(content)
     broker.crash()
     next_interval(broker)

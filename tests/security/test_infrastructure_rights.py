@@ -7,10 +7,11 @@ import pytest
 from brokerd.acl_needs import NEEDS, Level
 from brokerd.config import HOT_KEYS, TENANTS_HOT_KEYS
 from brokerd.processors import HANDLERS
+from mqwire.bodies import TopicConfig
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.headers_broker import CreateAccessConfigRequestHeader, DeleteAccessConfigRequestHeader
 from mqwire.headers_topic import CreateTopicRequestHeader
-from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METERING, RMQ_SYS_PROBE
+from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING, RMQ_SYS_PROBE, RMQ_SYS_SCHEDULE_TOPIC
 from tests.brokerd.acl_accounts import ACCOUNTS as STANDALONE_ACCOUNTS
 from tests.brokerd.acl_accounts import ADMIN as STANDALONE_ADMIN
 from tests.brokerd.acl_accounts import SEND_FIELDS, MakeAclBroker
@@ -18,6 +19,9 @@ from tests.brokerd.broker_under_test import BrokerUnderTest
 from tests.security.accounts import PLATFORM, PROGRAM, TENANT_ADMIN, ask
 
 MACHINE_CODES = sorted(code for code, needs in NEEDS.items() if needs is Level.INFRASTRUCTURE)
+WRITERS_OF_OFFSETS = [
+    *(RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.PULL_MESSAGE),
+]
 TENANTS_CODES = sorted(code for code, needs in NEEDS.items() if needs is Level.ADMIN)
 
 
@@ -133,6 +137,22 @@ def test_a_tenants_admin_key_writes_to_no_topic_of_the_brokers_own(
     fields = {**SEND_FIELDS, "b": topic}
     reply = ask(platform_broker, RequestCode.SEND_MESSAGE_V2, TENANT_ADMIN, fields=fields, body=b"forged")
     assert reply.code == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize("topic", [RMQ_SYS_METERING, RMQ_SYS_METADATA, RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_PROBE])
+@pytest.mark.parametrize("code", WRITERS_OF_OFFSETS)
+def test_a_tenants_admin_key_writes_no_offset_in_a_topic_of_the_brokers_own(
+    platform_broker: BrokerUnderTest, topic: str, code: int
+) -> None:
+    platform_broker.broker.topic_configs.put(
+        TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)
+    )
+    platform_broker.create_group("g")
+    fields = {"topic": topic, "group": "g", "consumerGroup": "g", "queueId": "0", "commitOffset": "0", "offset": "0"}
+    fields |= {"timestamp": "-1", "isForce": "true", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "5"}
+    fields |= {"suspendTimeoutMillis": "0", "subVersion": "0", "subscription": "*"}
+    ask(platform_broker, code, TENANT_ADMIN, fields=fields)
+    assert platform_broker.broker.consumer_offsets.query_all(topic, "g") == {}
 
 
 def test_a_tenants_admin_key_makes_topics_and_sends(platform_broker: BrokerUnderTest) -> None:

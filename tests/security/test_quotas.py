@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from brokerd.quotas import Bucket
 from mqwire.acl import SessionCredentials, sign_request
-from mqwire.bodies import KVTable
+from mqwire.bodies import ConsumerData, HeartbeatData, KVTable, SubscriptionData, SubscriptionGroupConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_pull import PullMessageRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
+from mqwire.headers_topic import CreateTopicRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.security.accounts import PLATFORM, PROGRAM, TENANT_ADMIN, ask
 from tests.security.live_broker import send_request
@@ -142,6 +144,153 @@ def test_a_full_log_takes_no_more_sends_and_still_hands_out(broker: BrokerUnderT
     reply = pull(broker)
     assert reply is not None
     assert reply.code == ResponseCode.SUCCESS
+
+
+# --- topics, groups and offsets ---
+
+
+def put_topic(broker: BrokerUnderTest, topic: str, *, queues: int = 1) -> RemotingCommand:
+    header = CreateTopicRequestHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6,
+        topic_filter_type="SINGLE_TAG", order=False,
+    )  # fmt: skip
+    return ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, TENANT_ADMIN, header=header)
+
+
+def put_group(broker: BrokerUnderTest, group: str, **members: Any) -> RemotingCommand:
+    body = SubscriptionGroupConfig(group_name=group, **members).to_json()
+    return ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, TENANT_ADMIN, body=body)
+
+
+def delete_topic(broker: BrokerUnderTest, topic: str) -> RemotingCommand:
+    return ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, TENANT_ADMIN, fields={"topic": topic})
+
+
+def commit(broker: BrokerUnderTest, offset: int) -> RemotingCommand:
+    fields = {"topic": "orders", "consumerGroup": "readers", "queueId": "0", "commitOffset": str(offset)}
+    return ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, PROGRAM, fields=fields)
+
+
+def reset(broker: BrokerUnderTest, offset: int) -> RemotingCommand:
+    fields = {"topic": "orders", "group": "readers", "queueId": "0", "offset": str(offset), "timestamp": "-1"}
+    return ask(broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, TENANT_ADMIN, fields={**fields, "isForce": "true"})
+
+
+def stored_bytes(broker: BrokerUnderTest) -> int:
+    return broker.store.end_offset - broker.store.min_physical_offset
+
+
+def test_making_and_deleting_topics_without_end_stops_near_the_quota(broker: BrokerUnderTest) -> None:
+    broker.config.quota_stored_bytes = limit = 100_000
+    for number in range(1_000):
+        reply = put_topic(broker, f"topic-{number}")
+        if reply.code != ResponseCode.SUCCESS:
+            break
+        delete_topic(broker, f"topic-{number}")
+    assert refused_by(reply) == "quotaStoredBytes"
+    assert broker.broker.topic_configs.select(f"topic-{number}") is None
+    assert stored_bytes(broker) < limit * 9 // 8
+
+
+def test_resets_and_changes_of_groups_without_end_stop_near_the_quota(broker: BrokerUnderTest) -> None:
+    send(broker)
+    broker.config.quota_stored_bytes = 1 + stored_bytes(broker)
+    for number in range(1_000):
+        if (reply := put_group(broker, "readers", retry_max_times=number)).code != ResponseCode.SUCCESS:
+            break
+    assert refused_by(reply) == "quotaStoredBytes"
+    assert refused_by(reset(broker, 0)) == "quotaStoredBytes"
+
+
+def test_a_full_broker_lets_consumers_finish_and_topics_go(broker: BrokerUnderTest) -> None:
+    send(broker)
+    broker.config.quota_stored_bytes = stored_bytes(broker)
+    assert refused_by(send(broker)) == "quotaStoredBytes"
+    assert commit(broker, 1).code == ResponseCode.SUCCESS
+    assert delete_topic(broker, "bills").code == ResponseCode.SUCCESS
+    broker.crash()
+    assert broker.broker.consumer_offsets.query("orders", "readers", 0) == 1
+
+
+def test_commits_without_end_stop_an_eighth_past_the_quota_and_say_so(broker: BrokerUnderTest) -> None:
+    for _ in range(300):
+        send(broker)
+    broker.config.quota_stored_bytes = limit = stored_bytes(broker)
+    for offset in range(1, 301):
+        reply = commit(broker, offset)
+        if reply.code != ResponseCode.SUCCESS:
+            break
+    assert refused_by(reply) == "quotaStoredBytes"
+    assert stored_bytes(broker) < limit * 9 // 8 + 1_000
+    broker.crash()
+    assert broker.broker.consumer_offsets.query("orders", "readers", 0) == offset - 1
+
+
+def test_the_index_of_keys_counts_as_stored(broker: BrokerUnderTest) -> None:
+    broker.store_message("orders", properties={"KEYS": " ".join(f"k{number}" for number in range(5_000))})
+    while broker.store.index.build(broker.store.end_offset, 1_000):
+        pass
+    broker.config.quota_stored_bytes = stored_bytes(broker) + 100_000  # 24 bytes for each key are 120,000
+    assert refused_by(send(broker)) == "quotaStoredBytes"
+
+
+def test_topics_have_a_quota_whoever_makes_them(broker: BrokerUnderTest) -> None:
+    broker.config.quota_topics = 3
+    assert send(broker, topic="made-by-a-send").code == ResponseCode.SUCCESS
+    assert refused_by(put_topic(broker, "fourth")) == "quotaTopics"
+    assert refused_by(send(broker, topic="fourth")) == "quotaTopics"
+    delete_topic(broker, "bills")
+    assert put_topic(broker, "fourth").code == ResponseCode.SUCCESS
+
+
+def test_queues_have_a_quota_in_all_topics_together(broker: BrokerUnderTest) -> None:
+    broker.config.quota_queues = 8  # orders, bills and the retry topics have some
+    assert refused_by(put_topic(broker, "wide", queues=8)) == "quotaQueues"
+    assert refused_by(put_topic(broker, "orders", queues=1000)) == "quotaQueues"
+    assert broker.topic_config("orders").read_queue_nums == 1
+
+
+def test_a_topic_may_shrink_where_a_quota_was_lowered_below_what_is_there(broker: BrokerUnderTest) -> None:
+    put_topic(broker, "wide", queues=100)
+    broker.config.quota_queues = 10
+    assert put_topic(broker, "wide", queues=50).code == ResponseCode.SUCCESS
+    assert refused_by(put_topic(broker, "wide", queues=51)) == "quotaQueues"
+
+
+def test_groups_have_a_quota_whoever_makes_them(broker: BrokerUnderTest) -> None:
+    broker.config.quota_groups = 2
+    assert put_group(broker, "second").code == ResponseCode.SUCCESS
+    assert refused_by(put_group(broker, "third")) == "quotaGroups"
+    consumer = ConsumerData(
+        group_name="third", subscription_data_set=[SubscriptionData(topic="orders", sub_string="*")]
+    )
+    body = HeartbeatData(client_id="c", consumer_data_set=[consumer]).to_json()
+    assert refused_by(ask(broker, RequestCode.HEART_BEAT, PROGRAM, body=body)) == "quotaGroups"
+
+
+def test_a_groups_settings_have_a_bound_over_all_its_changes(broker: BrokerUnderTest) -> None:
+    replies = [put_group(broker, "readers", attributes={f"+{number}": "x" * 5_000}) for number in range(4)]
+    assert [reply.code for reply in replies] == [0, 0, 0, ResponseCode.SYSTEM_BUSY]
+    assert "at most 16384" in (replies[-1].remark or "")
+
+
+def test_an_attribute_of_a_topic_has_a_bound(broker: BrokerUnderTest) -> None:
+    fields = {"topic": "orders", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fields |= {"topicFilterType": "SINGLE_TAG", "order": "false", "attributes": "+reserve.time=" + "9" * 100_000}
+    reply = ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, TENANT_ADMIN, fields=fields)
+    assert (reply.code, "at most 64" in (reply.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_use_of_topics_queues_and_groups_is_shown(broker: BrokerUnderTest) -> None:
+    broker.config.quota_topics, broker.config.quota_groups = 10, 5
+    reply = ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO, TENANT_ADMIN)
+    uses = {
+        use["quota"]: (use["used"], use["limit"]) for use in json.loads(KVTable.from_json(reply.body).table["quotas"])
+    }
+    assert (uses["quotaTopics"], uses["quotaGroups"]) == ((2, 10), (1, 5))
+
+
+# --- topics' own ---
 
 
 def test_a_topic_that_stores_too_much_takes_no_more_sends_and_others_do(broker: BrokerUnderTest) -> None:

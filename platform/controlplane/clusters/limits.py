@@ -30,6 +30,9 @@ KEPT_BY_BROKERS = {
     "bytes_per_second": ("quotaCredentialBytesPerSecond", "quotaTopicBytesPerSecond"),
     "connections": ("quotaCredentialConnections",),
     "held_pulls": ("quotaCredentialHeldPulls",),
+    "topics": ("quotaTopics",),
+    "queues": ("quotaQueues",),
+    "groups": ("quotaGroups",),
     "stored_bytes_per_topic": ("quotaTopicStoredBytes",),
     "stored_bytes": ("quotaStoredBytes",),
 }

@@ -39,8 +39,9 @@ HIGHWATER_STEP_LEASE_S = value("HIGHWATER_STEP_LEASE_S")
 # How often a cluster's brokers record their usage (meteringIntervalMs); a new value counts when a broker next starts.
 HIGHWATER_METERING_INTERVAL_MS = value("HIGHWATER_METERING_INTERVAL_MS")
 
-# What a tenant may have; `manage.py set_limit` gives one tenant more or less. The last six are kept by each broker: rates and
-# connections by access key, rates by topic, and what it stores in all.
+# What a tenant may have; `manage.py set_limit` gives one tenant more or less. What follows the fourth is kept by each broker:
+# rates and connections by access key, rates by topic, its topics (also those that clients make), queues and groups, and what it
+# stores in all.
 HIGHWATER_LIMITS: dict[str, int] = {
     "clusters": 10,
     "brokers": 30,
@@ -50,6 +51,9 @@ HIGHWATER_LIMITS: dict[str, int] = {
     "bytes_per_second": 128 * 1024 * 1024,
     "connections": 5_000,
     "held_pulls": 20_000,
+    "topics": 5_000,
+    "queues": 50_000,
+    "groups": 10_000,
     "stored_bytes_per_topic": 20 * 1024**3,
     "stored_bytes": 40 * 1024**3,
 }

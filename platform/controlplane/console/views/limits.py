@@ -21,6 +21,9 @@ _WORDS = {
     "quotaTopicBytesPerSecond": say("Bytes per second, of a topic"),
     "quotaCredentialConnections": say("Connections of an access key"),
     "quotaCredentialHeldPulls": say("Pulls that wait, of an access key"),
+    "quotaTopics": say("Topics on the broker"),
+    "quotaQueues": say("Queues of all topics on the broker"),
+    "quotaGroups": say("Consumer groups on the broker"),
     "quotaTopicStoredBytes": say("Bytes stored in a topic"),
     "quotaStoredBytes": say("Bytes stored on the broker"),
 }

@@ -1,5 +1,6 @@
 """Damaged frames into the sockets of a live broker and name server: `./dev fuzz --frames 1000000 --seed 7`.
 
+Each fourth connection to the broker has a key instead, and sends sound frames that ask for odd things (odd_requests.py).
 Ends with an error when a daemon ends, logs an unexpected exception, holds more than 256 MiB, or stops serving.
 """
 
@@ -19,6 +20,7 @@ from tests.mutated_frames import corpus, mutated
 from tests.processes import resident_bytes
 from tests.remoting import connect, exchange
 from tests.security.live_broker import RESIDENT_MAX_BYTES, LiveBroker
+from tests.security.odd_requests import odd_request
 
 # A connection ends at the first frame that is none: few for each, so that most are looked at.
 _FRAMES_PER_CONNECTION = 4
@@ -38,8 +40,11 @@ def fuzz(folder: Path, frames: int, seed: int) -> str:
         with broker.connection() as client:
             for number in range(0, frames, _FRAMES_PER_CONNECTION):
                 address = (broker.address, names.address)[number // _FRAMES_PER_CONNECTION % 2]
-                damaged = [mutated(source.choice(good), source) for _ in range(_FRAMES_PER_CONNECTION)]
-                _send(address, b"".join(damaged))
+                if number // _FRAMES_PER_CONNECTION % 4 == 2:
+                    frames_now = [odd_request(source) for _ in range(_FRAMES_PER_CONNECTION)]
+                else:
+                    frames_now = [mutated(source.choice(good), source) for _ in range(_FRAMES_PER_CONNECTION)]
+                _send(address, b"".join(frames_now))
                 if number % _CHECK_EVERY == 0:
                     _check(broker, names, logs, client, f"seed={seed} frame={number}")
             _check(broker, names, logs, client, f"seed={seed}, the end")

@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 _SERVED_WHILE_REOPENING = frozenset(
     {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.GET_CONSUMER_LIST_BY_GROUP}
 )
-# Sends go to the store together, and cost little each; of anything else others must not wait for more than this many.
+# Others must not wait for more than this many. Sends go to the store together, and cost a tenth of a millisecond with a signature.
 _REQUESTS_PER_TURN: Final = 128
+_SENDS_PER_TURN: Final = 256
 _TURN_S: Final = 0.002
 _PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
@@ -88,7 +89,10 @@ class Dispatcher:
                 continue
             if command.code in SEND_CODES:
                 sends.append(command)
-                continue
+                if len(sends) < _SENDS_PER_TURN:
+                    continue
+                self._send(peer, sends)
+                return number + 1
             if sends:
                 self._send(peer, sends)
                 sends = []

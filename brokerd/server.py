@@ -40,6 +40,7 @@ _UNPROVEN_IDLE_S: Final = 10.0
 _PARTIAL_FRAME_TIMEOUT_S: Final = 15.0
 _PARTIAL_FRAME_BYTES_PER_S: Final = 64 * 1024
 _SWEEP_PERIOD_S: Final = 2.5
+_ACCEPTS_PER_TURN: Final = 32
 _ACCEPT_PAUSE_S: Final = 0.1
 # A busy client has sent more while its requests were served: looking at once is cheaper than waiting to be told. But the
 # other connections are served after so many looks, or after this long and one chunk.
@@ -140,8 +141,11 @@ class Server:
             try:
                 await trio.lowlevel.wait_readable(listener)
                 await self._network.healed()
-                sock, _address = listener.accept()
-            except BlockingIOError:
+                # Several at a time: in the queue of the kernel a client would wait for one turn of all other peers each.
+                for _ in range(_ACCEPTS_PER_TURN):
+                    sock, _address = listener.accept()
+                    self._admit(sock, service, nursery, peers)
+            except (BlockingIOError, ConnectionError):
                 continue
             except trio.ClosedResourceError:
                 return
@@ -150,27 +154,28 @@ class Server:
                     return
                 logger.warning("cannot accept a connection: %s", error)  # out of file descriptors, mostly
                 await trio.sleep(_ACCEPT_PAUSE_S)
-                continue
+
+    def _admit(self, sock: socket.socket, service: Service, nursery: trio.Nursery, peers: set[Peer] | None) -> None:
+        try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                peer = Peer(sock, nursery)
-            except OSError:  # it has gone already
-                sock.close()
-                continue
-            peer.connected_s = peer.last_read_s = trio.current_time()
-            leaving = self._admission.admit(peer)
-            if leaving is not None:
-                logger.warning(
-                    "%r: closing it, %d connections are open and it has shown no account",
-                    leaving, len(self._admission.peers),
-                )  # fmt: skip
-                leaving.close()
-                if leaving is peer:
-                    continue
-            if peers is not None:
-                peers.add(peer)
-            nursery.start_soon(self._serve, service, peer, peers)
+            peer = Peer(sock, nursery)
+        except OSError:  # it has gone already
+            sock.close()
+            return
+        peer.connected_s = peer.last_read_s = trio.current_time()
+        leaving = self._admission.admit(peer)
+        if leaving is not None:
+            logger.warning(
+                "%r: closing it, %d connections are open and it has shown no account",
+                leaving, len(self._admission.peers),
+            )  # fmt: skip
+            leaving.close()
+            if leaving is peer:
+                return
+        if peers is not None:
+            peers.add(peer)
+        nursery.start_soon(self._serve, service, peer, peers)
 
     def _silence(self) -> list[Callable[[], None]]:
         return [peer.socket.close for peer in list(self._admission.peers) if peer.end_silently()]

@@ -1,7 +1,8 @@
 """The name server's sockets: accept, read, decode all, process, answer in one send.
 
-Resource handling: a peer that no one knows may send frames of 64 KiB; a broker's first registration may be larger, but
-all such frames that are under way share one allowance. Who drips a frame, or doesn't read its answers, is cut off.
+Resource handling: a peer that no one knows may send frames of 64 KiB; a broker's first registration may be larger. All frames
+of strangers that are under way share two allowances, one for the small and one for the larger. Who drips a frame, or
+doesn't read its answers, is cut off.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import math
 import resource
 import socket
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -34,10 +34,12 @@ logger = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 64 * 1024
-# What anybody may have under way...
+# What anybody may have under way, and all strangers together in such frames; most requests come whole, and count nothing.
 UNTRUSTED_FRAME_BYTES: Final = 64 * 1024
-# ...and what all strangers together may have in larger frames: a few large brokers that register for the first time.
-UNTRUSTED_LARGE_FRAMES_BYTES: Final = 64 * 1024 * 1024
+UNTRUSTED_SMALL_FRAMES_BYTES: Final = 16 * 1024 * 1024
+# And in larger frames: a few large brokers that register for the first time, for whom the small ones leave room.
+UNTRUSTED_LARGE_FRAMES_BYTES: Final = 48 * 1024 * 1024
+_UNFINISHED_MAX_BYTES: Final = {False: UNTRUSTED_SMALL_FRAMES_BYTES, True: UNTRUSTED_LARGE_FRAMES_BYTES}
 # A broker on a slow line that delivers is given longer than the frame timeout.
 _FRAME_BYTES_PER_S: Final = 64 * 1024
 _RECEIVE_BYTES: Final = 64 * 1024
@@ -45,6 +47,9 @@ _RECEIVE_BYTES: Final = 64 * 1024
 _SEND_BYTES: Final = 256 * 1024
 # Others get their turn after this many requests of one peer.
 _REQUESTS_PER_TURN: Final = 64
+
+_ACCEPTS_PER_TURN: Final = 32
+_ACCEPT_PAUSE_S: Final = 0.1
 
 _RESERVED_DESCRIPTORS: Final = 64
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
@@ -73,14 +78,14 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
 class Peer:
     """One connection. Equal only to itself, so it can stand for the channel in the registry."""
 
-    __slots__ = ("_name", "connection", "large_frame_bytes", "partial_since_s", "scope", "stream", "trusted")
+    __slots__ = ("_name", "connection", "partial_since_s", "scope", "stream", "trusted", "unfinished_bytes")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream: trio.abc.Stream = stream
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
-        self.large_frame_bytes = 0
+        self.unfinished_bytes = 0  # of a frame of a stranger's
         self.partial_since_s: float | None = None
         address = stream.socket.getpeername()
         self._name = f"{address[0]}:{address[1]}#{next(_ids)}"
@@ -128,16 +133,32 @@ class Server:
         self._peers: dict[Peer, None] = {}  # in the order in which they came
         self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
         self._tls = _tls_of(config)
-        self._large_frame_bytes = 0
+        self._unfinished_bytes = {False: 0, True: 0}  # of strangers; whether in frames above UNTRUSTED_FRAME_BYTES
 
     async def run(self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; `started` tells the listening address. Raises OSError when it can't be had."""
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._bind()))
-        address = listener.socket.getsockname()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._scan)
-            await nursery.start(partial(trio.serve_listeners, self._serve, [listener]))
-            task_status.started((address[0], address[1]))
+        with self._bind() as listener:
+            address = listener.getsockname()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._scan)
+                nursery.start_soon(self._accept, listener, nursery)
+                task_status.started((address[0], address[1]))
+                await trio.sleep_forever()
+
+    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        """Several at a time: in the queue of the kernel a client would wait for one look of ours at all other peers each."""
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            for _ in range(_ACCEPTS_PER_TURN):
+                try:
+                    accepted, _address = listener.accept()
+                except (BlockingIOError, ConnectionError):  # none is left, or one has gone again
+                    break
+                except OSError as error:
+                    logger.warning("cannot accept a connection: %s", error)  # out of file descriptors, mostly
+                    await trio.sleep(_ACCEPT_PAUSE_S)
+                    break
+                nursery.start_soon(self._serve, trio.SocketStream(trio.socket.from_stdlib_socket(accepted)))
 
     def _bind(self) -> socket.socket:
         config = self._config
@@ -147,6 +168,7 @@ class Server:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((config.bind_address, config.listen_port))
             listener.listen(config.server_socket_backlog)
+            listener.setblocking(False)
         except OSError:
             listener.close()
             raise
@@ -255,16 +277,18 @@ class Server:
             peer.partial_since_s = None
         elif peer.partial_since_s is None:
             peer.partial_since_s = trio.current_time()
-        large = not peer.trusted and unfinished_bytes > UNTRUSTED_FRAME_BYTES
-        self._account(peer, unfinished_bytes if large else 0)
-        if self._large_frame_bytes > UNTRUSTED_LARGE_FRAMES_BYTES:
+        self._account(peer, 0 if peer.trusted else unfinished_bytes)
+        is_large = peer.unfinished_bytes > UNTRUSTED_FRAME_BYTES
+        if self._unfinished_bytes[is_large] > _UNFINISHED_MAX_BYTES[is_large]:
+            kind = "above" if is_large else "of at most"
             raise RemoteProtocolError(
-                f"an unknown peer sends a frame above {UNTRUSTED_FRAME_BYTES} bytes while others do; try again later"
+                f"an unknown peer sends a frame {kind} {UNTRUSTED_FRAME_BYTES} bytes while others do; try again later"
             )
 
-    def _account(self, peer: Peer, large_frame_bytes: int) -> None:
-        self._large_frame_bytes += large_frame_bytes - peer.large_frame_bytes
-        peer.large_frame_bytes = large_frame_bytes
+    def _account(self, peer: Peer, unfinished_bytes: int) -> None:
+        self._unfinished_bytes[peer.unfinished_bytes > UNTRUSTED_FRAME_BYTES] -= peer.unfinished_bytes
+        peer.unfinished_bytes = unfinished_bytes
+        self._unfinished_bytes[unfinished_bytes > UNTRUSTED_FRAME_BYTES] += unfinished_bytes
 
     async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:
         answers = _Answers()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 from collections.abc import Sequence
 
+import pytest
 import trio
 
 from brokerd.config import BrokerConfig
@@ -67,3 +69,20 @@ async def _most_turns_in_a_row() -> int:
                 seen.append(client.served)
     peer.close()
     return max(later - earlier for earlier, later in itertools.pairwise(seen))
+
+
+@pytest.mark.trio
+async def test_connections_that_wait_are_accepted_together() -> None:
+    """One in each turn of the loop, a client would wait in the kernel's queue for as many turns as strangers stand there."""
+    server = Server(BrokerConfig(bind_address="127.0.0.1", listen_port=0), OsNetwork())
+    host, port = server.listen()
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection((host, port)))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run, EndlessClient(stack.enter_context(socket.socket())))
+            for _ in range(6):  # turns of the loop
+                await trio.lowlevel.checkpoint()
+            accepted = len(server._admission.peers)
+            nursery.cancel_scope.cancel()
+    assert accepted == 20

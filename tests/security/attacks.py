@@ -1,10 +1,11 @@
 """What strangers and holders of weak keys do to a broker, each for as long as it is let, and what it costs good clients.
 
     python -m tests.security.attacks [--seconds 6] [--only NAME]
+    python -m tests.security.attacks --name-server [--seconds 6] [--only NAME]
     python -m tests.security.attacks --idle 10000
 
-measures, with a live broker for each attack, the 99th percentile of a good client's sends while nothing and while the attack
-goes on, and the most memory that the broker holds. It fails
+measures, with a live daemon for each attack, the 99th percentile of a good client's sends (of its questions for a route) while
+nothing and while the attack goes on, and the most memory that the daemon holds. It fails
 where memory passes 256 MiB or the percentile ten times its quiet value.
 """
 
@@ -32,9 +33,11 @@ from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, Subscriptio
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
+from tests.daemons import NameServerDaemon
 from tests.mutated_frames import corpus, mutated
-from tests.remoting import connect
-from tests.security.accounts import PROGRAM
+from tests.processes import resident_bytes
+from tests.remoting import connect, exchange
+from tests.security.accounts import ACCOUNTS, PROGRAM
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker, answers, send_request
 
 _GOOD_PAUSE_S = 0.004
@@ -146,6 +149,33 @@ def unfinished_frames(address: str, stop: Stop) -> None:
             held.pop(0).close()
     for stream in held:
         stream.close()
+
+
+@_attack
+def small_unfinished_frames_of_many(address: str, stop: Stop) -> None:
+    _raise_descriptor_limit()
+    header = b'{"code":105,"extFields":{}}'
+    unfinished = struct.pack(">II", 60 * 1024, len(header)) + header + bytes(59 * 1024)
+    held: list[socket.socket] = []
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            stream = connect(address)
+            held.append(stream)
+            stream.sendall(unfinished)
+        if len(held) > 8_000:
+            held.pop(0).close()
+    for stream in held:
+        stream.close()
+
+
+@_attack
+def routes_of_topics_without_end(address: str, stop: Stop) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in itertools.count():
+            fields = {"topic": f"{number}-".ljust(120, "x")}
+            yield RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields).encode() * 16
+
+    _pour(address, stop, frames())
 
 
 @_attack
@@ -327,20 +357,54 @@ def sends_of_another_program(address: str, stop: Stop) -> None:
     _pour(address, stop, itertools.repeat(send_request(bytes(1024)).encode() * 16))
 
 
+# What needs no key goes for name servers as well.
+OF_STRANGERS = tuple(list(ATTACKS)[: list(ATTACKS).index("pipelined views of a large message")])
+
+
 # --- measuring ---
 
 
-def send_latencies_ms(broker: LiveBroker, seconds: float, watch: Callable[[], None] = lambda: None) -> list[float]:
-    """How long each of a good client's sends took, in order of length; `watch` is called between them."""
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class LiveNameServer:
+    """A name server with access control, as a real process."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        accounts = folder / "plain_acl.yml"
+        accounts.write_text(ACCOUNTS)
+        self.daemon = NameServerDaemon(folder, {"aclEnable": "true", "aclConfigFile": str(accounts)}).start()
+
+    @property
+    def address(self) -> str:
+        return self.daemon.address
+
+    @property
+    def resident_bytes(self) -> int:
+        return resident_bytes(self.daemon.pid)
+
+    def connection(self) -> socket.socket:
+        return connect(self.address)
+
+    def ask(self, stream: socket.socket) -> RemotingCommand:
+        """A good client's question."""
+        request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "orders"})
+        return exchange(stream, request)
+
+
+def latencies_ms(ask: Callable[[], object], seconds: float, watch: Callable[[], None] = lambda: None) -> list[float]:
+    """How long each of a good client's requests took, in order of length; `watch` is called between them."""
     taken = []
     until_s = time.monotonic() + seconds
-    with broker.connection() as stream:
-        while time.monotonic() < until_s:
-            started_s = time.perf_counter()
-            broker.send(stream, bytes(1024))
-            taken.append((time.perf_counter() - started_s) * 1000)
-            watch()
-            time.sleep(_GOOD_PAUSE_S)
+    while time.monotonic() < until_s:
+        started_s = time.perf_counter()
+        ask()
+        taken.append((time.perf_counter() - started_s) * 1000)
+        watch()
+        time.sleep(_GOOD_PAUSE_S)
     return sorted(taken)
 
 
@@ -362,20 +426,61 @@ def under(attack: str, address: str) -> Iterator[None]:
 def measure(attack: str, folder: Path, seconds: float) -> tuple[float, float, int]:
     """p99 of a good client's sends, quiet and under the attack, in milliseconds; and the most bytes that the broker held."""
     broker = LiveBroker(folder, quotaCredentialConnections="1000", quotaCredentialHeldPulls="20000")
+
+    @contextlib.contextmanager
+    def good_client() -> Iterator[Callable[[], object]]:
+        with broker.connection() as stream:
+            yield lambda: broker.send(stream, bytes(1024))
+
+    return _measured(attack, broker, good_client, seconds)
+
+
+def measure_name_server(attack: str, folder: Path, seconds: float) -> tuple[float, float, int]:
+    """The same of a name server, and of a client that asks it for a route over a connection that it opens again if it must."""
+    names = LiveNameServer(folder)
+    streams: list[socket.socket] = []
+
+    def ask() -> None:
+        for _ in range(3):
+            try:
+                if not streams:
+                    streams.append(names.connection())
+                names.ask(streams[0])
+                return
+            except ConnectionError:
+                streams.pop().close()
+        raise ConnectionError("the name server ends each connection of a good client")
+
+    @contextlib.contextmanager
+    def good_client() -> Iterator[Callable[[], object]]:
+        yield ask
+        streams.pop().close()
+
+    return _measured(attack, names, good_client, seconds)
+
+
+def _measured(
+    attack: str,
+    daemon: LiveBroker | LiveNameServer,
+    good_client: Callable[[], contextlib.AbstractContextManager[Callable[[], object]]],
+    seconds: float,
+) -> tuple[float, float, int]:
     highest = 0
 
     def watch() -> None:
         nonlocal highest
-        highest = max(highest, broker.resident_bytes)
+        highest = max(highest, daemon.resident_bytes)
 
     try:
-        quiet = send_latencies_ms(broker, seconds)
-        with under(attack, broker.address):
+        with good_client() as ask:
+            quiet = latencies_ms(ask, seconds)
+        with under(attack, daemon.address):
             time.sleep(0.5)
-            busy = send_latencies_ms(broker, seconds, watch)
+            with good_client() as ask:
+                busy = latencies_ms(ask, seconds, watch)
         return quiet[len(quiet) * 99 // 100], busy[len(busy) * 99 // 100], highest
     finally:
-        broker.daemon.kill()
+        daemon.daemon.kill()
 
 
 def measure_idle(connections: int, folder: Path) -> tuple[int, int]:
@@ -401,20 +506,21 @@ def main() -> int:
     parser.add_argument(
         "--idle", type=int, metavar="CONNECTIONS", help="measure what so many silent clients cost, and end"
     )
+    parser.add_argument("--name-server", action="store_true", help="what needs no key, against a name server")
     options = parser.parse_args()
     if options.idle:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        _raise_descriptor_limit()
         with tempfile.TemporaryDirectory() as folder:
             alone, held = measure_idle(options.idle, Path(folder))
         print(f"{options.idle} silent clients: {held / MEBIBYTE:.0f} MiB, {alone / MEBIBYTE:.0f} MiB without them")
         return int(held > _IDLE_BYTES_MAX)
     failed = False
     print(f"{'attack':42} {'quiet p99':>10} {'under it':>10} {'times':>6} {'memory':>9}", flush=True)
-    for attack in [options.only] if options.only else list(ATTACKS):
+    take, every = (measure_name_server, list(OF_STRANGERS)) if options.name_server else (measure, list(ATTACKS))
+    for attack in [options.only] if options.only else every:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                quiet_ms, busy_ms, held = measure(attack, Path(folder), options.seconds)
+                quiet_ms, busy_ms, held = take(attack, Path(folder), options.seconds)
             except (OSError, AssertionError) as error:
                 print(f"{attack:42} the good client failed: {error}", flush=True)
                 failed = True

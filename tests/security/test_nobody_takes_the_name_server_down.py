@@ -1,0 +1,70 @@
+"""What strangers did to name servers: memory and turns that are no longer theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqwire.codes import ResponseCode
+from namesrvd.config import NamesrvConfig
+from namesrvd.kv_config import KVConfigManager
+from namesrvd.processor import Processor
+from namesrvd.route_info import RouteInfoManager
+from namesrvd.server import Server
+from tests.remoting import connect
+from tests.security.attacks import OF_STRANGERS, LiveNameServer, under
+from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Iterator[LiveNameServer]:
+    started = LiveNameServer(tmp_path / "names")
+    yield started
+    started.daemon.kill()
+
+
+def test_small_unfinished_frames_of_strangers_share_one_allowance(names: LiveNameServer) -> None:
+    before = names.resident_bytes
+    header = b'{"code":105,"extFields":{}}'
+    unfinished = struct.pack(">II", 60 * 1024, len(header)) + header + bytes(59 * 1024)
+    with contextlib.ExitStack() as stack:
+        for _ in range(1_500):
+            stream = stack.enter_context(names.connection())
+            with contextlib.suppress(OSError):  # it may be closed while it writes
+                stream.sendall(unfinished)
+        with names.connection() as good:
+            assert names.ask(good).code == ResponseCode.TOPIC_NOT_EXIST
+        assert names.resident_bytes - before < 48 * MEBIBYTE
+
+
+def test_memory_stays_within_its_bound_under_each_attack_of_strangers(names: LiveNameServer) -> None:
+    for attack in OF_STRANGERS:
+        with under(attack, names.address), names.connection() as good:
+            until_s = time.monotonic() + 0.5
+            while time.monotonic() < until_s:
+                assert names.ask(good).code == ResponseCode.TOPIC_NOT_EXIST, attack
+                assert names.resident_bytes < RESIDENT_MAX_BYTES, attack
+
+
+@pytest.mark.trio
+async def test_connections_that_wait_are_accepted_together() -> None:
+    config = NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
+    routes, settings = RouteInfoManager(lambda: 0.0), KVConfigManager()
+    processor = Processor(config, routes, settings, accounts=None, clock_ms=lambda: 0.0)
+    server = Server(config, processor, routes, settings, None)
+    with contextlib.ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+            for _ in range(20):
+                stack.enter_context(connect(f"{host}:{port}"))
+            for _ in range(6):  # turns of the loop
+                await trio.lowlevel.checkpoint()
+            accepted = len(server._peers)
+            nursery.cancel_scope.cancel()
+    assert accepted == 20

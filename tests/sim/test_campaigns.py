@@ -46,7 +46,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "a follower cuts below the commit": range(3, 13),
     "no pre-vote": range(3, 43),
     "who lost its memory votes as before": range(20, 60),
-    "the old mode confirms what lies behind the change": range(57, 97),
+    "the old mode confirms what lies behind the change": range(151, 191),
 }
 REPOSITORY = Path(__file__).parents[2]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from highwater._models import ReceivedMessage
+from highwater.told import tell, tell_count
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import parse_offset_message_id
 from mqwire.names import (
@@ -49,7 +50,11 @@ def read_id(text: str, now_ms: int) -> IdReading:
         return IdReading()
     if len(text) not in _ID_DIGITS:
         if _NEARLY_AN_ID[0] <= len(text) <= _NEARLY_AN_ID[1]:
-            return IdReading(malformed=f"It has {len(text)} hexadecimal digits; message ids have 32, or 56 with IPv6.")
+            return IdReading(
+                malformed=tell(
+                    "It has %(count)s hexadecimal digits; message ids have 32, or 56 with IPv6.", count=len(text)
+                )
+            )
         return IdReading()
     broker = physical_offset = None
     try:
@@ -119,54 +124,74 @@ def group_standing(message: ReceivedMessage, facts: GroupFacts, now_ms: int) -> 
     newest = max(copies, key=lambda copy: (copy.reconsume_times, copy.store_timestamp_ms), default=None)
     if newest is not None and newest is facts.dead:
         tries = facts.dead.reconsume_times
-        sentence = (
-            f"A dead letter since its delivery failed {_times(tries)}. The group gets it again only if it is replayed."
+        sentence = tell(
+            "A dead letter since its delivery failed %(tries)s. The group gets it again only if it is replayed.",
+            tries=_times(tries),
         )
         return GroupStanding(group, Standing.DEAD_LETTER, sentence, offset, tries=tries)
     if newest is not None and newest is facts.scheduled and (facts.due_ms is None or facts.due_ms > now_ms):
         tries = newest.reconsume_times
-        sentence = f"Its delivery failed {_times(tries)}. It is delivered again after its delay."
+        sentence = tell("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=_times(tries))
         return GroupStanding(group, Standing.RETRYING, sentence, offset, tries=tries, next_ms=facts.due_ms)
     if newest is not None:
         tries = newest.reconsume_times
         retry = facts.retry
         if retry is None or retry.reconsume_times < tries:
-            sentence = f"Its delivery failed {_times(tries)}. It is due and on its way to the group's retry topic."
+            sentence = tell(
+                "Its delivery failed %(tries)s. It is due and on its way to the group's retry topic.",
+                tries=_times(tries),
+            )
             return GroupStanding(group, Standing.RETRYING, sentence, offset, tries=tries)
         if facts.retry_offset is None:
-            sentence = f"Its delivery failed {_times(tries)}. It lies in the retry topic; how far the group is there is not known."
+            sentence = tell(
+                "Its delivery failed %(tries)s. It lies in the retry topic; how far the group is there is not known.",
+                tries=_times(tries),
+            )
             return GroupStanding(group, Standing.RETRYING, sentence, offset, tries=tries)
         if retry.queue_offset >= facts.retry_offset:
             before = retry.queue_offset - facts.retry_offset
-            sentence = f"Its delivery failed {_times(tries)}. It waits in the retry topic, {_before(before)}."
+            sentence = tell(
+                "Its delivery failed %(tries)s. It waits in the retry topic, %(before)s.",
+                tries=_times(tries),
+                before=_before(before),
+            )
             return GroupStanding(group, Standing.RETRYING, sentence, offset, before=before, tries=tries)
-        sentence = f"Consumed when it was delivered again, after its delivery had failed {_times(tries)}."
+        sentence = tell(
+            "Consumed when it was delivered again, after its delivery had failed %(tries)s.", tries=_times(tries)
+        )
         return GroupStanding(group, Standing.CONSUMED, sentence, offset, tries=tries)
     if facts.problem:
         return GroupStanding(group, Standing.UNKNOWN, facts.problem, offset)
     if facts.is_broadcast:
-        sentence = "The group broadcasts: each member keeps its own offset, which the brokers don't know."
+        sentence = tell("The group broadcasts: each member keeps its own offset, which the brokers don't know.")
         return GroupStanding(group, Standing.UNKNOWN, sentence)
     if offset is None:
         sentence = (
-            "The group has no offset in this topic, and no one who is connected subscribes to it."
+            tell("The group has no offset in this topic, and no one who is connected subscribes to it.")
             if facts.subscription is None
-            else "It subscribes, but has no offset in this topic yet."
+            else tell("It subscribes, but has no offset in this topic yet.")
         )
         return GroupStanding(group, Standing.NOT_STARTED, sentence)
     misses = facts.subscription is not None and not tag_matches(facts.subscription, message.tags)
     if offset > message.queue_offset:
         if misses:
-            sentence = (
-                f"Passed over: the group subscribes to “{facts.subscription}”, and the tag is {_tag(message.tags)}."
+            sentence = tell(
+                "Passed over: the group subscribes to “%(subscription)s”, and the tag is %(tag)s.",
+                subscription=facts.subscription or "",
+                tag=_tag(message.tags),
             )
             return GroupStanding(group, Standing.FILTERED, sentence, offset)
-        sentence = "Consumed: the group's offset is past it, and no retry or dead letter of it is known."
+        sentence = tell("Consumed: the group's offset is past it, and no retry or dead letter of it is known.")
         return GroupStanding(group, Standing.CONSUMED, sentence, offset)
     before = message.queue_offset - offset
-    sentence = f"Not consumed yet: it waits, {_before(before)}."
+    sentence = tell("Not consumed yet: it waits, %(before)s.", before=_before(before))
     if misses:
-        sentence += f" The group will pass it over: it subscribes to “{facts.subscription}”, and the tag is {_tag(message.tags)}."
+        sentence = tell(
+            "%(waits)s The group will pass it over: it subscribes to “%(subscription)s”, and the tag is %(tag)s.",
+            waits=sentence,
+            subscription=facts.subscription or "",
+            tag=_tag(message.tags),
+        )
     return GroupStanding(group, Standing.WAITING, sentence, offset, before=before)
 
 
@@ -242,15 +267,19 @@ def why_not_found(facts: SearchFacts, now_ms: int) -> list[Reason]:
 
     if facts.topic is not None and facts.topic not in facts.topics:
         near = difflib.get_close_matches(facts.topic, facts.topics, n=3)
-        attempt = f"Did you mean {' or '.join(near)}?" if near else "Leave the topic empty to look in all of them."
-        add(Cause.UNKNOWN_TOPIC, f"This cluster has no topic {facts.topic}.", attempt)
+        attempt = (
+            tell("Did you mean %(names)s?", names=" or ".join(near))
+            if near
+            else tell("Leave the topic empty to look in all of them.")
+        )
+        add(Cause.UNKNOWN_TOPIC, tell("This cluster has no topic %(topic)s.", topic=facts.topic), attempt)
     if reading.malformed:
-        add(Cause.MALFORMED_ID, reading.malformed, "Copy the whole id again. It was looked for as a key, too.")
+        add(Cause.MALFORMED_ID, reading.malformed, tell("Copy the whole id again. It was looked for as a key, too."))
     for name, error in facts.silent.items():
         add(
             Cause.BROKER_SILENT,
-            f"{name} could not be asked, so the message may be there: {error}",
-            "Look at the cluster's health, and try again.",
+            tell("%(name)s could not be asked, so the message may be there: %(error)s", name=name, error=error),
+            tell("Look at the cluster's health, and try again."),
         )
     if reading.broker is not None and facts.names_this_cluster:
         found += _why_not_at_offset(facts)
@@ -263,73 +292,118 @@ def why_not_found(facts: SearchFacts, now_ms: int) -> list[Reason]:
     if expired:
         add(
             Cause.EXPIRED,
-            "As a client's id (UNIQ_KEY) it was made before the oldest message that is still stored: retention has deleted it.",
-            "Keep messages longer (fileReservedTime), or look in the program's own log.",
+            tell(
+                "As a client's id (UNIQ_KEY) it was made before the oldest message that is still stored: retention has deleted it."
+            ),
+            tell("Keep messages longer (fileReservedTime), or look in the program's own log."),
         )
     if facts.message_count == 0:
-        add(Cause.TOPIC_EMPTY, "The topics that were looked at hold no messages.", "Check the topic's name.")
+        add(
+            Cause.TOPIC_EMPTY, tell("The topics that were looked at hold no messages."), tell("Check the topic's name.")
+        )
     if facts.unindexed:
         add(
             Cause.NOT_INDEXED,
-            f"{_list(facts.unindexed)} indexes no messages (messageIndexEnable=false), so keys and client ids are not known there.",
-            "Look by the broker's id (offsetMsgId), or turn the index on: it covers what comes from then on.",
+            tell(
+                "%(brokers)s indexes no messages (messageIndexEnable=false), so keys and client ids are not known there.",
+                brokers=_list(facts.unindexed),
+            ),
+            tell("Look by the broker's id (offsetMsgId), or turn the index on: it covers what comes from then on."),
         )
     if facts.index_lag_bytes:
         add(
             Cause.INDEX_BEHIND,
-            f"The index has yet to read the newest {facts.index_lag_bytes} bytes of messages.",
-            "Try again in a moment.",
+            tell(
+                "The index has yet to read the newest %(bytes)s bytes of messages.",
+                bytes=facts.index_lag_bytes,
+            ),
+            tell("Try again in a moment."),
         )
     if facts.topics_left_out:
         add(
             Cause.TOPICS_LEFT_OUT,
-            f"{facts.topics_left_out} topics were not looked at: there are too many for one search.",
-            "Name the topic.",
+            tell(
+                "%(count)s topics were not looked at: there are too many for one search.",
+                count=facts.topics_left_out,
+            ),
+            tell("Name the topic."),
         )
     if reading.broker is not None and not facts.names_this_cluster:
-        made = "" if reading.client is None else f"; as a client's id (UNIQ_KEY) it comes from {reading.client}"
+        sentence = (
+            tell(
+                "As a broker's id (offsetMsgId) it names %(broker)s, which is no broker of this cluster.",
+                broker=reading.broker,
+            )
+            if reading.client is None
+            else tell(
+                "As a broker's id (offsetMsgId) it names %(broker)s, which is no broker of this cluster; "
+                "as a client's id (UNIQ_KEY) it comes from %(client)s.",
+                broker=reading.broker,
+                client=reading.client,
+            )
+        )
         add(
             Cause.OTHER_CLUSTER,
-            f"As a broker's id (offsetMsgId) it names {reading.broker}, which is no broker of this cluster{made}.",
-            f"Look in the cluster that it was sent to. This one's brokers: {_list(facts.brokers) or 'none is known'}.",
+            sentence,
+            tell(
+                "Look in the cluster that it was sent to. This one's brokers: %(brokers)s.",
+                brokers=_list(facts.brokers) or tell("none is known"),
+            ),
         )
     if not facts.names_this_cluster:
         add(
             Cause.NO_SUCH_KEY,
-            "No message that was looked at has this key or id. Keys are compared whole, with their capitals.",
-            "Check it for missing characters, and whether the producer's send was answered with SEND_OK.",
+            tell("No message that was looked at has this key or id. Keys are compared whole, with their capitals."),
+            tell("Check it for missing characters, and whether the producer's send was answered with SEND_OK."),
         )
     return found
 
 
 def _why_not_at_offset(facts: SearchFacts) -> list[Reason]:
     offset, begin, end = facts.reading.physical_offset, facts.log_begin, facts.log_end
-    name = facts.reading.broker
+    name = facts.reading.broker or ""
     assert offset is not None, "it goes with the broker"
     if begin is not None and offset < begin:
-        sentence = f"It was stored at offset {offset} of {name}, whose oldest kept message is at {begin}: retention has deleted it."
-        return [Reason(Cause.EXPIRED, sentence, "Keep messages longer (fileReservedTime).")]
-    if end is not None and offset >= end:
-        sentence = (
-            f"It names offset {offset} of {name}, whose log ends at {end}. A failover that lost unreplicated messages truncates"
-            " the log; or the id belongs to another cluster that had this address."
+        sentence = tell(
+            "It was stored at offset %(offset)s of %(name)s, whose oldest kept message is at %(begin)s: retention has deleted it.",
+            offset=offset,
+            name=name,
+            begin=begin,
         )
-        return [Reason(Cause.NO_SUCH_OFFSET, sentence, "Look at the cluster's failovers, and for diverged messages.")]
-    sentence = f"No message begins at offset {offset} of {name}: it was deleted, or a digit of the id is wrong."
-    return [Reason(Cause.NO_SUCH_OFFSET, sentence, "Copy the id again, or look by key.")]
+        return [Reason(Cause.EXPIRED, sentence, tell("Keep messages longer (fileReservedTime)."))]
+    if end is not None and offset >= end:
+        sentence = tell(
+            "It names offset %(offset)s of %(name)s, whose log ends at %(end)s. A failover that lost unreplicated messages "
+            "truncates the log; or the id belongs to another cluster that had this address.",
+            offset=offset,
+            name=name,
+            end=end,
+        )
+        return [
+            Reason(Cause.NO_SUCH_OFFSET, sentence, tell("Look at the cluster's failovers, and for diverged messages."))
+        ]
+    sentence = tell(
+        "No message begins at offset %(offset)s of %(name)s: it was deleted, or a digit of the id is wrong.",
+        offset=offset,
+        name=name,
+    )
+    return [Reason(Cause.NO_SUCH_OFFSET, sentence, tell("Copy the id again, or look by key."))]
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    return tell_count("once", "%(count)s times", count)
 
 
 def _before(count: int) -> str:
-    return "next in its queue" if count == 0 else f"{count} message{'' if count == 1 else 's'} before it"
+    if count == 0:
+        return tell("next in its queue")
+    return tell_count("%(count)s message before it", "%(count)s messages before it", count)
 
 
 def _tag(tag: str | None) -> str:
-    return "empty" if tag is None else f"“{tag}”"
+    return tell("empty") if tag is None else tell("“%(tag)s”", tag=tag)
 
 
 def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    first = ", ".join(names[:5])
+    return tell("%(names)s and %(count)s more", names=first, count=len(names) - 5) if len(names) > 5 else first

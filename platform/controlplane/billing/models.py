@@ -13,9 +13,10 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from controlplane.billing.money import to_cents
+from controlplane.billing.periods import Month
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
-from controlplane.common.sentences import SentenceField, SentencesField
+from controlplane.common.sentences import SentenceField, SentencesField, say
 from controlplane.tenants.models import Tenant
 
 
@@ -190,9 +191,13 @@ class BudgetAlert(BaseModel):
     @property
     def sentence(self) -> str:
         """The alert in a sentence, as the banner and the mail say it."""
-        return (
-            f"{self.threshold_percent} % of the budget for {self.month:%B %Y} is reached: "
-            f"{to_cents(self.spent)} of {self.budget} {self.currency}."
+        return say(
+            "%(percent)s %% of the budget for %(month)s is reached: %(spent)s of %(budget)s %(currency)s.",
+            percent=self.threshold_percent,
+            month=Month.of_date(self.month).words,
+            spent=str(to_cents(self.spent)),
+            budget=str(self.budget),
+            currency=self.currency,
         )
 
 

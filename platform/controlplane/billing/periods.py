@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from controlplane.common.errors import InvalidInput
-from controlplane.common.sentences import say
+from controlplane.common.sentences import say, say_as
 
 _TEXT = re.compile(r"(2\d{3})-(0[1-9]|1[0-2])")
 HOUR = timedelta(hours=1)
@@ -70,6 +70,11 @@ class Month:
         """How many hours it has; UTC has no daylight saving."""
         return 24 * monthrange(self.year, self.month)[1]
 
+    @property
+    def words(self) -> str:
+        """The month in a sentence: `November 2026`."""
+        return _in_words(self.month, self.year)
+
     def __str__(self) -> str:
         return f"{self.year:04d}-{self.month:02d}"
 
@@ -87,6 +92,23 @@ class Day:
     def hours(self) -> float:
         """How long it is: 23 or 25 h on the days on which clocks are changed."""
         return (self.end - self.start) / HOUR
+
+
+def _in_words(month: int, year: int) -> str:
+    return (
+        say_as("month", "January %(year)s", year=year),
+        say_as("month", "February %(year)s", year=year),
+        say_as("month", "March %(year)s", year=year),
+        say_as("month", "April %(year)s", year=year),
+        say_as("month", "May %(year)s", year=year),
+        say_as("month", "June %(year)s", year=year),
+        say_as("month", "July %(year)s", year=year),
+        say_as("month", "August %(year)s", year=year),
+        say_as("month", "September %(year)s", year=year),
+        say_as("month", "October %(year)s", year=year),
+        say_as("month", "November %(year)s", year=year),
+        say_as("month", "December %(year)s", year=year),
+    )[month - 1]
 
 
 def midnight(day: date, zone: ZoneInfo) -> datetime:

@@ -1,7 +1,7 @@
 """Where is my message? One search over a cluster: where it is stored, which replicas hold it, where each group stands."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import replica_statuses
 from controlplane.common.errors import InvalidInput
-from controlplane.common.sentences import say, say_count
+from controlplane.common.sentences import Sentence, say, say_count
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
@@ -18,6 +18,7 @@ from controlplane.topics.gateway import BrowsedMessage, browsed_message
 from controlplane.topics.search import Sought
 from controlplane.topics.selectors import topic_list
 from highwater.message_trace import MessageTrace, home_topic, trace_message
+from highwater.told import Told
 from highwater.whereabouts import GroupStanding, IdReading, Reason
 from mqwire.bodies import ReplicaStatus
 
@@ -105,9 +106,9 @@ def message_whereabouts(
         is_half=trace.is_half,
         is_confirmed=is_confirmed,
         replicas=holdings,
-        groups=[one for one in trace.groups if not group_is_system(one.group)],
+        groups=[replace(one, sentence=said(one.sentence)) for one in trace.groups if not group_is_system(one.group)],
         groups_left_out=trace.groups_left_out,
-        reasons=list(trace.reasons),
+        reasons=[replace(one, sentence=said(one.sentence), attempt=said(one.attempt)) for one in trace.reasons],
     )
 
 
@@ -179,6 +180,14 @@ def _log_spans(replicas: Sequence[Replica], statuses: dict[str, ReplicaStatus]) 
 
 def _moment(timestamp_ms: int | None) -> datetime | None:
     return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+
+
+def said(text: str) -> str:
+    """Return what the SDK told as a sentence that a page shows in its reader's language; any other text as it is."""
+    if not isinstance(text, Told):
+        return text
+    values = {name: said(value) if isinstance(value, str) else value for name, value in text.values.items()}
+    return Sentence.of(text.message, text.plural, values)
 
 
 def standing_next_at(standing: GroupStanding) -> datetime | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import InvalidInput
-from controlplane.common.sentences import say
+from controlplane.common.sentences import say, say_as
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import BrowsedMessage, browsed_message
 from controlplane.topics.models import Topic
@@ -97,21 +97,27 @@ def _by_offset_id(admin: Admin, topic: str, text: str) -> list[ReceivedMessage]:
 
 def why_nothing(sought: Sought, result: QueryResult, stats: TopicStats) -> list[str]:
     """Return what may explain it, most likely first."""
-    reasons = []
+    reasons: list[str] = []
     if result.unindexed:
-        reasons.append("A broker of this cluster indexes no messages (messageIndexEnable=false).")
+        reasons.append(say("A broker of this cluster indexes no messages (messageIndexEnable=false)."))
     if result.index_lag_bytes:
-        reasons.append("The index has yet to read the newest messages: try again in a moment.")
+        reasons.append(say("The index has yet to read the newest messages: try again in a moment."))
     if stats.message_count == 0:
-        reasons.append("The topic holds no messages.")
+        reasons.append(say("The topic holds no messages."))
     deleted = sum(queue.min_offset for queue in stats.queues)
     if deleted:
-        reasons.append(f"{deleted} older messages of this topic have been deleted, as messages are after a time.")
+        reasons.append(
+            say(
+                "%(count)s older messages of this topic have been deleted, as messages are after a time.", count=deleted
+            )
+        )
     if sought.since is not None or sought.until is not None:
-        since = "the beginning" if sought.since is None else _shown(sought.since)
-        until = "now" if sought.until is None else _shown(sought.until)
-        reasons.append(f"Only messages stored between {since} and {until} were looked at.")
-    reasons.append("Keys and ids are compared whole, with their capitals; a part of one finds nothing.")
+        since = say_as("time", "the beginning") if sought.since is None else _shown(sought.since)
+        until = say("now") if sought.until is None else _shown(sought.until)
+        reasons.append(
+            say("Only messages stored between %(since)s and %(until)s were looked at.", since=since, until=until)
+        )
+    reasons.append(say("Keys and ids are compared whole, with their capitals; a part of one finds nothing."))
     return reasons
 
 

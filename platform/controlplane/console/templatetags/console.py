@@ -239,12 +239,19 @@ def words_of(text: str) -> str:
 @register.filter
 def body_label(body: ShownBody) -> str:
     """Return what a shown body is: its encoding, its size, and whether it is cut. A cut body is never shown as if it were whole."""
-    encoding = "UTF-8 text" if body.encoding == "utf-8" else "Binary, shown in hexadecimal"
+    encoding = say("UTF-8 text") if body.encoding == "utf-8" else say("Binary, shown in hexadecimal")
     size = byte_size(body.size_bytes)
-    return f"{encoding}, the first {byte_size(body.shown_bytes)} of {size}" if body.truncated else f"{encoding}, {size}"
+    if not body.truncated:
+        return say("%(encoding)s, %(size)s", encoding=encoding, size=size)
+    return say(
+        "%(encoding)s, the first %(shown)s of %(size)s",
+        encoding=encoding,
+        shown=byte_size(body.shown_bytes),
+        size=size,
+    )
 
 
-_PERM_WORDS = {2: "Write only", 4: "Read only", 6: "Read and write"}
+_PERM_WORDS = {2: say("Write only"), 4: say("Read only"), 6: say("Read and write")}
 
 
 @register.filter
@@ -276,13 +283,13 @@ def usage_counted(context: template.Context) -> dict[str, Any]:
 def span(run: JobRun) -> str | SafeString:
     """Return the range of a run on one line of a table: `22 Nov, 19:00 – 19:15`; UTC."""
     if run.range_from is None or run.range_to is None:
-        return "usual"
+        return say("usual")
     begin, end = run.range_from.astimezone(UTC), run.range_to.astimezone(UTC)
     return format_html(
         '<span class="nowrap" title="{}">{}</span> – <span class="nowrap">{}</span>',
-        f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC",
-        f"{begin.day} {begin:%b, %H:%M}",
-        f"{end:%H:%M}" if begin.date() == end.date() else f"{end.day} {end:%b, %H:%M}",
+        say("%(begin)s to %(end)s UTC", begin=f"{begin:%Y-%m-%d %H:%M}", end=f"{end:%Y-%m-%d %H:%M}"),
+        f"{day_words(begin, with_year=False)} {begin:%H:%M}",
+        f"{end:%H:%M}" if begin.date() == end.date() else f"{day_words(end, with_year=False)} {end:%H:%M}",
     )
 
 
@@ -291,9 +298,11 @@ def passkey_obstacle(context: template.Context) -> str:
     """Why the present page can't use passkeys, as a sentence; empty where it can."""
     place = passkey_place(settings.HIGHWATER_PUBLIC_URL)
     if not place.is_usable:
-        return "Passkeys need this console to have a host name and HTTPS. Whoever runs the platform can set that up."
+        return say(
+            "Passkeys need this console to have a host name and HTTPS. Whoever runs the platform can set that up."
+        )
     if host_name(context["request"].get_host()) != place.host:
-        return f"Passkeys work at {place.origin} only. Open the console there."
+        return say("Passkeys work at %(origin)s only. Open the console there.", origin=place.origin)
     return ""
 
 

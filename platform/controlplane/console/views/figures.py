@@ -14,7 +14,7 @@ from controlplane.common.sentences import say
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.charts import Chart, Curve
-from controlplane.console.templatetags.console import number, per_second, zone_mark
+from controlplane.console.templatetags.console import day_words, number, per_second, zone_mark
 from controlplane.insight.figures import POINTS_MAX, SAMPLE_EVERY_S, figures_history, figures_last_seen, figures_latest
 from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
@@ -81,7 +81,7 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
         rows.append((sample.sampled_at, sample))
     moments = [moment for moment, _ in rows]
     local = [moment.astimezone(zone) for moment in moments]
-    labels = [f"{moment.day} {moment:%b %Y, %H:%M:%S} {zone_mark(moment)}" for moment in local]
+    labels = [f"{day_words(moment)} {moment:%H:%M:%S} {zone_mark(moment)}" for moment in local]
     ticks = [f"{moment:%H:%M}" for moment in local]
 
     def curve(name: str, field: str) -> Curve:

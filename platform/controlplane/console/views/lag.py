@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
@@ -22,7 +22,7 @@ from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.curl import curl
 from controlplane.console.pages import tell_done, tenant_render
-from controlplane.console.templatetags.console import zone_mark
+from controlplane.console.templatetags.console import day_words, zone_mark
 from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.group_members import members_context
 from controlplane.insight.live import group_names
@@ -137,8 +137,11 @@ def heat_of(history: GroupHistory, since: datetime, until: datetime, tenant: Ten
                 [_cell(peak, highest) for peak in peaks],
             )
         )
-    pattern = "%d %b %H:%M" if until - since > timedelta(days=1) else "%H:%M"
-    return Heat([f"{begin.astimezone(zone):{pattern}}" for begin in begins], rows)
+    local = [begin.astimezone(zone) for begin in begins]
+    if until - since <= timedelta(days=1):
+        return Heat([f"{begin:%H:%M}" for begin in local], rows)
+    day = "%m-%d" if get_language() == "zh-hans" else "%d %b"
+    return Heat([f"{begin:{day} %H:%M}" for begin in local], rows)
 
 
 def _cell(peak: int | None, highest: int) -> HeatCell:
@@ -169,7 +172,7 @@ def _charts(history: GroupHistory, tenant: Tenant, span: tuple[datetime, datetim
     windows = _with_gaps(history.whole)
     moments = [moment for moment, _ in windows]
     local = [moment.astimezone(zone) for moment in moments]
-    labels = [f"{moment.day} {moment:%b %Y, %H:%M} {zone_mark(moment)}" for moment in local]
+    labels = [f"{day_words(moment)} {moment:%H:%M} {zone_mark(moment)}" for moment in local]
     ticks = [f"{moment:%H:%M}" for moment in local]
     messages = [
         Curve.of(gettext("Highest"), [None if one is None else one.lag_messages_max for _, one in windows], _messages),

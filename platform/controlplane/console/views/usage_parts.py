@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from django.utils.translation import gettext
+from django.utils.translation import get_language, gettext
 
 from controlplane.billing.selectors import By, DayUsage, MonthUsage, daily_parts
 from controlplane.console.charts import Chart, Curve
@@ -14,11 +14,16 @@ from controlplane.tenants.models import Tenant
 def day_words(day: DayUsage, usage: MonthUsage) -> str:
     """Return a day as a label: with its hours where it is cut by the UTC month's end."""
     date = day.day.date
-    words = f"{date.day} {date:%b %Y}"
+    words = f"{date}" if get_language() == "zh-hans" else f"{date.day} {date:%b %Y}"
     if day.day.whole:
         return words
     start, end = day.day.start.astimezone(usage.zone), day.day.end.astimezone(usage.zone)
-    return f"{words}, {start:%H:%M} to {end:%H:%M} {zone_mark(start)}"
+    return gettext("%(day)s, %(start)s to %(end)s %(zone)s") % {
+        "day": words,
+        "start": f"{start:%H:%M}",
+        "end": f"{end:%H:%M}",
+        "zone": zone_mark(start),
+    }
 
 
 def usage_charts(usage: MonthUsage) -> list[Chart]:

@@ -1,0 +1,130 @@
+"""What services keep or tell of groups, messages and budgets is read in the language of whoever looks at it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.template import Context, Template
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+from controlplane.billing.models import BudgetAlert
+from controlplane.common.catalogues import read_catalogue
+from controlplane.common.sentences import say
+from controlplane.consumers.models import DeadLetterReplay, ReplayState
+from controlplane.insight.whereabouts import said
+from controlplane.insight.words import trend_words, warnings_of
+from highwater.told import tell, tell_count
+from tests.console.test_console_lag import NOW
+from tests.console.world import World
+from tests.controlplane.billing_world import lag_window
+from tests.controlplane.world import dead_letter_replay, offset_reset
+
+_SDK = Path(settings.ROOT_DIR) / "platform" / "highwater"
+
+
+def chinese(client: Client) -> Client:
+    client.cookies["language"] = "zh-hans"
+    return client
+
+
+def shown_in_chinese(text: str) -> str:
+    with translation.override("zh-hans"):
+        return Template("{{ text }}").render(Context({"text": text}))
+
+
+@pytest.fixture
+def stopped(world: World) -> DeadLetterReplay:
+    """A replay that a rule stopped, and that skipped one message."""
+    place = {"broker_name": "broker-a", "queue_id": 0, "offset": 3}
+    return dead_letter_replay(
+        world.cluster,
+        ReplayState.STOPPED,
+        message=say("The cluster was deleted."),
+        outcomes=[{**place, "outcome": "skipped", "reason": say("The cluster has no topic %(topic)s.", topic="gone")}],
+    )
+
+
+def replay_address(world: World, replay: DeadLetterReplay) -> str:
+    return reverse("console:dead-letter-replay", args=[world.tenant.slug, world.cluster.slug, "billing", replay.pk])
+
+
+def test_how_a_replay_ended_is_read_in_chinese(world: World, stopped: DeadLetterReplay) -> None:
+    page = chinese(world.client(world.alice)).get(replay_address(world, stopped)).content.decode()
+    assert "集群已被删除。" in page
+    assert "集群中没有主题 gone。" in page
+
+
+def test_how_a_replay_ended_is_read_in_english(world: World, stopped: DeadLetterReplay) -> None:
+    page = world.client(world.alice).get(replay_address(world, stopped)).content.decode()
+    assert "The cluster was deleted." in page
+    assert "The cluster has no topic gone." in page
+
+
+def test_the_api_tells_a_replay_in_english_to_who_reads_pages_in_chinese(
+    world: World, stopped: DeadLetterReplay
+) -> None:
+    told = chinese(world.client(world.alice)).get(stopped.path).json()
+    assert told["message"] == "The cluster was deleted."
+    assert told["outcomes"][0]["reason"] == "The cluster has no topic gone."
+
+
+def test_why_a_queue_was_not_reset_is_read_in_chinese(world: World) -> None:
+    reset = offset_reset(world.cluster)
+    reset.queues[1] |= {"outcome": "failed", "error": say("not asked: %(problem)s", problem="no route")}
+    reset.save()
+    lag_window(world.cluster, NOW, lag=3)
+    page = chinese(world.client(world.alice)).get(world.cluster_path("lag/billing/")).content.decode()
+    assert "no route" in page
+    assert "未执行" in page
+
+
+def test_a_warning_names_a_length_of_time_in_chinese(world: World) -> None:
+    window = lag_window(world.cluster, NOW, lag=500, stuck=True)
+    assert "该消费者组停滞" in shown_in_chinese(warnings_of([window], NOW)[0].sentence)
+
+
+def test_a_trend_is_said_in_both_languages() -> None:
+    assert (trend_words(3.2), shown_in_chinese(trend_words(3.2))) == ("grows by 3.20 messages/s", "每秒增加 3.20 条")
+
+
+def test_a_budgets_alert_names_its_month_in_chinese(world: World) -> None:
+    alert = BudgetAlert(
+        tenant=world.tenant,
+        month=NOW.date().replace(year=2026, month=11, day=1),
+        threshold_percent=80,
+        spent=Decimal(81),
+        budget=Decimal(100),
+        currency="EUR",
+    )
+    assert alert.sentence.startswith("80 % of the budget for November 2026 is reached: ")
+    assert shown_in_chinese(alert.sentence).startswith("已达到2026 年 11 月预算的 80%")
+
+
+def test_what_the_sdk_tells_is_read_in_chinese_with_what_it_counts() -> None:
+    times = tell_count("once", "%(count)s times", 3)
+    told = said(tell("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=times))
+    assert told == "Its delivery failed 3 times. It is delivered again after its delay."
+    assert shown_in_chinese(told) == "投递失败 3 次。延迟之后会再次投递。"
+
+
+def test_every_message_that_the_sdk_tells_has_a_chinese_one_with_its_placeholders() -> None:
+    catalogue = read_catalogue(Path(settings.ROOT_DIR) / "web" / "locale" / "zh_Hans")
+    calls = [
+        node
+        for path in _SDK.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("tell", "tell_count")
+    ]
+    assert len(calls) > 30
+    for call in calls:
+        texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        message = "\0".join(texts)
+        placeholders = [set(re.findall(r"%\(\w+\)s", text)) for text in (message, catalogue[message])]
+        assert placeholders[0] == placeholders[1], message

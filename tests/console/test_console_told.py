@@ -104,7 +104,7 @@ def test_a_budgets_alert_names_its_month_in_chinese(world: World) -> None:
         currency="EUR",
     )
     assert alert.sentence.startswith("80 % of the budget for November 2026 is reached: ")
-    assert shown_in_chinese(alert.sentence).startswith("已达到2026 年 11 月预算的 80%")
+    assert shown_in_chinese(alert.sentence).startswith("已达到 2026 年 11 月预算的 80%")
 
 
 def test_what_the_sdk_tells_is_read_in_chinese_with_what_it_counts() -> None:

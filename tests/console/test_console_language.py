@@ -34,9 +34,7 @@ _SHOWN_ATTRIBUTES = {"alt", "aria-label", "data-label", "data-tabs", "data-title
 
 
 def _templates() -> list[str]:
-    return sorted(
-        str(path.relative_to(_TEMPLATES)) for path in _TEMPLATES.rglob("*.html") if "i18n" in path.read_text()
-    )
+    return sorted(str(path.relative_to(_TEMPLATES)) for path in _TEMPLATES.rglob("*.*") if "i18n" in path.read_text())
 
 
 def _python_files() -> list[str]:

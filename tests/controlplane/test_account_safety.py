@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import TokenActor
 from controlplane.accounts.authentication import token_authenticate
-from controlplane.accounts.models import User
+from controlplane.accounts.models import ApiToken, User
 from controlplane.common import throttling
-from controlplane.common.errors import InvalidInput
+from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.common.middleware import loggable_path
+from controlplane.tenants import token_services
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.services import membership_remove, membership_update, tenant_create, tenant_update
 from controlplane.tenants.token_services import IssuedToken, api_token_issue
@@ -68,6 +69,31 @@ def test_guessed_tokens_are_throttled_by_address_and_right_ones_are_not(world: W
         statuses = [stranger.call("GET", "/api/v1/tenants/").status_code for _ in range(5)]
         assert statuses == [401, 401, 401, 429, 429]
         assert client.call("GET", "/api/v1/tenants/").status_code == 200
+
+
+def test_many_tokens_of_a_tenant_ask_no_oftener_together_than_it_may(world: World, api: Callable[..., Json]) -> None:
+    texts = [api_token_issue(actor=world.alice, tenant=world.acme, name=f"t{number}").text for number in range(4)]
+    foreign = api_token_issue(actor=world.charlie, tenant=world.globex, name="foreign").text
+    with (
+        patch.object(throttling.TenantThrottle, "requests_per_minute", 3),
+        patch("controlplane.common.throttling.time.time", lambda: 60e6),
+    ):
+        answers = [api(token=text).call("GET", "/api/v1/tenants/") for text in texts]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert answers[-1]["Retry-After"] == "61"
+        assert api(token=foreign).call("GET", "/api/v1/tenants/").status_code == 200
+        assert api(world.alice).call("GET", "/api/v1/tenants/").status_code == 200
+
+
+def test_a_tenant_has_a_bounded_number_of_valid_tokens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_services, "TOKENS_MAX", 2)
+    first = api_token_issue(actor=world.alice, tenant=world.acme, name="first").token
+    ApiToken.objects.filter(pk=first.pk).update(expires_at=timezone.now())
+    for name in ("second", "third"):
+        api_token_issue(actor=world.alice, tenant=world.acme, name=name)
+    with pytest.raises(LimitReached):
+        api_token_issue(actor=world.alice, tenant=world.acme, name="fourth")
+    api_token_issue(actor=world.charlie, tenant=world.globex, name="foreign")
 
 
 def log_in(address: str, password: str) -> int:

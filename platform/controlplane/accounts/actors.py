@@ -30,6 +30,11 @@ class TokenActor:
         """A stable key of the caller, for rate limits and idempotency keys."""
         return f"token:{self.token.pk}"
 
+    @property
+    def shared_principal(self) -> str:
+        """A stable key of all tokens of the tenant."""
+        return f"tenant:{self.token.tenant_id}"
+
     def __str__(self) -> str:
         return f"token {self.token.name} ({self.token.public_id})"
 

@@ -17,3 +17,8 @@ class Principal(Protocol):
 def principal_of(request: Request) -> str:
     """Return the key of an authenticated request's caller."""
     return cast(Principal, request.user).principal
+
+
+def shared_principal_of(request: Request) -> str | None:
+    """Return the key that the caller shares with others of its tenant; None for a person, and for strangers."""
+    return cast("str | None", getattr(request.user, "shared_principal", None))

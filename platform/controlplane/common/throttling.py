@@ -1,15 +1,18 @@
-"""Rate limits of the API: per token or user, and per address for strangers; and the headers that tell about them."""
+"""Rate limits of the API: per token or user, per tenant for all its tokens together, and per address for strangers; and the
+headers that tell about them.
+"""
 
 import time
 from typing import TYPE_CHECKING, Any
 
+from django.core.cache import cache
 from django.http import HttpResponseBase
 from redis.exceptions import RedisError
 from rest_framework.request import Request
-from rest_framework.throttling import SimpleRateThrottle
+from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from controlplane.common.logging import get_logger
-from controlplane.common.principals import principal_of
+from controlplane.common.principals import principal_of, shared_principal_of
 
 if TYPE_CHECKING:  # REST framework's settings import this module while that one is being imported
     from rest_framework.views import APIView
@@ -55,6 +58,29 @@ class ApiThrottle(SimpleRateThrottle):
             return 0
         oldest: float = self.history[-1]
         return max(0, round(oldest + (self.duration or 0) - time.time()))
+
+
+class TenantThrottle(BaseThrottle):
+    """All tokens of a tenant together, in whole minutes. Each has a window of its own, and a tenant may have many."""
+
+    requests_per_minute = 6000
+
+    def allow_request(self, request: Request, view: "APIView") -> bool:
+        """Count the request; False answers 429."""
+        shared = shared_principal_of(request)
+        if shared is None:
+            return True
+        key = f"throttle:{shared}:{int(time.time() // 60)}"
+        try:
+            cache.add(key, 0, timeout=120)
+            return bool(cache.incr(key) <= self.requests_per_minute)
+        except (RedisError, ValueError) as error:  # ValueError: the key has gone in between
+            _log.warning("a tenant's requests are not counted", error=str(error))
+            return True
+
+    def wait(self) -> float:
+        """Seconds until the next minute."""
+        return 60 - time.time() % 60
 
 
 def rate_headers(request: Request, response: HttpResponseBase) -> None:

@@ -284,7 +284,10 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["controlplane.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.common.pagination.CursorPagination",
-    "DEFAULT_THROTTLE_CLASSES": ["controlplane.common.throttling.ApiThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": [
+        "controlplane.common.throttling.ApiThrottle",
+        "controlplane.common.throttling.TenantThrottle",
+    ],
     "DEFAULT_THROTTLE_RATES": {"api": "1200/min", "anonymous": "120/min"},
     "DEFAULT_SCHEMA_CLASS": "controlplane.common.schema.ApiSchema",
     "EXCEPTION_HANDLER": "controlplane.common.problems.problem_exception_handler",

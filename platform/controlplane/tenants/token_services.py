@@ -15,7 +15,7 @@ from controlplane.accounts.notices import notice_write
 from controlplane.accounts.operators import OPERATE_SCOPE, is_operator
 from controlplane.accounts.tokens import token_text_generate
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import InvalidInput, NotAllowed, NotFound
+from controlplane.common.errors import InvalidInput, LimitReached, NotAllowed, NotFound
 from controlplane.common.words import name_check
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Role, Tenant
@@ -24,6 +24,8 @@ from controlplane.tenants.sensitive import factor_require
 
 DEFAULT_LIFE_DAYS = 90
 ALL_SCOPES: tuple[str, ...] = tuple(Scope)
+# Of a tenant, valid at the same time: each may ask as often as one person.
+TOKENS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def api_token_issue(
     """Issue a token: of `user` when given, else a service token of the tenant.
 
     `days` is its life, None for no end. No one hands out more than they hold: raises NotAllowed for a role or a
-    scope above the actor's own, InvalidInput for an unknown one.
+    scope above the actor's own, InvalidInput for an unknown one, LimitReached for more than 200 that are valid.
     """
     if role not in Role.values:
         raise InvalidInput.for_field("role", f"Use one of {', '.join(Role.values)}.", "invalid_choice")
@@ -77,6 +79,11 @@ def api_token_issue(
             raise NotAllowed("A token can't have a role that may do more than its issuer.")
         if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):
             raise NotAllowed("A token can't have more scopes than the token that issues it.")
+        if not isinstance(actor, SystemActor) and _valid(tenant).count() >= TOKENS_MAX:
+            raise LimitReached(
+                f"The tenant has {TOKENS_MAX} valid tokens, and may not have more.",
+                hint="Revoke those that are not needed.",
+            )
         token = ApiToken.objects.create(
             tenant=tenant,
             user=user,
@@ -114,6 +121,10 @@ def issued_tokens_revoke(*, actor: Actor, tenant: Tenant, issuer: User, still: s
             _record(actor, "token.revoke", token)
             revoked += 1
     return revoked
+
+
+def _valid(tenant: Tenant) -> QuerySet[ApiToken]:
+    return api_token_list(tenant).exclude(expires_at__lte=timezone.now())
 
 
 def issuer_of(actor: Actor) -> User | None:

@@ -22,14 +22,14 @@ OTHERS = "others"  # all rooms that no group names
 # Rooms that share what is slow to start, the longest groups first.
 GROUPS: Mapping[str, Sequence[str]] = {
     "failover": ("failover",),
-    "controlplane": ("controlplane", "interop"),
+    "controlplane": ("controlplane", "interop", "security"),
     "spark": ("spark_etl",),
     "console": ("console",),
     "insight": ("insight_end_to_end",),
     "replicas": ("replication", "dledger"),
     "sim": ("sim",),
     OTHERS: (),
-    "sdk": ("highwater", "bench", "security"),
+    "sdk": ("highwater", "bench"),
     "deploy": ("deploy",),
     "nemesis": ("nemesis",),
 }

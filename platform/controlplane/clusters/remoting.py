@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.models import Cluster, ClusterState, Credential
 from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.states import state_word
 from controlplane.clusters.tls import cluster_tls
@@ -24,8 +24,12 @@ _places = Places(settings.HIGHWATER_WEB_THREADS)
 
 def control_credentials(cluster: Cluster) -> Credentials:
     """Return the control plane's own credential of this cluster."""
-    control = cluster.credentials.get(is_control=True)
-    return Credentials(control.access_key, secret_decrypt(control.secret_encrypted))
+    return credentials_of(cluster.credentials.get(is_control=True))
+
+
+def credentials_of(row: Credential) -> Credentials:
+    """Return a credential with its secret."""
+    return Credentials(row.access_key, secret_decrypt(row.secret_encrypted))
 
 
 @contextmanager

@@ -8,16 +8,17 @@ expects, so that repeating one is harmless.
 import socket
 import ssl
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from uuid import UUID
 
 import msgspec
 
-from controlplane.clusters.models import Cluster, Replica
-from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials
+from controlplane.clusters.models import Cluster, Credential, Replica
+from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials, credentials_of
 from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials
 from mqwire import replica_requests
@@ -51,6 +52,13 @@ class _Access:
 
 def _access(cluster: Cluster) -> _Access:
     return _Access(control_credentials(cluster), cluster_tls(cluster))
+
+
+def _accesses(clusters: Iterable[Cluster]) -> dict[UUID, _Access]:
+    """Return how each is spoken with, by its id; one query for all."""
+    by_id = {cluster.pk: cluster for cluster in clusters}
+    controls = Credential.objects.filter(cluster__in=by_id, is_control=True)
+    return {row.cluster_id: _Access(credentials_of(row), cluster_tls(by_id[row.cluster_id])) for row in controls}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ def broker_quotas(brokers: Sequence[tuple[Cluster, str]]) -> list[tuple[BrokerQu
     say within 1.5 s. In their order.
     """
     # Here, not in the threads: these would open connections to the database that no one closes.
-    access = {cluster.pk: _access(cluster) for cluster in {cluster.pk: cluster for cluster, _ in brokers}.values()}
+    access = _accesses(cluster for cluster, _ in brokers)
     if not brokers:
         return []
 

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django import forms
+from django.forms.utils import flatatt
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
@@ -554,6 +557,25 @@ class SearchForm(forms.Form):
         return Sought(str(data["key"]), data["since"], data["until"])
 
 
+_SELECTED = SafeString(" selected")
+
+
+class LongSelect(forms.Select):
+    """A choice of thousands: Django's own renders a template for each."""
+
+    def render(
+        self, name: str, value: object, attrs: dict[str, object] | None = None, renderer: object = None
+    ) -> SafeString:
+        """Return the element."""
+        chosen = "" if value is None else str(value)
+        options = format_html_join(
+            "",
+            '<option value="{}"{}>{}</option>',
+            ((choice, _SELECTED if str(choice) == chosen else "", label) for choice, label in self.choices),
+        )
+        return format_html("<select{}>{}</select>", flatatt({**self.attrs, **(attrs or {}), "name": name}), options)
+
+
 class TraceForm(forms.Form):
     """A message anywhere in a cluster."""
 
@@ -569,7 +591,7 @@ class TraceForm(forms.Form):
     def __init__(self, *args: object, topics: Sequence[str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         choices = [("", say("All topics")), *((name, name) for name in topics)]
-        self.fields["topic"] = forms.ChoiceField(label=say("Topic"), required=False, choices=choices)
+        self.fields["topic"] = forms.ChoiceField(label=say("Topic"), required=False, choices=choices, widget=LongSelect)
 
 
 class TokenForm(forms.Form):

@@ -70,7 +70,7 @@ class GroupOutlook:
 def group_outlooks(cluster: Cluster, groups: list[str], *, ages: bool = True) -> list[GroupOutlook]:
     """Return the groups in the order in which they were named."""
     now = timezone.now()
-    latest, thresholds = lag_latest(cluster), thresholds_of(cluster)
+    latest, thresholds = lag_latest(cluster, groups=groups), thresholds_of(cluster)
     before = lag_before(cluster, [one for one in latest.values() if one.loses_data_at is not None], TREND_MAX)
     windows = {key: [*before.get(key, ()), one] for key, one in latest.items()}
     return [

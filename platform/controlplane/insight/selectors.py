@@ -1,6 +1,7 @@
 """Reads: runs of the jobs, how far they counted, and the history of lag."""
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -127,8 +128,10 @@ class GroupHistory:
     queues: dict[tuple[str, int], list[LagWindow]]
 
 
-def lag_latest(cluster: Cluster, within: timedelta = timedelta(hours=1)) -> dict[tuple[str, str], LagWindow]:
-    """Return the newest window of each (group, topic) over all queues, no older than `within`.
+def lag_latest(
+    cluster: Cluster, within: timedelta = timedelta(hours=1), *, groups: Collection[str] | None = None
+) -> dict[tuple[str, str], LagWindow]:
+    """Return the newest window of each (group, topic) over all queues, no older than `within`; of these `groups` only, if given.
 
     One that has just begun, with a single sample, knows no trend yet: the one before it stands.
     """
@@ -137,6 +140,8 @@ def lag_latest(cluster: Cluster, within: timedelta = timedelta(hours=1)) -> dict
         .alias(has_trend=Q(samples__gt=1))
         .order_by("consumer_group", "topic", "-has_trend", "-window_start")
     )
+    if groups is not None:
+        windows = windows.filter(consumer_group__in=groups)
     return {(window.consumer_group, window.topic): window for window in windows.distinct("consumer_group", "topic")}
 
 

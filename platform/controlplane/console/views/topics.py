@@ -19,13 +19,23 @@ from controlplane.tenants.rules import actor_require
 from controlplane.topics.selectors import topic_get, topic_list
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete
 
+TOPICS_SHOWN_MAX = 200
+
 
 @require_safe
 @tenant_page("topic.view")
 def topic_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
-    """Show the cluster's topics."""
+    """Show the cluster's topics by name; a search narrows them down."""
     found = cluster_get(tenant, cluster)
-    context = {**cluster_context(request, found), "topics": topic_list(found).order_by("name")}
+    search = request.GET.get("q", "").strip()
+    matching = topic_list(found).filter(name__icontains=search.replace("\x00", "")).order_by("name")
+    topics = list(matching[:TOPICS_SHOWN_MAX])
+    context = {
+        **cluster_context(request, found),
+        "topics": topics,
+        "search": search,
+        "left_out": matching.count() - len(topics) if len(topics) == TOPICS_SHOWN_MAX else 0,
+    }
     return tenant_render(request, tenant, "console/topics.html", context, section="clusters", page="topics")
 
 

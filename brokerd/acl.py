@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from brokerd import acl_file, config_file
@@ -30,6 +30,7 @@ from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifi
 from mqwire.bodies import DataVersion
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
+from mqwire.trace_records import TraceRecord
 
 logger = logging.getLogger("brokerd.acl")
 
@@ -142,8 +143,12 @@ class AccessControl:
         if self._rules_the_machine(account):
             return None
         topic_field = _SEND_TOPIC_FIELDS.get(request.code)
-        if topic_field is not None and (account.access_key, fields.get(topic_field, "")) in self._senders:
-            return None
+        if topic_field is not None:
+            topic = fields.get(topic_field, "")
+            if (account.access_key, topic) in self._senders:
+                return None
+            if topic == names.RMQ_SYS_TRACE_TOPIC and topic not in account.topic_perms:
+                return None  # what each record tells of decides: `refuses_traces`
         needs = needs_of(request)
         if needs is Level.AUTHENTICATED:
             return None
@@ -170,6 +175,28 @@ class AccessControl:
         if account is None:
             return "the account of this request no longer exists"
         return None if self._rules_the_machine(account) else _refused(account, Need(kind, name, permission))
+
+    def refuses_traces(self, request: RemotingCommand, records: Sequence[TraceRecord], unreadable: int) -> str | None:
+        """For processors: whether a request that `check` has passed may write this to RMQ_SYS_TRACE_TOPIC.
+
+        Any account may tell of its own: of sends to topics that it may send to, and of deliveries in groups that it may consume in.
+        What is `unreadable`, or no record at all, is for those with a permission for that topic.
+        """
+        account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
+        if account is None:
+            return "the account of this request no longer exists"
+        if account.admin or account.infrastructure or names.RMQ_SYS_TRACE_TOPIC in account.topic_perms:
+            return None
+        if unreadable or not records:
+            return f"{account.access_key} may send trace records to {names.RMQ_SYS_TRACE_TOPIC}, and this body is none"
+        told = {
+            Need(Kind.TOPIC, record.topic, Permission.PUB)
+            if record.topic
+            else Need(Kind.GROUP, record.group, Permission.SUB)
+            for record in records
+            if record.topic or record.group  # the end of a delivery names its group in newer clients only
+        }
+        return next(filter(None, (_refused(account, need) for need in told)), None)
 
     def is_infrastructure(self, request: RemotingCommand) -> bool:
         """For processors: whether a request that `check` has passed may touch what belongs to the machine."""

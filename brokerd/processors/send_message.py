@@ -27,9 +27,11 @@ from brokerd.store import (
 from brokerd.topic_validator import invalid_topic, is_closed_to_clients
 from mqwire.codes import PermName, RequestCode, ResponseCode
 from mqwire.command import FLAG_ONEWAY
+from mqwire.compression import decompress
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import CRC32_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, decode_batch_columns
-from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
+from mqwire.names import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_TRACE_TOPIC
+from mqwire.trace_records import read_traces
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
@@ -48,6 +50,9 @@ Body: TypeAlias = "bytes | bytearray | memoryview"
 
 # Beside them the record's own CRC property needs its room.
 _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES
+
+# Clients collect up to 128,000 characters of records in a message.
+_TRACE_BODY_MAX_BYTES: Final = 1024 * 1024
 
 _new_tuple: Final = tuple.__new__
 
@@ -107,7 +112,10 @@ class SendMessageProcessor:
         self._headers = SendHeaderReader()
         self._replies = SendReplyEncoder(broker.store_host, broker.config.region_id, trace_on=broker.config.trace_on)
         self._special = SpecialSends(broker)
-        self._properties = PropertyReader(broker.config.broker_cluster_name, broker.config.broker_ip1)
+        config = broker.config
+        self._properties = PropertyReader(
+            config.broker_cluster_name, config.broker_ip1, config.region_id, trace_on=config.trace_on
+        )
         self._max_body_bytes = broker.config.max_message_size_bytes
 
     def process(self, peer: Peer, requests: Sequence[RemotingCommand]) -> None:
@@ -223,6 +231,8 @@ class SendMessageProcessor:
                 f"queue {queue_id} of topic {topic} does not exist: it has {write_queues} write queues;"
                 " refresh the route and send again",
             )
+        if topic == RMQ_SYS_TRACE_TOPIC and broker.acl is not None:
+            _check_traces(broker.acl, request, origin.sys_flag)
         return header, queue_id
 
     def _message(self, peer: Peer, header: SendHeader, queue_id: int, body: Body) -> tuple[MessageToStore, bytes]:
@@ -325,6 +335,18 @@ class SendMessageProcessor:
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden: perm {config.perm}"
             )
         return config
+
+
+def _check_traces(acl: AccessControl, request: RemotingCommand, sys_flag: int) -> None:
+    """Raise Refusal for trace records of messages that are not the sender's, and RemoteProtocolError for a damaged body."""
+    if len(request.body) > _TRACE_BODY_MAX_BYTES:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"trace records take at most {_TRACE_BODY_MAX_BYTES} bytes a message"
+        )
+    body = decompress(bytes(request.body), sys_flag, max_body_bytes=_TRACE_BODY_MAX_BYTES)
+    remark = acl.refuses_traces(request, *read_traces(body))
+    if remark is not None:
+        raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
 
 def _refuse_special_batch(header: SendHeader, properties: Sequence[bytes]) -> None:

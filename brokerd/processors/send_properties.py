@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 from brokerd.processors.special_sends import has_special_properties
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import tags_code
-from mqwire.names import PROPERTY_CLUSTER, PROPERTY_TAGS
+from mqwire.names import (
+    DEFAULT_TRACE_REGION_ID,
+    PROPERTY_CLUSTER,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TAGS,
+    PROPERTY_TRACE_SWITCH,
+)
 from mqwire.unique_key import UniqueKeyGenerator
 
 TAGS: Final = f"{PROPERTY_TAGS}\x01".encode()
@@ -33,12 +39,20 @@ class StoredProperties(NamedTuple):
 
 
 class PropertyReader:
-    """Reads property strings for one cluster, whose name every stored message carries."""
+    """Reads property strings for one cluster, whose name and region every stored message carries.
 
-    __slots__ = ("_cluster_property", "_shapes", "_unique_keys")
+    Java's consumers write no trace records of a message without a region, nor of one that says that tracing is off.
+    """
 
-    def __init__(self, cluster_name: str, ip: str = "127.0.0.1") -> None:
-        self._cluster_property = f"{PROPERTY_CLUSTER}\x01{cluster_name}\x02".encode()
+    __slots__ = ("_own", "_shapes", "_unique_keys")
+
+    def __init__(
+        self, cluster_name: str, ip: str = "127.0.0.1", region: str = DEFAULT_TRACE_REGION_ID, *, trace_on: bool = True
+    ) -> None:
+        own = {PROPERTY_MSG_REGION: region, PROPERTY_CLUSTER: cluster_name}
+        if not trace_on:
+            own[PROPERTY_TRACE_SWITCH] = "false"
+        self._own = "".join(f"{name}\x01{value}\x02" for name, value in own.items()).encode()
         self._unique_keys = UniqueKeyGenerator(ip)
         # (before UNIQ_KEY's value, after it) -> (after it, as stored; tags code; special)
         self._shapes: dict[tuple[bytes, bytes], tuple[bytes, int, bool]] = {}
@@ -71,7 +85,7 @@ class PropertyReader:
     def _remember(self, front: bytes, back: bytes) -> tuple[bytes, int, bool]:
         rest = front + back
         stored_back = back if back.endswith(b"\x02") else back + b"\x02"
-        shape = (stored_back + self._cluster_property, tags_code_of(rest), has_special_properties(rest))
+        shape = (stored_back + self._own, tags_code_of(rest), has_special_properties(rest))
         if len(rest) <= _SHAPE_BYTES_MAX:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
@@ -83,7 +97,7 @@ class PropertyReader:
 
         Not the batch's own: its UNIQ_KEY would hide those of the messages (MessageExtEncoder drops them, too).
         """
-        return self._cluster_property
+        return self._own
 
 
 _new_tuple: Final = tuple.__new__

@@ -12,17 +12,20 @@ from highwater._models import MessageQueue, ReceivedMessage
 from highwater._offsets import earliest_store_time_ms, max_offset, min_offset, search_offset
 from highwater._pull import PullStatus, Subscription, pull, pull_request, received
 from highwater.errors import ConfigurationError, NotFoundError
+from highwater.trace_story import TraceStory, trace_story
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.errors import RemoteProtocolError
 from mqwire.headers_pull import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
 from mqwire.message import parse_offset_message_id
-from mqwire.names import TOOLS_CONSUMER_GROUP, UNIQUE_MSG_QUERY_FLAG
+from mqwire.names import RMQ_SYS_TRACE_TOPIC, TOOLS_CONSUMER_GROUP, UNIQUE_MSG_QUERY_FLAG
+from mqwire.trace_records import read_traces
 
 # A broker answers one pull with at most 32 messages or 256 KiB, whatever is asked for.
 PULL_BATCH = 32
 MAX_TIMESTAMP_MS = 2**63 - 1
 # Bodies of one answer, unfolded: a message of 16 KiB may hold 16 MiB of zeros.
 _ENOUGH_BYTES = 32 * 1024 * 1024
+_TRACES_MAX = 64
 
 
 class MessageAdmin(AdminBase):
@@ -123,6 +126,16 @@ class MessageAdmin(AdminBase):
         """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
         result = await self.query_messages(topic, message_id, unique=True)
         return result.messages[0] if result.messages else None
+
+    async def message_traces(self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC) -> TraceStory:
+        """What clients with tracing on told of the message with this client's id (UNIQ_KEY): empty when none did.
+
+        The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that is not there,
+        and as `query_messages`.
+        """
+        found = await self.query_messages(trace_topic, message_id, limit=_TRACES_MAX)
+        told = [(message.born_host[0], record) for message in found.messages for record in read_traces(message.body)[0]]
+        return trace_story(message_id, told)
 
     async def query_messages(
         self,

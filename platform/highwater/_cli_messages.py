@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,8 +14,10 @@ from highwater._cli_format import body_text, parse_time, time_text
 from highwater._cli_session import Session, verb
 from highwater._models import Message, MessageQueue, ReceivedMessage
 from highwater._sync_admin import Admin
-from highwater.errors import ConfigurationError, NotFoundError
+from highwater.errors import ConfigurationError, NoRouteError, NotFoundError
 from highwater.message_trace import trace_message
+from highwater.trace_story import TraceStory
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 app = typer.Typer()
 
@@ -117,11 +120,15 @@ def where_is_my_message(
     session: Session,
     text: Annotated[str, typer.Option("-i", "--msg-id", help="A key, the client's id or the broker's id.")],
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Look in this topic only.")] = None,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", help="Where clients write their trace records.")
+    ] = RMQ_SYS_TRACE_TOPIC,
 ) -> None:
-    """Find a message by any id or key: where it is stored, and where it stands for each consumer group."""
+    """Find a message by any id or key: where it is stored, where it stands for each consumer group, and its trace records."""
     with session.admin() as admin:
         topics = [name for name in admin.topic_list() if not is_system_topic(name)]
         found = trace_message(admin, text, topic=topic, topics=topics)
+        traces = None if found.message is None else _traces(admin, found.message.message_id, trace_topic)
     if found.message is None:
         lines = [f"{reason.sentence} {reason.attempt}" for reason in found.reasons]
         raise NotFoundError(0, "\n  ".join(["no message was found", *lines]), "")
@@ -137,10 +144,37 @@ def where_is_my_message(
     columns = ["group", "standing", "before", "tries", "next", "sentence"]
     if session.as_json:
         facts["groups"] = [dict(zip(columns, row, strict=True)) for row in rows]
+        facts["traces"] = None if traces is None else asdict(traces)
         session.values(facts)
         return
     session.values(facts)
     session.table(columns, rows)
+    if traces:
+        session.table(
+            ["trace", "at", "client", "group", "took_ms", "result"],
+            [
+                *(
+                    ["sent", time_text(one.at_ms), one.address, one.group, one.cost_ms, _sent(one.is_success)]
+                    for one in traces.sends
+                ),
+                *(
+                    ["delivered", time_text(one.began_ms), one.address, one.group, one.cost_ms, one.result or "no end"]
+                    for one in traces.deliveries
+                ),
+            ],
+        )
+
+
+def _sent(is_success: bool) -> str:
+    return "success" if is_success else "failed"
+
+
+def _traces(admin: Admin, message_id: str, trace_topic: str) -> TraceStory | None:
+    """None where the trace topic is not there."""
+    try:
+        return admin.message_traces(message_id, trace_topic=trace_topic) if message_id else TraceStory()
+    except NoRouteError:
+        return None
 
 
 @verb(app, "queryMsgByOffset")

@@ -21,6 +21,7 @@ from highwater._consume_settings import ConsumeSettings
 from highwater._models import ReceivedMessage, RetryLater
 from highwater._offset_store import OffsetStore
 from highwater._process_queue import ProcessQueue
+from highwater._tracing import EXCEPTION, FAILED, SUCCESS, TIME_OUT, Tracer
 from highwater.errors import HighwaterError
 from mqwire.codes import RequestCode
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
@@ -59,36 +60,53 @@ class MessageHandling:
     """What both kinds share: running a handler and giving a message back."""
 
     def __init__(
-        self, client: ClientInstance, group: str, settings: ConsumeSettings, offsets: OffsetStore, handle: Handle
+        self,
+        client: ClientInstance,
+        group: str,
+        settings: ConsumeSettings,
+        offsets: OffsetStore,
+        handle: Handle,
+        tracer: Tracer | None = None,
     ) -> None:
         self.client = client
         self.group = group
         self.settings = settings
         self.offsets = offsets
         self._handle = handle
+        self._tracer = tracer
         self.running = 0
         self._handler_done = anyio.Event()
 
     async def try_once(self, message: ReceivedMessage) -> RetryLater | None:
         """Run the handler; None when it acknowledged, else what it asks for."""
+        if self._tracer is None:
+            return (await self._try(message))[0]
+        begun = self._tracer.begin(message)
+        later, code = await self._try(message)  # cancelled, it has no end
+        if begun is not None:
+            self._tracer.end(begun, code)
+        return later
+
+    async def _try(self, message: ReceivedMessage) -> tuple[RetryLater | None, int]:
+        """As `try_once`, with ConsumeReturnType's number."""
         try:
             with anyio.move_on_after(self.settings.consume_timeout_min * 60):
                 await self._handle(message)
-                return None
+                return None, SUCCESS
             logger.warning(
                 "the handler of message %s of %s took longer than %s minutes",
                 message.message_id, message.topic, self.settings.consume_timeout_min,
             )  # fmt: skip
-            return RetryLater("timeout")
+            return RetryLater("timeout"), TIME_OUT
         except RetryLater as later:
             logger.info("message %s of %s is wanted again later: %s", message.message_id, message.topic, later)
-            return later
+            return later, FAILED
         except Exception as error:  # whatever a handler raises means: not consumed
             logger.warning(
                 "the handler of message %s of %s (try %d) failed", message.message_id, message.topic,
                 message.reconsume_times + 1, exc_info=True,
             )  # fmt: skip
-            return RetryLater(f"{type(error).__name__}: {error}")
+            return RetryLater(f"{type(error).__name__}: {error}"), EXCEPTION
 
     @contextmanager
     def busy(self) -> Iterator[None]:

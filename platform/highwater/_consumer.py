@@ -27,11 +27,12 @@ from highwater._pull import Subscription, parse_expression
 from highwater._puller import Puller
 from highwater._queue_locks import LOCK_RENEW_INTERVAL_MS, QueueLocks
 from highwater._settings import settings_from_env
+from highwater._tracing import Tracer
 from highwater._validation import check_group, check_topic
 from highwater.errors import ClientStateError, ConfigurationError, HighwaterError
 from mqwire.bodies import ConsumerData, SubscriptionData
 from mqwire.message import tags_code
-from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
+from mqwire.names import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_TRACE_TOPIC
 
 logger = logging.getLogger("highwater")
 
@@ -47,7 +48,8 @@ class AsyncPushConsumer:
 
     With `orderly` each queue's messages come one after the other, and a failing one holds its queue back; otherwise up
     to `consume_threads` handlers run at once. `consume_from` (and `consume_timestamp_ms`) says where a group begins
-    that has no offsets stored yet. The other options carry RocketMQ's names and defaults.
+    that has no offsets stored yet. `enable_msg_trace` has it write trace records of each delivery to `trace_topic`. The
+    other options carry RocketMQ's names and defaults.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class AsyncPushConsumer:
         heartbeat_broker_interval_ms: int = 30_000,
         use_tls: bool | ssl.SSLContext = False,
         serialize_type: str = "ROCKETMQ",
+        enable_msg_trace: bool = False,
+        trace_topic: str = RMQ_SYS_TRACE_TOPIC,
     ) -> None:
         check_group(group)
         self._settings = ConsumeSettings(
@@ -105,6 +109,7 @@ class AsyncPushConsumer:
             )
         )
         self._group = group
+        self._tracer = Tracer(self._client, group, trace_topic) if enable_msg_trace else None
         self._handlers: dict[str, AsyncHandler] = {}
         retry_topic = RETRY_GROUP_TOPIC_PREFIX + group
         self._subscriptions: dict[str, Subscription] = {retry_topic: parse_expression(retry_topic, "*", _now_ms())}
@@ -178,7 +183,7 @@ class AsyncPushConsumer:
 
     async def _join(self) -> None:
         client, settings = self._client, self._settings
-        handling = MessageHandling(client, self._group, settings, self._offsets, self._handle)
+        handling = MessageHandling(client, self._group, settings, self._offsets, self._handle, self._tracer)
         service: ConsumeService = (
             OrderlyConsumeService(handling) if settings.orderly else ConcurrentConsumeService(handling)
         )
@@ -208,6 +213,8 @@ class AsyncPushConsumer:
                 raise failure
         self._service, self._assignment = service, assignment
         service.start()
+        if self._tracer is not None:
+            self._tracer.start()
         self._rebalancing = client.spawn(assignment.run)
         client.every(settings.persist_consumer_offset_interval_ms, self._offsets.persist)
         if locks is not None:
@@ -224,6 +231,8 @@ class AsyncPushConsumer:
                 await service.drain()
                 # Each of its requests has an end of its own; what could not be stored is logged there.
                 await assignment.release()
+            if self._tracer is not None:
+                await self._tracer.close()
         await self._client.stop()
 
     async def __aenter__(self) -> Self:

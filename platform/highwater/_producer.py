@@ -21,6 +21,7 @@ from highwater._models import Credentials, Message, MessageQueue, SendResult, Se
 from highwater._routes import TopicRoute, route_for_new_topic
 from highwater._selector import QueueSelector, select_by_hash
 from highwater._settings import settings_from_env
+from highwater._tracing import Tracer
 from highwater._validation import MAX_MESSAGE_BYTES, check_group, check_message, check_topic, message_properties
 from highwater.errors import (
     BrokerError,
@@ -35,7 +36,8 @@ from mqwire.command import RemotingCommand
 from mqwire.compression import CompressionType, compress
 from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
 from mqwire.message import BatchItem, encode_batch_body, properties_to_string
-from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
+from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_TRACE_TOPIC
+from mqwire.trace_records import TraceRecord
 from mqwire.unique_key import UniqueKeyGenerator
 
 logger = logging.getLogger("highwater")
@@ -63,13 +65,15 @@ class _Outgoing:
     sys_flag: int = 0
     flag: int = 0
     batch: bool = False
+    traces: tuple[TraceRecord, ...] = ()
 
 
 class AsyncProducer:
     """Sends messages to a cluster. Use it in `async with`, or call start() and stop() in the same task.
 
     `namesrv` is `host:port;host:port` or a list; options carry RocketMQ's names and defaults. Every method raises only
-    HighwaterError. One producer serves any number of tasks at once.
+    HighwaterError. One producer serves any number of tasks at once. `enable_msg_trace` has it write a trace record of each
+    send, beside it, to `trace_topic`.
     """
 
     def __init__(
@@ -91,6 +95,8 @@ class AsyncProducer:
         heartbeat_broker_interval_ms: int = 30_000,
         use_tls: bool | ssl.SSLContext = False,
         serialize_type: str = "ROCKETMQ",
+        enable_msg_trace: bool = False,
+        trace_topic: str = RMQ_SYS_TRACE_TOPIC,
     ) -> None:
         check_group(group)
         if retry_times_when_send_failed < 0:
@@ -124,6 +130,7 @@ class AsyncProducer:
         self._max_timeout_per_request_ms = send_msg_max_timeout_per_request_ms
         self._fault = FaultStrategy(enabled=send_latency_fault_enable, first_index=random.randrange(1 << 16))
         self._unique_keys = UniqueKeyGenerator(local_address())
+        self._tracer = Tracer(self._client, group, trace_topic) if enable_msg_trace else None
 
     @classmethod
     def from_env(cls, group: str = "DEFAULT_PRODUCER") -> Self:
@@ -134,9 +141,13 @@ class AsyncProducer:
     async def start(self) -> None:
         """Begin; connections are made with the first send."""
         await self._client.start()
+        if self._tracer is not None:
+            self._tracer.start()
 
     async def stop(self) -> None:
         """Tell the brokers, close the connections, end all tasks."""
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._client.stop()
 
     async def __aenter__(self) -> Self:
@@ -228,7 +239,8 @@ class AsyncProducer:
         body, sys_flag = message.body, 0
         if len(body) > self._compress_over >= 0:
             body, sys_flag = compress(body, self._compression)
-        return _Outgoing(message.topic, body, properties, message_id, sys_flag, message.flag)
+        traces = () if self._tracer is None else self._tracer.of_message(message, message_id)
+        return _Outgoing(message.topic, body, properties, message_id, sys_flag, message.flag, traces=traces)
 
     def _prepare_batch(self, messages: Sequence[Message]) -> _Outgoing:
         if not messages:
@@ -236,6 +248,7 @@ class AsyncProducer:
         first = messages[0]
         items: list[BatchItem] = []
         message_ids: list[str] = []
+        traces: list[TraceRecord] = []
         for message in messages:
             check_message(message, self._max_message_size)
             if message.topic != first.topic or message.wait_store_msg_ok != first.wait_store_msg_ok:
@@ -245,6 +258,8 @@ class AsyncProducer:
             message_ids.append(self._unique_keys.next_key())
             properties = properties_to_string(message_properties(message, message_ids[-1]))
             items.append(BatchItem(message.flag, message.body, properties.encode()))
+            if self._tracer is not None:
+                traces += self._tracer.of_message(message, message_ids[-1])
         body = encode_batch_body(items)
         if len(body) > self._max_message_size:
             raise MessageIllegalError(
@@ -253,7 +268,8 @@ class AsyncProducer:
         batch_properties = message_properties(
             Message(first.topic, b"-", wait_store_msg_ok=first.wait_store_msg_ok), self._unique_keys.next_key()
         )
-        return _Outgoing(first.topic, body, properties_to_string(batch_properties), ",".join(message_ids), batch=True)
+        properties = properties_to_string(batch_properties)
+        return _Outgoing(first.topic, body, properties, ",".join(message_ids), batch=True, traces=tuple(traces))
 
     def _request(self, outgoing: _Outgoing, queue: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
         header = SendMessageRequestHeader(
@@ -327,6 +343,24 @@ class AsyncProducer:
         timeout_ms: int | None,
         *,
         ordered: bool = False,
+    ) -> SendResult:
+        if self._tracer is None:
+            return await self._send_with_tries(outgoing, choose, timeout_ms, ordered=ordered)
+        began_ms = time.time_ns() // 1_000_000
+        result: SendResult | None = None
+        try:
+            result = await self._send_with_tries(outgoing, choose, timeout_ms, ordered=ordered)
+            return result
+        finally:
+            self._tracer.sent(outgoing.traces, began_ms, result)
+
+    async def _send_with_tries(
+        self,
+        outgoing: _Outgoing,
+        choose: Callable[[Sequence[MessageQueue]], MessageQueue] | None,
+        timeout_ms: int | None,
+        *,
+        ordered: bool,
     ) -> SendResult:
         timeout = self._timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = _now_ms() + timeout

@@ -29,7 +29,9 @@ from highwater._models import Credentials, MessageQueue, ReceivedMessage
 from highwater._portal import SyncClient
 from highwater._routes import TopicRoute
 from highwater._settings import settings_from_env
+from highwater.trace_story import TraceStory
 from mqwire.bodies import DivergedFile, ReplicaStatus
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 
 class Admin(SyncClient[AsyncAdmin]):
@@ -318,6 +320,14 @@ class Admin(SyncClient[AsyncAdmin]):
     def message_by_unique_key(self, topic: str, message_id: str) -> ReceivedMessage | None:
         """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
         return self._run(self._twin.message_by_unique_key, topic, message_id)
+
+    def message_traces(self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC) -> TraceStory:
+        """What clients with tracing on told of the message with this client's id (UNIQ_KEY): empty when none did.
+
+        The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that is not there,
+        and as `query_messages`.
+        """
+        return self._run(self._twin.message_traces, message_id, trace_topic=trace_topic)
 
     def query_messages(
         self,

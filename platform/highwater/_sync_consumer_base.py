@@ -13,6 +13,7 @@ from highwater._consumer import AsyncPushConsumer
 from highwater._models import ConsumeFrom, Credentials, MessageQueue
 from highwater._portal import SyncClient
 from highwater._settings import settings_from_env
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 
 class PushConsumerBase(SyncClient[AsyncPushConsumer]):
@@ -23,7 +24,8 @@ class PushConsumerBase(SyncClient[AsyncPushConsumer]):
 
     With `orderly` each queue's messages come one after the other, and a failing one holds its queue back; otherwise up
     to `consume_threads` handlers run at once. `consume_from` (and `consume_timestamp_ms`) says where a group begins
-    that has no offsets stored yet. The other options carry RocketMQ's names and defaults.
+    that has no offsets stored yet. `enable_msg_trace` has it write trace records of each delivery to `trace_topic`. The
+    other options carry RocketMQ's names and defaults.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class PushConsumerBase(SyncClient[AsyncPushConsumer]):
         heartbeat_broker_interval_ms: int = 30000,
         use_tls: bool | ssl.SSLContext = False,
         serialize_type: str = "ROCKETMQ",
+        enable_msg_trace: bool = False,
+        trace_topic: str = RMQ_SYS_TRACE_TOPIC,
     ) -> None:
         super().__init__(
             AsyncPushConsumer(
@@ -76,6 +80,8 @@ class PushConsumerBase(SyncClient[AsyncPushConsumer]):
                 heartbeat_broker_interval_ms=heartbeat_broker_interval_ms,
                 use_tls=use_tls,
                 serialize_type=serialize_type,
+                enable_msg_trace=enable_msg_trace,
+                trace_topic=trace_topic,
             )
         )
 

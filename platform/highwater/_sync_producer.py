@@ -15,13 +15,15 @@ from highwater._producer import AsyncProducer
 from highwater._selector import QueueSelector
 from highwater._settings import settings_from_env
 from highwater._validation import MAX_MESSAGE_BYTES
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 
 class Producer(SyncClient[AsyncProducer]):
     """Sends messages to a cluster. Use it in `with`, or call start() and stop().
 
     `namesrv` is `host:port;host:port` or a list; options carry RocketMQ's names and defaults. Every method raises only
-    HighwaterError. One producer serves any number of threads at once.
+    HighwaterError. One producer serves any number of threads at once. `enable_msg_trace` has it write a trace record of each
+    send, beside it, to `trace_topic`.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class Producer(SyncClient[AsyncProducer]):
         heartbeat_broker_interval_ms: int = 30000,
         use_tls: bool | ssl.SSLContext = False,
         serialize_type: str = "ROCKETMQ",
+        enable_msg_trace: bool = False,
+        trace_topic: str = RMQ_SYS_TRACE_TOPIC,
     ) -> None:
         super().__init__(
             AsyncProducer(
@@ -62,6 +66,8 @@ class Producer(SyncClient[AsyncProducer]):
                 heartbeat_broker_interval_ms=heartbeat_broker_interval_ms,
                 use_tls=use_tls,
                 serialize_type=serialize_type,
+                enable_msg_trace=enable_msg_trace,
+                trace_topic=trace_topic,
             )
         )
 

@@ -22,9 +22,11 @@ from mqwire.bodies import (
 )
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.compression import compress
 from mqwire.headers_pull import ViewMessageRequestHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
-from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
+from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRACE_TOPIC
+from mqwire.trace_records import TraceKind, TraceRecord, write_traces
 from tests.brokerd.acl_accounts import (
     ACCOUNTS,
     ADMIN,
@@ -328,3 +330,69 @@ def test_a_removed_file_leaves_the_accounts_as_they_were(acl_broker: BrokerUnder
 
 def test_an_unchanged_file_is_not_read_again(acl_broker: BrokerUnderTest) -> None:
     assert not acl_broker.access_control.reload_if_changed()
+
+
+# --- trace records ---
+
+
+def trace(kind: TraceKind, **members: str) -> TraceRecord:
+    numbers = {"timestamp_ms": 1, "cost_ms": 1, "retried": 0, "body_size_bytes": 1, "message_type": 0, "code": 0}
+    return TraceRecord(kind, "7F01", is_success=True, **numbers, **members)  # type: ignore[arg-type]  # all are numbers
+
+
+@pytest.mark.parametrize(
+    ("record", "allowed"),
+    [
+        (trace(TraceKind.PUB, topic="orders", group="p"), True),
+        (trace(TraceKind.PUB, topic="news", group="p"), False),
+        (trace(TraceKind.PUB, topic="foreign", group="p"), False),
+        (trace(TraceKind.SUB_BEFORE, group="alice-group", request_id="R"), True),
+        (trace(TraceKind.SUB_BEFORE, group="foreign", request_id="R"), False),
+        (trace(TraceKind.SUB_AFTER, group="alice-group", request_id="R"), True),
+        (trace(TraceKind.SUB_AFTER, group="idle", request_id="R"), False),
+        (trace(TraceKind.SUB_AFTER, request_id="R"), True),
+    ],
+)
+def test_a_key_writes_trace_records_of_what_it_may_send_and_consume(
+    make_acl_broker: MakeAclBroker, record: TraceRecord, allowed: bool
+) -> None:
+    broker = make_acl_broker(ACCOUNTS)
+    broker.create_topic(RMQ_SYS_TRACE_TOPIC)
+    fields = {**SEND_FIELDS, "b": RMQ_SYS_TRACE_TOPIC}
+    code = code_of(broker, RequestCode.SEND_MESSAGE_V2, fields, body=write_traces([record]))
+    assert code == (ResponseCode.SUCCESS if allowed else ResponseCode.NO_PERMISSION)
+
+
+def test_one_foreign_record_among_its_own_refuses_them_all(make_acl_broker: MakeAclBroker) -> None:
+    broker = make_acl_broker(ACCOUNTS)
+    broker.create_topic(RMQ_SYS_TRACE_TOPIC)
+    records = [trace(TraceKind.PUB, topic=topic, group="p") for topic in ("orders", "foreign")]
+    text = write_traces(records)
+    for body, flags in ((text, 0), compress(text)):
+        fields = {**SEND_FIELDS, "b": RMQ_SYS_TRACE_TOPIC, "f": str(flags)}
+        assert "'foreign'" in remark_of(broker, RequestCode.SEND_MESSAGE_V2, fields, body=body)
+
+
+@pytest.mark.parametrize("body", [b"hello", b"Pub\x01x\x02"])
+def test_what_is_no_trace_record_is_not_sent_to_the_trace_topic(make_acl_broker: MakeAclBroker, body: bytes) -> None:
+    broker = make_acl_broker(ACCOUNTS)
+    broker.create_topic(RMQ_SYS_TRACE_TOPIC)
+    fields = {**SEND_FIELDS, "b": RMQ_SYS_TRACE_TOPIC}
+    assert "this body is none" in remark_of(broker, RequestCode.SEND_MESSAGE_V2, fields, body=body)
+
+
+def test_an_account_that_names_the_trace_topic_has_what_it_names(make_acl_broker: MakeAclBroker) -> None:
+    foreign = write_traces([trace(TraceKind.PUB, topic="foreign", group="p")])
+    fields = {**SEND_FIELDS, "b": RMQ_SYS_TRACE_TOPIC}
+    for permission, code in (("PUB", ResponseCode.SUCCESS), ("DENY", ResponseCode.NO_PERMISSION)):
+        named = ACCOUNTS.replace("- audit=PUB", f"- {RMQ_SYS_TRACE_TOPIC}={permission}")
+        broker = make_acl_broker(named)
+        broker.create_topic(RMQ_SYS_TRACE_TOPIC)
+        assert code_of(broker, RequestCode.SEND_MESSAGE_V2, fields, body=foreign) == code
+
+
+def test_who_may_write_trace_records_may_not_read_them(make_acl_broker: MakeAclBroker) -> None:
+    broker = make_acl_broker(ACCOUNTS)
+    broker.create_topic(RMQ_SYS_TRACE_TOPIC)
+    fields = {"topic": RMQ_SYS_TRACE_TOPIC, "queueId": "0"}
+    assert code_of(broker, RequestCode.GET_MAX_OFFSET, fields) == ResponseCode.NO_PERMISSION

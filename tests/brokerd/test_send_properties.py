@@ -19,11 +19,12 @@ KEY = "0A" * 16
         f"xUNIQ_KEY\x01no\x02UNIQ_KEY\x01{KEY}\x02",
     ],
 )
-def test_a_property_string_is_stored_whole_with_the_clusters_name(text: str) -> None:
-    reader = PropertyReader("c1")
+def test_a_property_string_is_stored_whole_with_the_clusters_name_and_region(text: str) -> None:
+    reader = PropertyReader("c1", region="r1")
     for _ in range(2):
         stored = reader.read(text.encode())
-        assert string_to_properties(stored.properties.decode()) == {**string_to_properties(text), "CLUSTER": "c1"}
+        own = {"CLUSTER": "c1", "MSG_REGION": "r1"}
+        assert string_to_properties(stored.properties.decode()) == {**string_to_properties(text), **own}
         assert stored.properties.endswith(b"\x02")
         assert stored.unique_key == KEY.encode()
         assert stored.tags_code == tags_code(string_to_properties(text).get("TAGS", ""))
@@ -60,3 +61,8 @@ def test_a_long_tag_is_not_remembered() -> None:
     tag = b"t" * 30_000
     assert tags_code_of(b"TAGS\x01" + tag) == tags_code(tag.decode())
     assert tag not in send_properties._tag_codes
+
+
+def test_consumers_are_told_when_tracing_is_off() -> None:
+    stored = PropertyReader("c1", trace_on=False).read(f"UNIQ_KEY\x01{KEY}".encode())
+    assert string_to_properties(stored.properties.decode())["TRACE_ON"] == "false"

@@ -17,6 +17,7 @@ from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.gateway import BrowsedMessage, ShownBody
 from controlplane.topics.models import TopicState
+from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction, TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_cluster, make_operation, make_topic
@@ -205,4 +206,16 @@ def traced(text: str) -> Whereabouts:
         groups=groups if is_found else [],
         groups_left_out=0,
         reasons=[] if is_found else why_not_found(SearchFacts(IdReading(), unindexed=["broker-a"]), 0),
+        traces=traces() if is_found else None,
     )
+
+
+def traces() -> TraceStory:
+    """A send, a delivery with each result, and the end of a transaction."""
+    send = TracedSend(1_795_560_000_000, "10.0.0.7", "shop", "payments", "10.0.0.1:10911", 41, 100, "normal", True)
+    deliveries = [
+        TracedDelivery(1_795_560_000_000 + 1000 * number, "10.0.0.8", "billing", number, 24 if result else None, result)
+        for number, result in enumerate(("failed", "time_out", "exception", "returned_null", "success", ""))
+    ]
+    ended = TracedTransaction(1_795_560_000_050, "10.0.0.7", "shop", "COMMIT_MESSAGE")
+    return TraceStory((send,), tuple(deliveries), (ended,))

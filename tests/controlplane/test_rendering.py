@@ -68,6 +68,7 @@ def test_broker_conf_names_everything_that_a_broker_needs() -> None:
         "fileReservedTime": "72",
         "autoCreateTopicEnable": "false",
         "autoCreateSubscriptionGroup": "true",
+        "traceTopicEnable": "true",
         "aclEnable": "true",
         "aclConfigFile": "/state/plain_acl.yml",
         "innerClientAuthenticationCredentials": '{"accessKey":"HWCONTROL","secretKey":"s3cret"}',

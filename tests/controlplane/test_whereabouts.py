@@ -1,12 +1,25 @@
-"""Which replicas hold a message, by their own words."""
+"""Which replicas hold a message, by their own words, and what clients told of it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
 
+from controlplane.clusters.models import Cluster
+from controlplane.insight import whereabouts
 from controlplane.insight.whereabouts import Holding, replica_holding
+from controlplane.topics.models import Topic, TopicState
+from highwater import HighwaterError, MessageQueue, NoRouteError, ReceivedMessage
+from highwater.message_trace import MessageTrace
+from highwater.trace_story import TracedDelivery, TracedSend, TraceStory
+from highwater.whereabouts import IdReading
 from mqwire.bodies import ReplicaStatus
+from tests.controlplane.world import Json, World
 
 LEADER = ReplicaStatus(
     cluster="orders",
@@ -56,3 +69,87 @@ def test_a_replicas_word_tells_whether_it_holds_a_message(
 
 def test_past_the_high_watermark_nothing_is_known_without_a_leader() -> None:
     assert replica_holding(800, 900, replica(), None)[0] == Holding.UNKNOWN
+
+
+# --- trace records ---
+
+
+def message(message_id: str = "7F01") -> ReceivedMessage:
+    return ReceivedMessage(
+        topic="payments",
+        body=b"x",
+        tags=None,
+        keys=(),
+        properties={},
+        message_id=message_id,
+        offset_message_id="O1",
+        queue=MessageQueue("payments", "broker-a", 0),
+        queue_offset=0,
+        physical_offset=0,
+        born_timestamp_ms=1,
+        store_timestamp_ms=2,
+        born_host=("10.0.0.1", 1),
+        store_host=("10.0.0.1", 1),
+    )
+
+
+class AdminTwin:
+    """Finds one message, and trace records in RMQ_SYS_TRACE_TOPIC alone; `error` is raised for those instead."""
+
+    def __init__(self) -> None:
+        self.error: HighwaterError | None = None
+        self.asked: list[tuple[str, str]] = []
+
+    @contextmanager
+    def cluster_admin(self, cluster: Cluster) -> Iterator[AdminTwin]:
+        yield self
+
+    def message_traces(self, message_id: str, *, trace_topic: str) -> TraceStory:
+        self.asked.append((message_id, trace_topic))
+        if self.error is not None:
+            raise self.error
+        delivery = TracedDelivery(1_700_000_000_000, "10.0.0.8", "billing", 0, 24, "success")
+        send = TracedSend(2**62, "10.0.0.7", "shop", "payments", "10.0.0.1:10911", 4, 100, "normal", is_success=True)
+        return TraceStory((send,), (delivery,))
+
+
+@pytest.fixture
+def admin(world: World, monkeypatch: pytest.MonkeyPatch) -> AdminTwin:
+    Topic.objects.create(cluster=world.cluster, name="my-traces", state=TopicState.ACTIVE)
+    twin = AdminTwin()
+    found = MessageTrace("k", IdReading(), (message(),), message())
+    monkeypatch.setattr(whereabouts, "cluster_admin", twin.cluster_admin)
+    monkeypatch.setattr(whereabouts, "replica_statuses", lambda *_: {})
+    monkeypatch.setattr(whereabouts, "trace_message", lambda *_, **__: found)
+    return twin
+
+
+def ask(world: World, **query: str) -> Any:
+    return Json(world.bob).get(f"{world.cluster.path}message-trace/?{urlencode({'q': 'k', **query})}")
+
+
+def test_what_clients_told_of_a_message_is_told(world: World, admin: AdminTwin) -> None:
+    answer = ask(world)
+    assert answer.status_code == 200, answer.content
+    traces = answer.json()["traces"]
+    (delivery,) = traces["deliveries"]
+    assert (delivery["began_at"], delivery["address"], delivery["result"]) == (
+        "2023-11-14T22:13:20Z",
+        "10.0.0.8",
+        "success",
+    )
+    assert traces["sends"][0]["at"] is None  # a time that no calendar has
+    assert admin.asked == [("7F01", "RMQ_SYS_TRACE_TOPIC")]
+
+
+def test_trace_records_are_looked_for_in_a_topic_of_the_cluster(world: World, admin: AdminTwin) -> None:
+    assert ask(world, trace_topic="my-traces").status_code == 200
+    assert admin.asked == [("7F01", "my-traces")]
+    assert ask(world, trace_topic="RMQ_SYS_METERING").status_code == 400
+    assert len(admin.asked) == 1
+
+
+def test_without_an_answer_for_the_trace_topic_the_rest_is_told(world: World, admin: AdminTwin) -> None:
+    admin.error = NoRouteError("no route")
+    answer = ask(world).json()
+    assert (answer["traces"], answer["topic"]) == (None, "payments")

@@ -83,8 +83,8 @@ def start_target(brand: Brand, folder: Path, conf: Conf, *, credentials: Session
 
 
 def plain(brand: Brand, folder: Path) -> dict[str, str]:
-    """broker.conf without access control, with short delay levels."""
-    return {"messageDelayLevel": QUICK_DELAY_LEVELS, "autoCreateTopicEnable": "false"}
+    """broker.conf without access control, with short delay levels and the topic of trace records."""
+    return {"messageDelayLevel": QUICK_DELAY_LEVELS, "autoCreateTopicEnable": "false", "traceTopicEnable": "true"}
 
 
 def access_controlled(brand: Brand, folder: Path) -> dict[str, str]:

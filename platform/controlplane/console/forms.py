@@ -22,6 +22,7 @@ from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import MessageType
 from controlplane.topics.search import KEY_MAX_LENGTH, Sought
 from controlplane.topics.services import QUEUES_MAX, TopicOptions
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
 
@@ -592,6 +593,12 @@ class TraceForm(forms.Form):
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         choices = [("", say("All topics")), *((name, name) for name in topics)]
         self.fields["topic"] = forms.ChoiceField(label=say("Topic"), required=False, choices=choices, widget=LongSelect)
+        self.fields["trace_topic"] = forms.ChoiceField(
+            label=say("Trace records in"),
+            required=False,
+            choices=[("", RMQ_SYS_TRACE_TOPIC), *choices[1:]],
+            widget=LongSelect,
+        )
 
 
 class TokenForm(forms.Form):

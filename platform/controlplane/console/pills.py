@@ -79,6 +79,11 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "investigating": ("warn", say("Investigating")),
     "identified": ("warn", say("Identified")),
     "monitoring": ("busy", say("Monitoring")),
+    # deliveries, by their consumers' word
+    "success": ("good", say("Success")),
+    "time_out": ("warn", say("Timed out")),
+    "exception": ("bad", say("Exception")),
+    "returned_null": ("warn", say("Returned nothing")),
     # topics and credentials
     "creating": ("busy", say("Being created")),
     "active": ("good", say("Active")),

@@ -289,6 +289,7 @@ class MessageTraceApi(ClusterApi):
             cluster=self.cluster,
             text=values["q"],
             topic=values["topic"],
+            trace_topic=values["trace_topic"],
             body_limit_bytes=values["body_limit_bytes"],
         )
         return Response(WhereaboutsSerializer(found).data)

@@ -5,10 +5,11 @@ from datetime import datetime
 from rest_framework import serializers
 
 from controlplane.common.strictness import Shape
-from controlplane.insight.whereabouts import Holding, standing_next_at
+from controlplane.insight.whereabouts import Holding, standing_next_at, traced_at
 from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES
 from controlplane.topics.search import KEY_MAX_LENGTH
 from controlplane.topics.serializers import MessageSerializer
+from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction
 from highwater.whereabouts import Cause, GroupStanding, Standing
 
 
@@ -17,7 +18,71 @@ class TraceQuerySerializer(Shape):
 
     q = serializers.CharField(max_length=KEY_MAX_LENGTH, help_text="a key, the client's id (UNIQ_KEY) or the broker's")
     topic = serializers.CharField(max_length=255, required=False, default="", allow_blank=True)
+    trace_topic = serializers.CharField(
+        max_length=127,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="where clients write trace records; empty: RMQ_SYS_TRACE_TOPIC",
+    )
     body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
+
+
+class TracedSendSerializer(Shape):
+    """A send by its producer's word; `address` is where it came from."""
+
+    at = serializers.SerializerMethodField()
+    address = serializers.CharField()
+    group = serializers.CharField(allow_blank=True)
+    topic = serializers.CharField(allow_blank=True)
+    store_host = serializers.CharField(allow_blank=True)
+    cost_ms = serializers.IntegerField(allow_null=True, help_text="until the broker's answer")
+    body_size_bytes = serializers.IntegerField(allow_null=True)
+    message_type = serializers.CharField(allow_blank=True)
+    is_success = serializers.BooleanField()
+
+    def get_at(self, send: TracedSend) -> datetime | None:
+        """Return when it was sent."""
+        return traced_at(send.at_ms)
+
+
+class TracedDeliverySerializer(Shape):
+    """A delivery by its consumer's word."""
+
+    began_at = serializers.SerializerMethodField()
+    address = serializers.CharField()
+    group = serializers.CharField(allow_blank=True)
+    retried = serializers.IntegerField(allow_null=True, help_text="deliveries before this one")
+    cost_ms = serializers.IntegerField(allow_null=True, help_text="the handler's time")
+    result = serializers.CharField(
+        allow_blank=True,
+        help_text="success, time_out, exception, returned_null or failed; empty: no record tells of its end",
+    )
+
+    def get_began_at(self, delivery: TracedDelivery) -> datetime | None:
+        """Return when its handler began."""
+        return traced_at(delivery.began_ms)
+
+
+class TracedTransactionSerializer(Shape):
+    """How a producer ended a transaction, by its word."""
+
+    at = serializers.SerializerMethodField()
+    address = serializers.CharField()
+    group = serializers.CharField(allow_blank=True)
+    state = serializers.CharField(allow_blank=True)
+
+    def get_at(self, transaction: TracedTransaction) -> datetime | None:
+        """Return when it was ended."""
+        return traced_at(transaction.at_ms)
+
+
+class TraceStorySerializer(Shape):
+    """What clients with tracing on told of a message, oldest first: their own word."""
+
+    sends = TracedSendSerializer(many=True)
+    deliveries = TracedDeliverySerializer(many=True)
+    transactions = TracedTransactionSerializer(many=True)
 
 
 class ReplicaHoldingSerializer(Shape):
@@ -68,3 +133,4 @@ class WhereaboutsSerializer(Shape):
     groups = GroupStandingSerializer(many=True)
     groups_left_out = serializers.IntegerField()
     reasons = ReasonSerializer(many=True)
+    traces = TraceStorySerializer(allow_null=True, help_text="null: no message, or not known")

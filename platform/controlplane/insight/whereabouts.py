@@ -10,17 +10,23 @@ from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import replica_statuses
 from controlplane.common.errors import InvalidInput
+from controlplane.common.logging import get_logger
 from controlplane.common.sentences import Sentence, say, say_count
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.gateway import BrowsedMessage, browsed_message
+from controlplane.topics.gateway import BrowsedMessage, browsed_message, calendar_moment
 from controlplane.topics.search import Sought
 from controlplane.topics.selectors import topic_list
+from highwater import Admin, HighwaterError, ReceivedMessage
 from highwater.message_trace import MessageTrace, home_topic, trace_message
 from highwater.told import Told
+from highwater.trace_story import TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, Reason
 from mqwire.bodies import ReplicaStatus
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
+
+_log = get_logger("controlplane.whereabouts")
 
 
 class Holding(StrEnum):
@@ -48,6 +54,7 @@ class Whereabouts:
     """What is known of a message, or the reasons why nothing is.
 
     `is_confirmed` says that it is below the group's high watermark: a failover that loses nothing keeps it; None when unknown.
+    `traces` is what clients with tracing on told of it; None: not known, as no broker answered for the trace topic.
     """
 
     text: str
@@ -63,12 +70,21 @@ class Whereabouts:
     groups: list[GroupStanding]
     groups_left_out: int
     reasons: list[Reason]
+    traces: TraceStory | None = None
 
 
 def message_whereabouts(
-    *, actor: Actor, cluster: Cluster, text: str, topic: str = "", body_limit_bytes: int = 4096
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    text: str,
+    topic: str = "",
+    trace_topic: str = "",
+    body_limit_bytes: int = 4096,
 ) -> Whereabouts:
     """Look for a key, a client's id (UNIQ_KEY) or a broker's id (offsetMsgId), in one topic or in all of the cluster's.
+
+    `trace_topic` is where clients write their trace records, RMQ_SYS_TRACE_TOPIC when it is empty.
 
     Reading moves no consumer's offset; takes some seconds at most. Raises NotAllowed, InvalidInput for a text that no message can
     have, Conflict when the cluster isn't running, BrokerUnreachable when no name server answers.
@@ -84,6 +100,8 @@ def message_whereabouts(
     )
     with cluster_admin(cluster) as admin:
         topics = list(topic_list(cluster).values_list("name", flat=True))
+        if trace_topic and trace_topic != RMQ_SYS_TRACE_TOPIC and trace_topic not in topics:
+            raise InvalidInput.for_field("trace_topic", f"The cluster has no topic {trace_topic}.", "not_found")
         statuses = _statuses(cluster, replicas)
         trace = trace_message(
             admin,
@@ -93,6 +111,7 @@ def message_whereabouts(
             addresses={replica.address: replica.group.name for replica in replicas},
             log_span=_log_spans(replicas, statuses),
         )
+        traces = None if trace.message is None else _traces(admin, trace.message, trace_topic or RMQ_SYS_TRACE_TOPIC)
     holdings, is_confirmed = _held(trace, replicas, statuses)
     message = trace.message
     return Whereabouts(
@@ -109,7 +128,18 @@ def message_whereabouts(
         groups=[replace(one, sentence=said(one.sentence)) for one in trace.groups if not group_is_system(one.group)],
         groups_left_out=trace.groups_left_out,
         reasons=[replace(one, sentence=said(one.sentence), attempt=said(one.attempt)) for one in trace.reasons],
+        traces=traces,
     )
+
+
+def _traces(admin: Admin, message: ReceivedMessage, trace_topic: str) -> TraceStory | None:
+    if not message.message_id:
+        return TraceStory()
+    try:
+        return admin.message_traces(message.message_id, trace_topic=trace_topic)
+    except HighwaterError as error:  # the rest of the answer stands without it
+        _log.info("trace records not read", trace_topic=trace_topic, error=str(error))
+        return None
 
 
 def replica_holding(begin: int, end: int, status: ReplicaStatus, leader: ReplicaStatus | None) -> tuple[Holding, str]:
@@ -188,6 +218,11 @@ def said(text: str) -> str:
         return text
     values = {name: said(value) if isinstance(value, str) else value for name, value in text.values.items()}
     return Sentence.of(text.message, text.plural, values)
+
+
+def traced_at(timestamp_ms: int | None) -> datetime | None:
+    """Return the moment that a client told, which may be any number; None for what no calendar has."""
+    return None if timestamp_ms is None else calendar_moment(timestamp_ms)
 
 
 def standing_next_at(standing: GroupStanding) -> datetime | None:

@@ -154,6 +154,8 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
             # Topics are made in the console or by the API, where they are counted and listed.
             "autoCreateTopicEnable": False,
             "autoCreateSubscriptionGroup": True,
+            # Where clients with tracing on write what became of their messages.
+            "traceTopicEnable": True,
             **_replication(configuration),
             **_metering(configuration),
             **configuration.quotas,

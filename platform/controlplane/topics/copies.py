@@ -38,6 +38,8 @@ NOT_SENT_AGAIN = frozenset(
         names.PROPERTY_POP_CK_OFFSET,
         names.PROPERTY_FIRST_POP_TIME,
         names.PROPERTY_CLUSTER,
+        names.PROPERTY_MSG_REGION,
+        names.PROPERTY_TRACE_SWITCH,
         names.PROPERTY_TIMER_DELAY_SEC,
         names.PROPERTY_TIMER_DELAY_MS,
         names.PROPERTY_TIMER_DELIVER_MS,

@@ -42,6 +42,9 @@ func startConsumer(o order) (any, error) {
 	if o.AccessKey != "" {
 		options = append(options, consumer.WithCredentials(o.credentials()))
 	}
+	if o.Trace {
+		options = append(options, consumer.WithTrace(o.traceConfig()))
+	}
 	if o.From == "CONSUME_FROM_LAST_OFFSET" {
 		options = append(options, consumer.WithConsumeFromWhere(consumer.ConsumeFromLastOffset))
 	} else {

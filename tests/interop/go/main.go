@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
@@ -40,11 +41,13 @@ type order struct {
 	MaxReconsumeTimes   *int32 `json:"max_reconsume_times"`
 	FailUntilReconsumed *int32 `json:"fail_until_reconsume_times"`
 	SuspendMs           int    `json:"suspend_ms"`
+	Trace               bool   `json:"trace"`
 }
 
 type clientSettings struct {
 	Retries   *int `json:"retries"`
 	TimeoutMs int  `json:"timeout_ms"`
+	Trace     bool `json:"trace"`
 }
 
 type answer struct {
@@ -58,6 +61,16 @@ type answer struct {
 
 func (o order) credentials() primitive.Credentials {
 	return primitive.Credentials{AccessKey: o.AccessKey, SecretKey: o.SecretKey}
+}
+
+func (o order) traceConfig() *primitive.TraceConfig {
+	config := &primitive.TraceConfig{
+		Access: primitive.Local, GroupName: o.Group, NamesrvAddrs: strings.Split(o.NameSrv, ";"),
+	}
+	if o.AccessKey != "" {
+		config.Credentials = o.credentials()
+	}
+	return config
 }
 
 // responseCode is the broker's code inside an error, where the client kept it.

@@ -45,6 +45,9 @@ func producerFor(o order) (rocketmq.Producer, error) {
 	if o.Client.TimeoutMs > 0 {
 		options = append(options, producer.WithSendMsgTimeout(time.Duration(o.Client.TimeoutMs)*time.Millisecond))
 	}
+	if o.Client.Trace {
+		options = append(options, producer.WithTrace(o.traceConfig()))
+	}
 	if ordered {
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
 	}

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 
 from controlplane.common.sentences import in_words, say
 from controlplane.console.templatetags.console import unknown
-from controlplane.insight.whereabouts import standing_next_at
+from controlplane.insight.whereabouts import standing_next_at, traced_at
 from controlplane.insight.words import length_words
 from highwater.whereabouts import GroupStanding
 
@@ -25,6 +25,12 @@ def milliseconds(value: int | Literal[""] | None) -> str | SafeString:
         if 0 < value < 1000
         else length_words(timedelta(milliseconds=value))
     )
+
+
+@register.filter
+def moment_of(timestamp_ms: int | None) -> datetime | None:
+    """Return the moment that a client told in milliseconds; None for what no calendar has."""
+    return traced_at(timestamp_ms)
 
 
 @register.filter

@@ -28,7 +28,7 @@ def message_trace_page(request: ConsoleRequest, tenant: Tenant, cluster: str) ->
     found: Whereabouts | None = None
     query = {"q": "k-1"}
     if form.is_bound:
-        typed = {"q": form["q"].data, "topic": form["topic"].data}
+        typed = {name: form[name].data for name in ("q", "topic", "trace_topic")}
         query = {name: str(value) for name, value in typed.items() if value}
     line = curl("GET", f"{found_cluster.path}message-trace/?{urlencode(query)}")
     if wants_curl(request):
@@ -40,6 +40,7 @@ def message_trace_page(request: ConsoleRequest, tenant: Tenant, cluster: str) ->
                 cluster=found_cluster,
                 text=form.cleaned_data["q"],
                 topic=form.cleaned_data["topic"],
+                trace_topic=form.cleaned_data["trace_topic"],
                 body_limit_bytes=PREVIEW_BYTES,
             )
         except ApplicationError as error:

@@ -108,6 +108,7 @@ final class Consuming {
         consumer.setHeartbeatBrokerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
             order.getString("from") != null ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
+        consumer.setEnableTrace(order.getBooleanValue("trace"));
         if (order.getBooleanValue("broadcasting")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }

@@ -51,6 +51,9 @@ final class Producing {
             if (client.containsKey("poll_ms")) {
                 producer.setPollNameServerInterval(client.getIntValue("poll_ms"));
             }
+            if (client.containsKey("trace")) {
+                producer.setEnableTrace(client.getBooleanValue("trace"));
+            }
             if (client.containsKey("compress_over")) {
                 producer.setCompressMsgBodyOverHowmuch(client.getIntValue("compress_over"));
             }

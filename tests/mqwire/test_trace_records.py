@@ -1,0 +1,109 @@
+"""Trace records as stock clients write them, by kind and version."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqwire.trace_records import TraceKind, TraceRecord, read_traces, write_traces
+
+PUB = TraceRecord(
+    TraceKind.PUB,
+    "7F01",
+    timestamp_ms=1_700_000_000_000,
+    region="DefaultRegion",
+    group="shop",
+    topic="orders",
+    tags="paid",
+    keys="o-1 o-2",
+    store_host="10.0.0.1:10911",
+    body_size_bytes=12,
+    cost_ms=3,
+    message_type=0,
+    offset_message_id="0A00",
+    is_success=True,
+)
+BEFORE = TraceRecord(
+    TraceKind.SUB_BEFORE,
+    "7F01",
+    timestamp_ms=1_700_000_000_005,
+    region="DefaultRegion",
+    group="billing",
+    request_id="R1",
+    retried=2,
+    keys="o-1",
+)
+AFTER = TraceRecord(
+    TraceKind.SUB_AFTER,
+    "7F01",
+    timestamp_ms=1_700_000_000_009,
+    group="billing",
+    request_id="R1",
+    cost_ms=4,
+    is_success=False,
+    keys="o-1",
+    code=4,
+)
+
+
+def body(*fields: str) -> bytes:
+    return ("\x01".join(fields) + "\x02").encode()
+
+
+def test_records_of_one_body_are_read_as_they_were_written() -> None:
+    assert read_traces(write_traces([PUB, BEFORE, AFTER])) == ([PUB, BEFORE, AFTER], 0)
+
+
+def test_a_send_is_written_as_javas_client_writes_it() -> None:
+    fields = write_traces([PUB]).decode().removesuffix("\x02").split("\x01")
+    assert fields == [
+        *("Pub", "1700000000000", "DefaultRegion", "shop", "orders", "7F01", "paid", "o-1 o-2", "10.0.0.1:10911"),
+        *("12", "3", "0", "0A00", "true"),
+    ]
+
+
+def test_null_is_no_text() -> None:
+    ((record,), _) = read_traces(
+        body("Pub", "1", "null", "g", "t", "M", "null", "null", "h", "1", "2", "0", "null", "true")
+    )
+    assert (record.region, record.tags, record.keys, record.offset_message_id) == ("", "", "", "")
+
+
+def test_clients_that_tell_no_offset_id_are_read() -> None:
+    ((record,), _) = read_traces(body("Pub", "1", "r", "g", "t", "M", "", "", "h", "1", "2", "0", "true"))
+    assert (record.is_success, record.offset_message_id) == (True, "")
+
+
+def test_the_hosts_that_go_clients_tell_are_read() -> None:
+    (records, _) = read_traces(
+        body("Pub", "1", "r", "g", "t", "M", "", "", "h", "1", "2", "0", "O", "true", "10.0.0.7")
+        + body("SubBefore", "1", "r", "g", "R", "M", "0", "null", "10.0.0.8")
+    )
+    assert [record.client_host for record in records] == ["10.0.0.7", "10.0.0.8"]
+
+
+def test_an_end_of_a_delivery_without_time_and_group_is_read() -> None:
+    ((record,), _) = read_traces(body("SubAfter", "R", "M", "7", "true", "k"))
+    assert (record.cost_ms, record.timestamp_ms, record.group, record.code) == (7, None, "", None)
+
+
+def test_the_end_of_a_transaction_and_a_recall_are_read() -> None:
+    (records, unreadable) = read_traces(
+        body("EndTransaction", "1", "r", "g", "t", "M", "", "", "h", "2", "T", "COMMIT_MESSAGE", "false")
+        + body("Recall", "1", "r", "g", "t", "M", "true")
+    )
+    assert [record.topic for record in records] == ["t", "t"]
+    assert (records[0].transaction_state, records[1].is_success, unreadable) == ("COMMIT_MESSAGE", True, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"hello", b"Pub\x01", b"Pub\x01soon\x01r\x01g", b"\xff\xfe", body("SubAfter", "R"), body("Pub", "1" * 5000)],
+)
+def test_what_is_no_record_is_counted(text: bytes) -> None:
+    assert read_traces(text) == ([], 1)
+
+
+def test_separators_in_a_text_break_no_record() -> None:
+    record = TraceRecord(TraceKind.SUB_BEFORE, "M", 1, keys="a\x01b\x02c", group="g", request_id="R", retried=0)
+    ((read,), unreadable) = read_traces(write_traces([record]))
+    assert (read.keys, unreadable) == ("a b c", 0)

@@ -89,6 +89,7 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
     today = stats.history.day_totals()
     used_ratio = str(store.used_ratio())
     pull_rates = zip(stats.rates("pulls_found"), stats.rates("pulls_missed"), strict=True)
+    away = groups_away(broker)
     info = {
         "brokerActive": "true",
         "brokerVersionDesc": BROKER_VERSION,
@@ -131,7 +132,8 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         "producerGroups": str(len(broker.producers.groups())),
         "consumerGroups": str(len(broker.consumers.groups)),
         "consumerLagMessages": str(consumer_lag_messages(broker)),
-        "consumerGroupsAway": json.dumps(groups_away(broker)),
+        "consumerGroupsAway": json.dumps(away[:GROUPS_AWAY_MAX]),
+        "consumerGroupsAwayCount": str(len(away)),
         "deadLetterMessages": str(dead_letter_messages(broker)),
     }
     if store.refusal is not None:
@@ -164,7 +166,7 @@ def consumer_lag_messages(broker: _Broker) -> int:
 
 
 def groups_away(broker: _Broker) -> list[str]:
-    """The first groups by name that have a backlog here and no member that is connected; at most GROUPS_AWAY_MAX."""
+    """The groups, by name, that have a backlog here and no member that is connected."""
     store = broker.store
     away: set[str] = set()
     for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
@@ -172,7 +174,7 @@ def groups_away(broker: _Broker) -> list[str]:
             continue
         if store.max_offset(topic, queue_id) > max(offset, store.min_offset(topic, queue_id)):
             away.add(group)
-    return sorted(away)[:GROUPS_AWAY_MAX]
+    return sorted(away)
 
 
 def dead_letter_messages(broker: _Broker) -> int:

@@ -107,6 +107,16 @@ def test_groups_with_a_backlog_and_no_member_are_told(broker: BrokerUnderTest) -
     assert json.loads(runtime_info(broker)["consumerGroupsAway"]) == []
 
 
+def test_of_many_groups_the_first_hundred_are_named_and_all_are_counted(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders")
+    broker.store_message("orders", queue_id=0)
+    for number in range(150):
+        broker.broker.consumer_offsets.commit("orders", f"group-{number:03}", 0, 0)
+    info = runtime_info(broker)
+    assert json.loads(info["consumerGroupsAway"]) == [f"group-{number:03}" for number in range(100)]
+    assert info["consumerGroupsAwayCount"] == "150"
+
+
 def test_dead_letters_are_counted_over_all_groups(broker: BrokerUnderTest) -> None:
     for group in ("billing", "shipping"):
         broker.create_topic(f"%DLQ%{group}", queues=1)

@@ -22,7 +22,7 @@ from controlplane.alerts.silences import Silences
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, Health, NameServer, Replica
 from controlplane.common.models import AuditEvent
 from controlplane.failover.models import ReplicaSample
-from controlplane.insight.models import LAG_NEWS_MS, ClusterFigures, DrainState, LagWindow
+from controlplane.insight.models import LAG_NEWS_MS, ClusterFigures, ClusterGroups, DrainState, LagWindow
 from tests.controlplane.world import Json, World, make_cluster
 
 ACME = "/api/v1/tenants/acme/"
@@ -183,6 +183,65 @@ def test_groups_without_consumers_are_told_and_end_when_one_connects(world: Worl
         alerts_evaluate(now + timedelta(seconds=seconds))
     alert.refresh_from_db()
     assert alert.state == AlertState.RESOLVED
+
+
+def test_of_a_group_past_those_that_brokers_name_nothing_is_known(world: World) -> None:
+    now = timezone.now()
+    for seconds in (0, 121):
+        figures(world.cluster, now + timedelta(seconds=seconds), groups_away=["alpha", "zeta"])
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    for seconds in (130, 191):
+        figures(
+            world.cluster,
+            now + timedelta(seconds=seconds),
+            groups_away=["beta"],
+            groups_away_known_to="beta",
+            groups_away_count=170,
+        )
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    states = dict(Alert.objects.filter(kind="no_consumers").values_list("subject", "state"))
+    assert (states["alpha"], states["zeta"]) == (AlertState.RESOLVED, AlertState.FIRING)
+    assert "170 groups of this cluster have no consumer" in Alert.objects.get(subject="beta").detail
+
+
+def known_groups(cluster: Cluster, now: datetime, *names: str) -> None:
+    ClusterGroups.objects.update_or_create(cluster=cluster, defaults={"names": names, "sampled_at": now})
+
+
+def test_an_alert_of_a_deleted_group_ends_at_once_and_does_not_begin_again(world: World) -> None:
+    now = timezone.now()
+    window(world.cluster, now, lag_ms_last=3_600_000)
+    known_groups(world.cluster, now - timedelta(seconds=1), "billing")
+    for seconds in (0, 301):
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    alert = Alert.objects.get(kind="lag_seconds")
+    assert alert.state == AlertState.FIRING
+    known_groups(world.cluster, now + timedelta(seconds=310), "shipping")
+    for seconds in (315, 330):
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    alert = Alert.objects.get(kind="lag_seconds")
+    assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "The consumer group was deleted.")
+
+
+def test_a_group_that_was_not_there_before_its_alert_is_not_taken_for_deleted(world: World) -> None:
+    now = timezone.now()
+    known_groups(world.cluster, now - timedelta(minutes=7), "shipping")
+    window(world.cluster, now, lag_ms_last=3_600_000)
+    for seconds in (0, 301):
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    assert Alert.objects.get(kind="lag_seconds").state == AlertState.FIRING
+
+
+def test_a_deleted_group_waits_for_no_consumers(world: World) -> None:
+    now = timezone.now()
+    for seconds in (0, 121):
+        figures(world.cluster, now + timedelta(seconds=seconds), groups_away=["billing"])
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    figures(world.cluster, now + timedelta(seconds=130), groups_away=[])
+    known_groups(world.cluster, now + timedelta(seconds=130), "shipping")
+    alerts_evaluate(now + timedelta(seconds=130))
+    alert = Alert.objects.get(kind="no_consumers")
+    assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "The consumer group was deleted.")
 
 
 def test_the_quota_that_is_used_most_is_a_fact(world: World) -> None:

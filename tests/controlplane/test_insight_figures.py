@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from controlplane.insight import figures as insight_figures
 from controlplane.insight.figures import (
     POINTS_MAX,
     Figures,
@@ -17,7 +18,7 @@ from controlplane.insight.figures import (
     figures_latest,
     figures_of,
 )
-from controlplane.insight.models import ClusterFigures
+from controlplane.insight.models import ClusterFigures, ClusterGroups
 from tests.controlplane.world import Json, World
 
 FIGURES = "/api/v1/tenants/acme/clusters/orders/figures/"
@@ -55,6 +56,7 @@ def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> No
         dead_letters=6,
         quota_used=0.3,
         groups_away=["billing"],
+        groups_away_count=1,
     )
 
 
@@ -86,7 +88,35 @@ def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_coun
 def test_a_value_that_one_leader_does_not_tell_is_not_known(changes: dict[str, str], unknown: str) -> None:
     found = figures_of([leader(), leader(**changes)], groups=2)
     assert getattr(found, unknown) is None
-    assert sum(getattr(found, name) is None for name in Figures.__slots__) == 1
+    told = [name for name in Figures.__slots__ if not name.startswith("groups_away_")]
+    assert sum(getattr(found, name) is None for name in told) == 1
+
+
+def test_past_the_name_that_a_leader_cuts_its_groups_at_nothing_is_known_of_the_others() -> None:
+    cut = leader(consumerGroupsAway='["a", "m"]', consumerGroupsAwayCount="170")
+    whole = leader(consumerGroupsAway='["z"]', consumerGroupsAwayCount="1")
+    found = figures_of([cut, whole], groups=2)
+    assert (found.groups_away, found.groups_away_known_to, found.groups_away_count) == (["a", "m", "z"], "m", 170)
+
+
+class GroupsTwin:
+    """A cluster whose brokers know two groups."""
+
+    asked = 0
+
+    def group_list(self, *, cluster: str) -> tuple[str, ...]:
+        self.asked += 1
+        return ("billing", "shipping")
+
+
+def test_the_groups_that_brokers_know_are_asked_for_once_a_minute_where_one_is_away(world: World) -> None:
+    admin = GroupsTwin()
+    insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=[]))  # type: ignore[arg-type]  # a twin
+    assert admin.asked == 0
+    for _ in range(2):
+        insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=["gone"]))  # type: ignore[arg-type]
+    assert admin.asked == 1
+    assert ClusterGroups.objects.get(cluster=world.cluster).names == ["billing", "shipping"]
 
 
 @pytest.mark.parametrize("leaders", [[], [leader()]])

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.alerts.deliveries import budget_notices_queue, notices_queue
 from controlplane.alerts.evaluation import Act, Change, Key, OpenAlert, evaluate
-from controlplane.alerts.facts import facts_now
+from controlplane.alerts.facts import facts_now, groups_gone
 from controlplane.alerts.kinds import KINDS, Rule
 from controlplane.alerts.models import OPEN_STATES, Alert, AlertDelivery, AlertRule, AlertSilence, AlertState
 from controlplane.clusters.models import Cluster, ClusterState
@@ -61,7 +61,9 @@ def alerts_evaluate(now: datetime | None = None) -> int | None:
             return rules.get((cluster_id, kind)) or Rule.default(KINDS[kind])
 
         running = set(Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True))
-        changes = evaluate(facts_now(at, open_alerts), rule_of, open_alerts, at, running=running)
+        changes = evaluate(
+            facts_now(at, open_alerts), rule_of, open_alerts, at, running=running, gone=groups_gone(open_alerts)
+        )
         states = _write(changes, rows, at)
         notices_queue(at)
         budget_notices_queue(at)
@@ -178,7 +180,12 @@ def _apply(change: Change, alert: Alert, now: datetime) -> None:
         case Act.SEEN | Act.FIRE:
             assert change.value is not None
             assert change.threshold is not None
-            alert.value, alert.threshold, alert.detail = change.value, change.threshold, change.detail[:1024]
+            # Floats, as what is read: an array of both can't be written.
+            alert.value, alert.threshold, alert.detail = (
+                float(change.value),
+                float(change.threshold),
+                change.detail[:1024],
+            )
             alert.known_at, alert.clear_since = now, None
             if change.act is Act.FIRE:
                 alert.state, alert.fired_at = AlertState.FIRING.value, now

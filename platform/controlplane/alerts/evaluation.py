@@ -17,7 +17,7 @@ from controlplane.common.sentences import say
 CLEAR_S = 60
 # What was wrong, then unknown for so long, and is wrong now has not lasted: its time begins again.
 UNKNOWN_MAX = timedelta(minutes=10)
-# An alert of a group that is no longer counted: it was deleted, or Spark is off for good.
+# An alert of a group that is no longer counted: Spark is off for good, or the brokers don't tell which groups there are.
 FORGOTTEN_AFTER = timedelta(days=1)
 
 
@@ -84,10 +84,12 @@ def evaluate(
     now: datetime,
     *,
     running: Container[uuid.UUID],
+    gone: Container[Key] = frozenset(),
 ) -> list[Change]:
     """Return what is to be changed; an alert that begins and needs no time gets BEGIN, and FIRE the next time.
 
-    `running`: the clusters that are watched. Whatever was wrong with another one ends.
+    `running`: the clusters that are watched. Whatever was wrong with another one ends. `gone`: what was about a consumer group
+    that has been deleted.
     """
     opened = {alert.key: alert for alert in open_alerts}
     counts: dict[tuple[uuid.UUID, str], int] = defaultdict(int)
@@ -97,6 +99,8 @@ def evaluate(
     begins: list[Change] = []
     told: set[Key] = set()
     for fact in facts:
+        if fact.key in gone:
+            continue
         told.add(fact.key)
         rule, alert = rule_of(fact.key.cluster_id, fact.key.kind), opened.get(fact.key)
         if not rule.is_on:
@@ -117,6 +121,8 @@ def evaluate(
             continue
         if key.cluster_id not in running:
             changes.append(_ended(alert, say("Its cluster does not run any more.")))
+        elif key in gone:
+            changes.append(_ended(alert, say("The consumer group was deleted.")))
         elif reason := _gone(alert, rule_of(key.cluster_id, key.kind), now):
             changes.append(_ended(alert, reason))
     for change in begins:

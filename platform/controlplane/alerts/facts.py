@@ -6,9 +6,10 @@ Spark have written down.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 
+from django.db import connection
 from django.db.models import Exists, F, OuterRef, Window
 from django.db.models.functions import RowNumber
 
@@ -16,9 +17,10 @@ from controlplane.alerts.evaluation import Fact, Key, OpenAlert
 from controlplane.alerts.kinds import OPEN_MAX
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Process, Replica
 from controlplane.clusters.selectors import HEALTH_STALE_AFTER
+from controlplane.common.sentences import say
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.figures import STALE_AFTER
-from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, LagWindow
+from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, ClusterGroups, LagWindow
 
 # A window is counted after its end, by a job that runs every few minutes and may have to be repeated.
 _WINDOW_STALE_AFTER = timedelta(minutes=20)
@@ -36,6 +38,33 @@ def facts_now(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fac
     yield from _figures(clusters, now, open_alerts)
     yield from _certificates(clusters, now)
     yield from _lag(now, open_alerts)
+
+
+def groups_gone(open_alerts: Iterable[OpenAlert]) -> set[Key]:
+    """Return which open alerts are about a consumer group that the brokers no longer know, as they told since the alert began."""
+    groups = {
+        alert: (alert.key.cluster_id, alert.key.subject.partition(" on ")[0])
+        for alert in open_alerts
+        if alert.key.kind in (*_LAG_KINDS, "no_consumers")
+    }
+    gone = _groups_gone(set(groups.values()))
+    return {alert.key for alert, group in groups.items() if gone.get(group, alert.since) > alert.since}
+
+
+def _groups_gone(groups: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
+    """Return those of the groups that their brokers do not know, with when these told it."""
+    if not groups:
+        return {}
+    clusters, names = zip(*groups, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select asked.cluster_id, asked.name, known.sampled_at"
+            " from unnest(%s::uuid[], %s::text[]) as asked(cluster_id, name)"
+            f" join {ClusterGroups._meta.db_table} known using (cluster_id)"
+            " where not known.names ? asked.name",
+            [list(clusters), list(names)],
+        )
+        return {(cluster_id, name): sampled_at for cluster_id, name, sampled_at in cursor.fetchall()}
 
 
 def subject_of(group: str, topic: str) -> str:
@@ -113,8 +142,20 @@ def _figures(clusters: dict[uuid.UUID, Cluster], now: datetime, open_alerts: Col
         new = None if before is None or after is None else float(after - before)
         yield Fact(Key(cluster_id, "dead_letters", ""), new)
         if row is not None and row.groups_away is not None:
-            for group in {*row.groups_away, *waited_for[cluster_id]}:
-                yield Fact(Key(cluster_id, "no_consumers", group), float(group in row.groups_away))
+            away, cut = set(row.groups_away), row.groups_away_known_to
+            more = "" if cut is None else _more_away(row)
+            for group in {*away, *waited_for[cluster_id]}:
+                # Of names past the cut the brokers name only those that come first.
+                is_unknown = group not in away and cut is not None and group > cut
+                value = None if is_unknown else float(group in away)
+                yield Fact(Key(cluster_id, "no_consumers", group), value, more)
+
+
+def _more_away(row: ClusterFigures) -> str:
+    return say(
+        "%(count)s groups of this cluster have no consumer. The brokers name the first hundred, so that alerts watch only those.",
+        count=row.groups_away_count,
+    )
 
 
 def _percent(share: float | None) -> float | None:
@@ -154,7 +195,12 @@ def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
     )
     news = recent.filter(LAG_IS_NEWS).filter(~Exists(newer)).annotate(place=worst).filter(place__lte=_NEWS_MAX)
     told: set[int] = set()
-    for window in news.iterator():
+    wrong = list(news)
+    gone = _groups_gone({(window.cluster_id, window.consumer_group) for window in wrong})
+    for window in wrong:
+        # Windows from before its deletion are news for a while.
+        if gone.get((window.cluster_id, window.consumer_group), window.window_start) > window.window_start:
+            continue
         told.add(window.pk)
         yield from _of_window(window, now)
     if not opened:

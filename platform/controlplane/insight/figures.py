@@ -19,7 +19,8 @@ from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
-from controlplane.insight.models import ClusterFigures
+from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, ClusterGroups, LagWindow
+from highwater import Admin
 
 _log = get_logger("controlplane.insight")
 
@@ -30,6 +31,8 @@ KEPT_FOR = timedelta(days=1)
 # A chart has no more points than pixels.
 POINTS_MAX = 360
 _Number = TypeVar("_Number", int, float)
+_GROUPS_EVERY = timedelta(minutes=1)
+_NEWS_WITHIN = timedelta(minutes=30)
 _LAST_MINUTE = 1  # of the three rates that a broker tells: the last 10 s, minute, 10 minutes
 
 
@@ -38,7 +41,9 @@ class Figures:
     """One sample. Rates are messages a second over the last minute; `disk_used` is a share from 0 to 1, of the fullest disk.
 
     `quota_used` is such a share, too, of the quota that is used most and is no rate. `dead_letters` counts all that were ever
-    written; `groups_away` have a backlog and no member that is connected.
+    written; `groups_away` have a backlog and no member that is connected. Each leader names the first hundred of its own and counts
+    them all: of a name past `groups_away_known_to` that is not among them nothing is known; None: all are. `groups_away_count` is
+    the most that one leader counts.
     """
 
     in_per_second: float | None = None
@@ -49,6 +54,8 @@ class Figures:
     dead_letters: int | None = None
     quota_used: float | None = None
     groups_away: list[str] | None = None
+    groups_away_known_to: str | None = None
+    groups_away_count: int | None = None
 
 
 def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
@@ -60,6 +67,7 @@ def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
         return Figures()
     ends, begins = _sum(_whole(leaders, "commitLogMaxOffset")), _sum(_whole(leaders, "commitLogMinOffset"))
     ratios = [_float(one.get("commitLogDiskRatio")) for one in leaders]
+    away = _groups_away(leaders)
     return Figures(
         in_per_second=_sum(_rates(leaders, "putTps")),
         out_per_second=_sum(_rates(leaders, "getTransferredTps")),
@@ -68,7 +76,9 @@ def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
         disk_used=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
         dead_letters=_sum(_whole(leaders, "deadLetterMessages")),
         quota_used=_fullest_quota(leaders),
-        groups_away=_groups_away(leaders),
+        groups_away=None if away is None else sorted(set().union(*away)),
+        groups_away_known_to=None if away is None else _known_to(leaders, away),
+        groups_away_count=None if away is None else max(_counts(leaders, away)),
     )
 
 
@@ -81,10 +91,11 @@ def cluster_figures_sample(cluster_id: uuid.UUID) -> bool:
         with cluster_admin(cluster) as admin:
             addresses = admin.cluster_info().master_addresses(cluster.slug)
             leaders = [admin.broker_runtime_info(address) for address in addresses]
+            found = figures_of(leaders, cluster.broker_groups.count())
+            _groups_sample(cluster, admin, found)
     except ApplicationError as error:
         _log.info("no figures", cluster=str(cluster), error=error.message)
         return False
-    found = figures_of(leaders, cluster.broker_groups.count())
     if found == Figures():
         return False
     ClusterFigures.objects.create(
@@ -93,6 +104,17 @@ def cluster_figures_sample(cluster_id: uuid.UUID) -> bool:
         **{field.name: getattr(found, field.name) for field in fields(found)},
     )
     return True
+
+
+def _groups_sample(cluster: Cluster, admin: Admin, found: Figures) -> None:
+    """Once a minute, where something is said of a consumer group: write down which groups the brokers know."""
+    now = timezone.now()
+    if ClusterGroups.objects.filter(cluster=cluster, sampled_at__gt=now - _GROUPS_EVERY).exists():
+        return
+    news = LagWindow.objects.filter(LAG_IS_NEWS, cluster=cluster, queue_id=-1, window_start__gt=now - _NEWS_WITHIN)
+    if found.groups_away or news.exists():
+        names = list(admin.group_list(cluster=cluster.slug))
+        ClusterGroups.objects.update_or_create(cluster=cluster, defaults={"names": names, "sampled_at": now})
 
 
 def figures_latest(clusters: Iterable[Cluster]) -> dict[uuid.UUID, ClusterFigures]:
@@ -157,15 +179,27 @@ def _fullest_quota(leaders: Sequence[Mapping[str, str]]) -> float | None:
     return max(shares)
 
 
-def _groups_away(leaders: Sequence[Mapping[str, str]]) -> list[str] | None:
-    """A consumer connects to every leader that has its topics, so that who is away at one is away."""
-    away: set[str] = set()
+def _groups_away(leaders: Sequence[Mapping[str, str]]) -> list[list[str]] | None:
+    """What each leader names. A consumer connects to every leader that has its topics, so that who is away at one is away."""
+    away = []
     for one in leaders:
         groups = _json(one.get("consumerGroupsAway"))
         if not isinstance(groups, list):
             return None
-        away.update(map(str, groups))
-    return sorted(away)
+        away.append([str(group) for group in groups])
+    return away
+
+
+def _counts(leaders: Sequence[Mapping[str, str]], away: Sequence[Sequence[str]]) -> list[int]:
+    """How many groups are away at each; a broker of before, which counts none, names all that it knows of."""
+    counted = _whole(leaders, "consumerGroupsAwayCount")
+    return [len(named) if count is None else count for count, named in zip(counted, away, strict=True)]
+
+
+def _known_to(leaders: Sequence[Mapping[str, str]], away: Sequence[Sequence[str]]) -> str | None:
+    """The name up to which every leader names its groups; None when each names them all."""
+    cut = [named[-1] for count, named in zip(_counts(leaders, away), away, strict=True) if named and count > len(named)]
+    return min(cut, default=None)
 
 
 def _json(text: str | None) -> object:

@@ -173,6 +173,10 @@ class ClusterFigures(models.Model):
     dead_letters = models.BigIntegerField(null=True, help_text="ever written, over all groups")
     quota_used = models.FloatField(null=True, help_text="share of the quota that is used most and is no rate, 0 to 1")
     groups_away = models.JSONField(null=True, help_text="groups with a backlog and no member that is connected")
+    groups_away_known_to = models.CharField(
+        max_length=255, null=True, help_text="of names past this one not all are told; null: all are"
+    )
+    groups_away_count = models.PositiveIntegerField(null=True, help_text="the most that one leader counts")
 
     class Meta:
         db_table = "insight_cluster_figures"
@@ -180,6 +184,20 @@ class ClusterFigures(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} at {self.sampled_at:%Y-%m-%d %H:%M:%S}"
+
+
+class ClusterGroups(models.Model):
+    """Which consumer groups a cluster's brokers knew at one moment. Of clusters of whose groups nothing is said, it is old."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True, related_name="group_names")
+    names = models.JSONField()
+    sampled_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "insight_cluster_groups"
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id}: {len(self.names)} groups"
 
 
 class DrainState(models.TextChoices):

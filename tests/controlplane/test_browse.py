@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.topics.browse import newest_messages
+from controlplane.topics.browse import first_messages, newest_messages
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,54 @@ def test_errors_of_the_broker_come_through() -> None:
 
     with pytest.raises(ConnectionError):
         newest_messages([(0, 0, 1)], broken, limit=1, budget_bytes=1, deadline=10**12)
+
+
+# --- from a place on ---
+
+
+def first(
+    topic: Topic, starts: list[int], limit: int, budget_bytes: int = 10**9, deadline: float = 10**9
+) -> tuple[list[Stored], bool]:
+    queues = [(number, starts[number], len(messages)) for number, messages in enumerate(topic.queues)]
+    found = first_messages(
+        queues,
+        topic.pull,
+        limit=limit,
+        budget_bytes=budget_bytes,
+        deadline=deadline,
+        clock=lambda: topic.ticks.pop(0) if len(topic.ticks) > 1 else topic.ticks[0],
+    )
+    return found.messages, found.complete
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 50), max_size=80), min_size=1, max_size=6),
+    st.integers(0, 55),
+    st.integers(1, 40),
+    st.integers(1, 32),
+)
+def test_the_first_from_a_time_on_are_found_wherever_they_lie(
+    times: list[list[int]], since: int, limit: int, at_once: int
+) -> None:
+    topic = topic_of(times, at_once)
+    starts = [sum(time < since for time in queue) for queue in times]
+    found, complete = first(topic, starts, limit)
+    wanted = sorted(time for queue in times for time in queue if time >= since)[:limit]
+    assert [message.store_timestamp_ms for message in found] == wanted
+    assert len({(message.queue, message.queue_offset) for message in found}) == len(found)
+    assert complete
+
+
+def test_what_is_read_before_the_bounds_are_reached_are_the_first_ones() -> None:
+    topic = topic_of([list(range(0, 1000, 2)), list(range(1, 1000, 2))])
+    found, complete = first(topic, [0, 0], 100, budget_bytes=64 * 100)
+    assert not complete
+    assert [message.store_timestamp_ms for message in found] == list(range(len(found)))
+    assert found
+
+
+def test_what_was_deleted_meanwhile_ends_a_queue() -> None:
+    topic = topic_of([[1, 2, 3]])
+    topic.queues[0].clear()
+    found = first_messages([(0, 0, 3)], topic.pull, limit=5, budget_bytes=10**9, deadline=10**9)
+    assert (found.messages, found.complete) == ([], True)

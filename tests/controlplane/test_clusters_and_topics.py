@@ -247,12 +247,12 @@ def test_a_test_message_has_one_body(world: World, api: Callable[..., Json], bod
 
 
 def test_a_viewer_does_not_read_messages(world: World) -> None:
-    from controlplane.topics.gateway import messages_newest
+    from controlplane.topics.gateway import messages_browse
 
     world.bob.memberships.update(role="viewer")
     topic = Topic.objects.create(cluster=world.cluster, name="invoices", state=TopicState.ACTIVE)
     with pytest.raises(NotAllowed):
-        messages_newest(actor=world.bob, topic=topic)
+        messages_browse(actor=world.bob, topic=topic)
 
 
 def test_what_a_broker_refuses_is_told_with_its_code() -> None:

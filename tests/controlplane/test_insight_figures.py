@@ -114,7 +114,7 @@ def test_the_groups_that_brokers_know_are_asked_for_once_a_minute_where_one_is_a
     insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=[]))  # type: ignore[arg-type]  # a twin
     assert admin.asked == 0
     for _ in range(2):
-        insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=["gone"]))  # type: ignore[arg-type]
+        insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=["gone"]))  # type: ignore[arg-type]  # a twin
     assert admin.asked == 1
     assert ClusterGroups.objects.get(cluster=world.cluster).names == ["billing", "shipping"]
 

@@ -13,7 +13,13 @@ from controlplane.insight.models import Job
 from controlplane.tenants.models import Tenant
 
 _CURRENCIES = [(code, code) for code in CURRENCIES]
-_HOUR_FORMATS = ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
+_HOUR_FORMATS = [
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%d %H:%M:%S.%f",
+]
 
 
 class UtcMoment(forms.CharField):

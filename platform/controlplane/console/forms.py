@@ -577,6 +577,14 @@ class LongSelect(forms.Select):
         return format_html("<select{}>{}</select>", flatatt({**self.attrs, **(attrs or {}), "name": name}), options)
 
 
+class BrowseForm(forms.Form):
+    """From when on a topic's messages are shown."""
+
+    since = UtcMoment(
+        label=say("Stored from (UTC)"), help_text=say("Oldest first from then on. Empty: the newest."), required=False
+    )
+
+
 class TraceForm(forms.Form):
     """A message anywhere in a cluster."""
 

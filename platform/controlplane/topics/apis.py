@@ -105,7 +105,7 @@ class MessageListApi(ClusterApi):
 
     @extend_schema(operation_id="message_list", parameters=[BrowseQuerySerializer], responses={200: MessagesSerializer})
     def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
-        """Return the newest messages of all queues, newest first. Reading moves no consumer's offset."""
+        """Return the newest messages of all queues, or with `since` the first from then on. Reading moves no consumer's offset."""
         query = BrowseQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
         found = topic_get(self.cluster, topic)

@@ -107,21 +107,21 @@ def indented(text: str, limit: int) -> tuple[str, int]:
     parts: list[str] = []
     size = depth = 0
     for match in _TOKEN.finditer(text):
-        token = match[0]
-        if token[0] in "{[" and len(token) == 1:
+        part = match[0]
+        if part[0] in "{[" and len(part) == 1:
             depth += 1
-            token = f"{token}\n{_INDENT * depth}"
-        elif token[0] in "{[":  # with nothing in it
-            token = token[0] + token[-1]
-        elif token in "}]":
+            part = f"{part}\n{_INDENT * depth}"
+        elif part[0] in "{[":  # with nothing in it
+            part = part[0] + part[-1]
+        elif part in "}]":
             depth -= 1
-            token = f"\n{_INDENT * depth}{token}"
-        elif token == ",":
-            token = f",\n{_INDENT * depth}"
-        elif token == ":":
-            token = ": "
-        parts.append(token)
-        size += len(token)
+            part = f"\n{_INDENT * depth}{part}"
+        elif part == ",":
+            part = f",\n{_INDENT * depth}"
+        elif part == ":":
+            part = ": "
+        parts.append(part)
+        size += len(part)
         if size >= limit:
             return "".join(parts), match.end()
     return "".join(parts), len(text)

@@ -1,4 +1,4 @@
-"""Finds the newest messages over a topic's queues, reading as little as it can: a lazy merge from the queues' ends.
+"""Finds the newest messages over a topic's queues, or the first from a place in each on, reading as little as it can: lazy merges.
 
 Each queue is read backwards in chunks, and a queue is read further only while its oldest message read so far may be
 followed by one of the newest `limit` of all, so that a busy queue costs more than the quiet ones. What is read is
@@ -7,6 +7,7 @@ bounded in bytes and time. Pure but for the `pull` that is passed in.
 
 import heapq
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -54,6 +55,23 @@ class _Tail(Generic[Q, M]):
         return min((message.store_timestamp_ms for message in self.messages), default=float("inf"))
 
 
+@dataclass(slots=True)
+class _Head(Generic[Q, M]):
+    """One queue, read from `next` on."""
+
+    queue: Q
+    next: int
+    end: int
+    messages: deque[M] = field(default_factory=deque)
+
+    def read(self, pull: "Pull[Q, M]", count: int) -> int:
+        """Read on; returns the bytes. A queue that gives nothing has ended."""
+        messages = [message for message in pull(self.queue, self.next, count) if message.queue_offset < self.end]
+        self.next = messages[-1].queue_offset + 1 if messages else self.end
+        self.messages.extend(messages)
+        return sum(message.size_bytes for message in messages)
+
+
 def newest_messages(
     queues: Iterable[tuple[Q, int, int]],
     pull: "Pull[Q, M]",
@@ -82,6 +100,37 @@ def newest_messages(
             return Newest(top, complete=False)
         # What comes next lies in a queue that is unread, else in the one whose reading ended at the newest message.
         read_bytes += _read_back(max(further, key=lambda tail: tail.oldest_ms), pull)
+
+
+def first_messages(
+    queues: Iterable[tuple[Q, int, int]],
+    pull: "Pull[Q, M]",
+    *,
+    limit: int,
+    budget_bytes: int,
+    deadline: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Newest[M]:
+    """Return the first `limit` messages, oldest first, of queues given as (queue, first offset, max offset); else as
+    `newest_messages`. When the bounds cut the reading short, those that are returned are still the first ones.
+    """
+    filled = [(queue, low, high) for queue, low, high in queues if high > low]
+    chunk = max(1, min(_CHUNK_MAX, -(-limit // len(filled)))) if filled else 1
+    heads = [_Head[Q, M](queue, low, high) for queue, low, high in filled]
+    found: list[M] = []
+    read_bytes = 0
+    while len(found) < limit:
+        for head in heads:
+            if not head.messages and head.next < head.end:
+                if read_bytes >= budget_bytes or clock() >= deadline:
+                    return Newest(found, complete=False)
+                read_bytes += head.read(pull, min(chunk, head.end - head.next))
+        waiting = [head for head in heads if head.messages]
+        if not waiting:
+            break
+        first = min(waiting, key=lambda head: _age(head.messages[0]))
+        found.append(first.messages.popleft())
+    return Newest(found, complete=True)
 
 
 def _read_back(tail: _Tail[Q, M], pull: "Pull[Q, M]") -> int:

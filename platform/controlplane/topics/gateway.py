@@ -17,7 +17,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.browse import newest_messages
+from controlplane.topics.browse import first_messages, newest_messages
 from controlplane.topics.models import Topic
 from highwater import Message, MessageQueue, ReceivedMessage, SendResult
 
@@ -154,14 +154,18 @@ def sent_message(result: SendResult) -> SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class BrowsedPage:
-    """Newest first. `complete` is False when reading stopped at its bounds: older messages may then be missing."""
+    """Newest first, or oldest first from a moment on. `complete` is False when reading stopped at its bounds: more may then be
+    missing.
+    """
 
     messages: list[BrowsedMessage]
     complete: bool
 
 
-def messages_browse(*, actor: Actor, topic: Topic, limit: int = 20, body_limit_bytes: int = 4096) -> BrowsedPage:
-    """Return the newest messages of all queues, at most `limit` (<= 100).
+def messages_browse(
+    *, actor: Actor, topic: Topic, limit: int = 20, body_limit_bytes: int = 4096, since: datetime | None = None
+) -> BrowsedPage:
+    """Return the newest messages of all queues, or the first that were stored at `since` or later; at most `limit` (<= 100).
 
     Reading moves no consumer's offset, takes at most 5 s and 32 MiB. Raises NotAllowed, Conflict, BrokerRefused,
     BrokerUnreachable.
@@ -174,21 +178,24 @@ def messages_browse(*, actor: Actor, topic: Topic, limit: int = 20, body_limit_b
             # Kept as they are shown: a body may have 4 MiB, of which a few KiB are looked at.
             return [_Read.of(message, body_limit_bytes) for message in admin.pull(queue, offset, count)]
 
-        newest = newest_messages(
-            [(queue.queue, queue.min_offset, queue.max_offset) for queue in admin.topic_stats(topic.name).queues],
+        queues = [(queue.queue, queue.min_offset, queue.max_offset) for queue in admin.topic_stats(topic.name).queues]
+        merge = newest_messages
+        if since is not None:
+            merge = first_messages
+            since_ms = max(0, int(since.timestamp() * 1000))
+            queues = [
+                (queue, max(low, admin.search_offset(queue, since_ms)), high)
+                for queue, low, high in queues
+                if high > low
+            ]
+        newest = merge(
+            queues,
             pull,
             limit=max(1, min(limit, BROWSE_LIMIT_MAX)),
             budget_bytes=_BROWSE_BYTES_MAX,
             deadline=deadline,
         )
     return BrowsedPage([read.shown for read in newest.messages], newest.complete)
-
-
-def messages_newest(
-    *, actor: Actor, topic: Topic, limit: int = 20, body_limit_bytes: int = 4096
-) -> list[BrowsedMessage]:
-    """Return `messages_browse`'s messages alone."""
-    return messages_browse(actor=actor, topic=topic, limit=limit, body_limit_bytes=body_limit_bytes).messages
 
 
 def message_get(
@@ -203,7 +210,7 @@ def message_get(
     """Return the message at one place of one queue. Reading moves no consumer's offset.
 
     The place, not an offsetMsgId: that holds an address, which a user could make up, and we would connect to it.
-    Raises NotFound when nothing is there (yet, or any more), and as `messages_newest`.
+    Raises NotFound when nothing is there (yet, or any more), and as `messages_browse`.
     """
     message = message_read(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset

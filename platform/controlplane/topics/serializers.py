@@ -97,8 +97,14 @@ class TopicUpdateSerializer(Shape):
 
 
 class BrowseQuerySerializer(Shape):
-    """How much to browse."""
+    """How much to browse, and from when on."""
 
+    since = serializers.DateTimeField(
+        required=False,
+        default=None,
+        allow_null=True,
+        help_text="the first messages that were stored then or later, oldest first; left out: the newest, newest first",
+    )
     limit = serializers.IntegerField(min_value=1, max_value=BROWSE_LIMIT_MAX, default=20)
     body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
 
@@ -132,7 +138,10 @@ class MessageSerializer(Shape):
 
 
 class MessagesSerializer(Shape):
-    """The newest messages, newest first. `complete` is false when reading stopped at its bounds (5 s, 32 MiB)."""
+    """The newest messages, newest first; with `since` oldest first.
+
+    `complete` is false when reading stopped at its bounds (5 s, 32 MiB).
+    """
 
     results = MessageSerializer(many=True)
     complete = serializers.BooleanField()

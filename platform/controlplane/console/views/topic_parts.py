@@ -1,7 +1,7 @@
 """The topic's page, which the pages of its messages render, too."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from django.http import HttpResponse
@@ -10,11 +10,11 @@ from django.urls import reverse
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
 from controlplane.console.curl import curl, form_values
-from controlplane.console.forms import MessageForm, SearchForm
+from controlplane.console.forms import BrowseForm, MessageForm, SearchForm
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.rules import actor_can
-from controlplane.topics.gateway import messages_newest
+from controlplane.topics.gateway import messages_browse
 from controlplane.topics.models import Topic
 from controlplane.topics.search import FoundMessages
 from controlplane.topics.selectors import topics_live
@@ -65,20 +65,36 @@ def search_context(topic: Topic, form: SearchForm, found: FoundMessages | None =
 
 
 def newest_context(request: ConsoleRequest, topic: Topic) -> dict[str, object]:
-    """Return the newest messages, or why they can't be read now."""
+    """Return the newest messages, or with `?from=` those from a moment on; or why they can't be read now."""
+    form = BrowseForm({"since": request.GET["from"]} if request.GET.get("from") else None)
+    since = form.cleaned_data["since"] if form.is_bound and form.is_valid() else None
+    query = {"limit": str(NEWEST_LIMIT), **({"since": since.isoformat()} if since is not None else {})}
     context: dict[str, object] = {
+        "browse_form": form,
+        "since": since,
         "newest": [],
         "newest_problem": "",
         "read_at": datetime.now(UTC),
-        "browse_curl": curl("GET", f"{topic.path}messages/?limit={NEWEST_LIMIT}"),
+        "browse_curl": curl("GET", f"{topic.path}messages/?{urlencode(query)}"),
     }
+    if form.errors:
+        return context
     try:
-        context["newest"] = messages_newest(
-            actor=request.user, topic=topic, limit=NEWEST_LIMIT, body_limit_bytes=PREVIEW_BYTES
+        page = messages_browse(
+            actor=request.user, topic=topic, limit=NEWEST_LIMIT, body_limit_bytes=PREVIEW_BYTES, since=since
         )
     except ApplicationError as error:
         context["newest_problem"] = error.message
+        return context
+    context["newest"] = page.messages
+    if since is not None and len(page.messages) == NEWEST_LIMIT:
+        context["later"] = _later_than(page.messages[0].stored_at, page.messages[-1].stored_at)
     return context
+
+
+def _later_than(first: datetime, last: datetime) -> str:
+    """Return from when on the next page is: with the last message's moment again, unless all are of one moment."""
+    return (last if last > first else last + timedelta(milliseconds=1)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def topic_render(

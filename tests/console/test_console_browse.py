@@ -10,7 +10,8 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.console.views import topic_parts
-from controlplane.topics.gateway import BrowsedMessage, BrowsedPage, ShownBody
+from controlplane.topics.bodies import ShownBody
+from controlplane.topics.gateway import BrowsedMessage, BrowsedPage
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_topic
 

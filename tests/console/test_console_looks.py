@@ -15,7 +15,8 @@ from controlplane.consumers.models import ReplayState
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.token_services import api_token_issue
-from controlplane.topics.gateway import BrowsedMessage, ShownBody
+from controlplane.topics.bodies import ShownBody
+from controlplane.topics.gateway import BrowsedMessage
 from controlplane.topics.models import TopicState
 from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction, TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found

@@ -12,11 +12,12 @@ from django.http import HttpResponse
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.common.errors import Conflict
+from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.console.views import message_resend as resend_view
 from controlplane.console.views import messages as messages_view
+from controlplane.topics.bodies import BodyForm, body_shown
 from controlplane.topics.copies import Edit
-from controlplane.topics.gateway import BrowsedMessage, SentMessage, body_shown
+from controlplane.topics.gateway import BrowsedMessage, SentMessage
 from controlplane.topics.models import MessageResend, Topic
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_topic
@@ -51,8 +52,11 @@ class Gateway:
         self.edits: list[Edit] = []
         self.again: list[bool] = []
         self.error: Conflict | None = None
+        self.not_json = True
 
-    def get(self, **_: object) -> BrowsedMessage:
+    def get(self, *, body_as: BodyForm = BodyForm.AUTO, **_: object) -> BrowsedMessage:
+        if body_as is BodyForm.JSON and self.not_json:
+            raise InvalidInput.for_field("body_as", "This body is not JSON.")
         return self.message
 
     def resend(self, *, edit: Edit, again: bool, **_: object) -> SentMessage:
@@ -177,6 +181,16 @@ def test_the_page_is_chinese_for_who_chose_it(world: World, gateway: Gateway) ->
     page = client.get(world.cluster_path(f"{MESSAGE}resend/")).content.decode()
     assert "重新发送消息" in page
     assert "每行一个" in page
+
+
+def test_a_body_that_is_not_what_was_asked_for_is_shown_as_it_comes(world: World, gateway: Gateway) -> None:
+    page = world.client(world.bob).get(world.cluster_path(f"{MESSAGE}?as=json")).content.decode()
+    assert "This body is not JSON." in page
+    assert "{&quot;order&quot;: 17}" in page
+    gateway.not_json = False
+    page = world.client(world.bob).get(world.cluster_path(f"{MESSAGE}?as=json")).content.decode()
+    assert "This body is not JSON." not in page
+    assert "body_as=json" in page
 
 
 @pytest.mark.django_db(transaction=True)

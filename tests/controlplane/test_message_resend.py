@@ -213,3 +213,13 @@ def test_a_viewer_may_not_send_again(world: World, brokers: BrokersTwin) -> None
     Membership.objects.filter(user=world.bob).update(role=Role.VIEWER)
     assert resend(world).status_code == 403
     assert brokers.sent == []
+
+
+def test_the_body_of_a_message_is_shown_as_asked(world: World, brokers: BrokersTwin) -> None:
+    brokers.message = stored(b'{"amount":1.10}')
+    path = f"{world.cluster.path}topics/payments/messages/broker-a/1/7/"
+    shown = Json(world.bob).get(f"{path}?body_as=json").json()["body"]
+    assert (shown["encoding"], shown["text"]) == ("json", '{\n  "amount": 1.10\n}')
+    brokers.message = stored(b"hello")
+    answer = Json(world.bob).get(f"{path}?body_as=json")
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "body_as")

@@ -20,7 +20,7 @@ from controlplane.clusters.selectors import HEALTH_STALE_AFTER
 from controlplane.common.sentences import say
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.figures import STALE_AFTER
-from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, ClusterGroups, LagWindow
+from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, LagWindow
 
 # A window is counted after its end, by a job that runs every few minutes and may have to be repeated.
 _WINDOW_STALE_AFTER = timedelta(minutes=20)
@@ -60,7 +60,7 @@ def _groups_gone(groups: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.U
         cursor.execute(
             "select asked.cluster_id, asked.name, known.sampled_at"
             " from unnest(%s::uuid[], %s::text[]) as asked(cluster_id, name)"
-            f" join {ClusterGroups._meta.db_table} known using (cluster_id)"
+            " join insight_cluster_groups known using (cluster_id)"
             " where not known.names ? asked.name",
             [list(clusters), list(names)],
         )

@@ -15,8 +15,9 @@ from controlplane.common.audit import audit_event_record
 from controlplane.consumers.replay_plan import original_topic
 from controlplane.consumers.selectors import group_path
 from controlplane.tenants.rules import actor_require
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, ShownBody, body_shown
 from controlplane.topics.browse import newest_messages
-from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, ShownBody, body_shown, browsed_message
+from controlplane.topics.gateway import browsed_message
 from highwater import Admin, MessageQueue, NoRouteError, ReceivedMessage
 from highwater._admin_models import QueueStats
 from mqwire.names import DLQ_GROUP_TOPIC_PREFIX

@@ -11,7 +11,7 @@ from controlplane.consumers.models import OffsetReset, ReplayState, ReplayTarget
 from controlplane.consumers.replays import RATE_MAX, SELECTED_MAX
 from controlplane.consumers.reset_plan import ResetPlan
 from controlplane.consumers.services import SHIFT_MAX
-from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES
 from controlplane.topics.serializers import ShownBodySerializer
 
 WAYS = [(value, label) for value, label in ResetTarget.choices if value != ResetTarget.UNDO]

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from controlplane.common.strictness import Shape
 from controlplane.insight.whereabouts import Holding, standing_next_at, traced_at
-from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES
 from controlplane.topics.search import KEY_MAX_LENGTH
 from controlplane.topics.serializers import MessageSerializer
 from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 from controlplane.clusters.api_base import ClusterApi
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import ByName, CursorPagination
+from controlplane.topics.bodies import BodyForm
 from controlplane.topics.copies import Edit
 from controlplane.topics.gateway import TestMessage, message_get, message_send, messages_browse
 from controlplane.topics.models import Topic
@@ -18,6 +19,7 @@ from controlplane.topics.selectors import TopicLive, topic_get, topic_list, topi
 from controlplane.topics.serializers import (
     BrowseQuerySerializer,
     FoundMessagesSerializer,
+    MessageQuerySerializer,
     MessageResendSerializer,
     MessageSerializer,
     MessagesSerializer,
@@ -136,14 +138,21 @@ class MessageDetailApi(ClusterApi):
 
     permissions: ClassVar = {"GET": "message.browse"}
 
-    @extend_schema(operation_id="message_get", responses=StoredMessageSerializer)
+    @extend_schema(operation_id="message_get", parameters=[MessageQuerySerializer], responses=StoredMessageSerializer)
     def get(
         self, request: Request, tenant: str, cluster: str, topic: str, broker: str, queue_id: int, queue_offset: int
     ) -> Response:
         """Return the message at one place, with the first 64 KiB of its body. Reading moves no consumer's offset."""
+        query = MessageQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
         found = topic_get(self.cluster, topic)
         message = message_get(
-            actor=self.actor, topic=found, broker_name=broker, queue_id=queue_id, queue_offset=queue_offset
+            actor=self.actor,
+            topic=found,
+            broker_name=broker,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            body_as=BodyForm(query.validated_data["body_as"]),
         )
         resends = resend_list(found, broker, queue_id, queue_offset)
         shown = MessageSerializer(message).data

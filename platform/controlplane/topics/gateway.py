@@ -5,7 +5,6 @@ It signs with the cluster's control credential, so that a tenant's own credentia
 programs that use them.
 """
 
-import codecs
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,12 +16,12 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm, NotOfThisForm, ShownBody, body_shown
 from controlplane.topics.browse import first_messages, newest_messages
 from controlplane.topics.models import Topic
 from highwater import Message, MessageQueue, ReceivedMessage, SendResult
 
 BROWSE_LIMIT_MAX = 100
-BODY_SHOWN_MAX_BYTES = 64 * 1024
 TEST_BODY_MAX_BYTES = 256 * 1024
 _PROPERTIES_MAX = 50
 _BROWSE_SECONDS_MAX = 5.0
@@ -74,23 +73,6 @@ class SentMessage:
     broker_name: str
     queue_id: int
     queue_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShownBody:
-    """A body for the eye: as text where it is UTF-8 without control characters, else in hexadecimal.
-
-    `truncated` says that `text` holds only the first `shown_bytes` of `size_bytes`.
-    """
-
-    encoding: str
-    text: str
-    size_bytes: int
-    shown_bytes: int
-
-    @property
-    def truncated(self) -> bool:
-        return self.shown_bytes < self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,16 +188,21 @@ def message_get(
     queue_id: int,
     queue_offset: int,
     body_limit_bytes: int = BODY_SHOWN_MAX_BYTES,
+    body_as: BodyForm = BodyForm.AUTO,
 ) -> BrowsedMessage:
-    """Return the message at one place of one queue. Reading moves no consumer's offset.
+    """Return the message at one place of one queue, its body as `body_as` says. Reading moves no consumer's offset.
 
     The place, not an offsetMsgId: that holds an address, which a user could make up, and we would connect to it.
-    Raises NotFound when nothing is there (yet, or any more), and as `messages_browse`.
+    Raises NotFound when nothing is there (yet, or any more), InvalidInput for a body that is not JSON where that is wanted, and as
+    `messages_browse`.
     """
     message = message_read(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
     )
-    return browsed_message(message, body_limit_bytes)
+    try:
+        return browsed_message(message, body_limit_bytes, body_as)
+    except NotOfThisForm as error:
+        raise InvalidInput.for_field("body_as", error.sentence, "not_of_this_form") from error
 
 
 def message_read(*, actor: Actor, topic: Topic, broker_name: str, queue_id: int, queue_offset: int) -> ReceivedMessage:
@@ -234,24 +221,6 @@ def message_read(*, actor: Actor, topic: Topic, broker_name: str, queue_id: int,
     if not messages or messages[0].queue_offset != queue_offset:
         raise nothing
     return messages[0]
-
-
-def body_shown(body: bytes, limit_bytes: int) -> ShownBody:
-    """Return the body as text or hexadecimal, cut after `limit_bytes` (at most 64 KiB) and never inside a character."""
-    head = body[: max(0, min(limit_bytes, BODY_SHOWN_MAX_BYTES))]
-    text = _as_text(head, complete=len(head) == len(body))
-    if text is not None:
-        return ShownBody("utf-8", text, len(body), len(text.encode("utf-8")))
-    return ShownBody("hex", head.hex(), len(body), len(head))
-
-
-def _as_text(head: bytes, *, complete: bool) -> str | None:
-    """Return the text without the character that the cut may have split; None for what isn't text."""
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=complete)
-    except UnicodeDecodeError:
-        return None
-    return text if all(character.isprintable() or character in "\t\r\n" for character in text) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +250,10 @@ def calendar_moment(timestamp_ms: int) -> datetime | None:
     return moment if 1 < moment.year < 9999 else None
 
 
-def browsed_message(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedMessage:
-    """Return the message as it is shown, its body cut after `body_limit_bytes`."""
+def browsed_message(
+    message: ReceivedMessage, body_limit_bytes: int, body_as: BodyForm = BodyForm.AUTO
+) -> BrowsedMessage:
+    """Return the message as it is shown, its body cut after `body_limit_bytes`; raises NotOfThisForm."""
     return BrowsedMessage(
         message_id=message.message_id,
         offset_message_id=message.offset_message_id,
@@ -296,5 +267,5 @@ def browsed_message(message: ReceivedMessage, body_limit_bytes: int) -> BrowsedM
         keys=message.keys,
         properties=dict(message.properties),
         reconsume_times=message.reconsume_times,
-        body=body_shown(message.body, body_limit_bytes),
+        body=body_shown(message.body, body_limit_bytes, body_as),
     )

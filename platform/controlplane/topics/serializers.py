@@ -11,7 +11,8 @@ from rest_framework import serializers
 
 from controlplane.clusters.serializers import ErrorSerializer
 from controlplane.common.strictness import Shape
-from controlplane.topics.gateway import BODY_SHOWN_MAX_BYTES, BROWSE_LIMIT_MAX
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm
+from controlplane.topics.gateway import BROWSE_LIMIT_MAX
 from controlplane.topics.models import MessageType, ResendOutcome, TopicState
 from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
@@ -112,7 +113,7 @@ class BrowseQuerySerializer(Shape):
 class ShownBodySerializer(Shape):
     """A body for the eye, with its encoding and whether it was cut."""
 
-    encoding = serializers.ChoiceField(choices=["utf-8", "hex"])
+    encoding = serializers.ChoiceField(choices=["utf-8", "json", "hex", "base64"])
     text = serializers.CharField(allow_blank=True)
     size_bytes = serializers.IntegerField()
     shown_bytes = serializers.IntegerField()
@@ -135,6 +136,16 @@ class MessageSerializer(Shape):
     properties = serializers.DictField(child=serializers.CharField())
     reconsume_times = serializers.IntegerField()
     body = ShownBodySerializer()
+
+
+class MessageQuerySerializer(Shape):
+    """How the body is shown."""
+
+    body_as = serializers.ChoiceField(
+        choices=[form.value for form in BodyForm],
+        default=BodyForm.AUTO.value,
+        help_text="auto: text where it is UTF-8 without control characters, else hex",
+    )
 
 
 class MessagesSerializer(Shape):

@@ -27,7 +27,7 @@ from controlplane.status.models import Incident, Maintenance, Part
 from controlplane.status.selectors import incidents_open, maintenance_announced
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_list
-from controlplane.topics.gateway import ShownBody
+from controlplane.topics.bodies import ShownBody
 
 register = template.Library()
 
@@ -236,10 +236,18 @@ def words_of(text: str) -> str:
     return in_words(text)
 
 
+_ENCODINGS = {
+    "utf-8": say("UTF-8 text"),
+    "json": say("JSON, indented"),
+    "hex": say("Binary, shown in hexadecimal"),
+    "base64": say("Shown in base64"),
+}
+
+
 @register.filter
 def body_label(body: ShownBody) -> str:
     """Return what a shown body is: its encoding, its size, and whether it is cut. A cut body is never shown as if it were whole."""
-    encoding = say("UTF-8 text") if body.encoding == "utf-8" else say("Binary, shown in hexadecimal")
+    encoding = _ENCODINGS[body.encoding]
     size = byte_size(body.size_bytes)
     if not body.truncated:
         return say("%(encoding)s, %(size)s", encoding=encoding, size=size)

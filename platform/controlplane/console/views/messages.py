@@ -1,11 +1,14 @@
 """Messages of a topic: send a test message, browse the newest, look at one."""
 
+from typing import Any
+
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.clusters.selectors import cluster_get
-from controlplane.common.errors import ApplicationError
+from controlplane.common.errors import ApplicationError, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, SearchForm
@@ -23,10 +26,20 @@ from controlplane.console.views.topic_parts import (
 )
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
+from controlplane.topics.bodies import BodyForm
 from controlplane.topics.gateway import message_get, message_send
 from controlplane.topics.resends import resend_list
 from controlplane.topics.search import messages_search
 from controlplane.topics.selectors import topic_get
+
+# What the page calls each way to show a body.
+_FORMS = {
+    BodyForm.AUTO: say("As it comes"),
+    BodyForm.TEXT: say("Text"),
+    BodyForm.JSON: "JSON",
+    BodyForm.HEX: say("Hexadecimal"),
+    BodyForm.BASE64: "base64",
+}
 
 
 @require_safe
@@ -102,11 +115,17 @@ def message_search(request: ConsoleRequest, tenant: Tenant, cluster: str, topic:
 def message_page(
     request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str, broker: str, queue_id: int, queue_offset: int
 ) -> HttpResponse:
-    """Show one message whole: its body (the first 64 KiB), properties, and where it is stored."""
+    """Show one message whole: its body (the first 64 KiB; `?as=` says how), properties, and where it is stored."""
     found = topic_get(cluster_get(tenant, cluster), topic)
-    message = message_get(
-        actor=request.user, topic=found, broker_name=broker, queue_id=queue_id, queue_offset=queue_offset
-    )
+    place: dict[str, Any] = {"broker_name": broker, "queue_id": queue_id, "queue_offset": queue_offset}
+    wanted = request.GET.get("as", "")
+    form = BodyForm(wanted) if wanted in set(BodyForm) else BodyForm.AUTO
+    body_problem = ""
+    try:
+        message = message_get(actor=request.user, topic=found, **place, body_as=form)
+    except InvalidInput as error:
+        body_problem, form = error.errors[0].message, BodyForm.AUTO
+        message = message_get(actor=request.user, topic=found, **place)
     context = {
         **cluster_context(request, found.cluster),
         "topic": found,
@@ -115,6 +134,9 @@ def message_page(
         "resends": resend_list(found, broker, queue_id, queue_offset),
         "can_send": found.cluster.is_running and actor_can(request.user, "message.send", tenant),
         "can_consume": found.cluster.is_running and actor_can(request.user, "message.consume", tenant),
-        "curl": curl("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/"),
+        "body_as": form,
+        "body_forms": [(one, _FORMS[one]) for one in BodyForm],
+        "body_problem": body_problem,
+        "curl": curl("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/?body_as={form}"),
     }
     return tenant_render(request, tenant, "console/message.html", context, section="clusters")

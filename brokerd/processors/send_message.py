@@ -114,7 +114,10 @@ class SendMessageProcessor:
         self._special = SpecialSends(broker)
         config = broker.config
         self._properties = PropertyReader(
-            config.broker_cluster_name, config.broker_ip1, config.region_id, trace_on=config.trace_on
+            config.broker_cluster_name,
+            config.broker_ip1,
+            config.region_id if config.trace_topic_enable else None,  # 25 bytes a message, for trace records alone
+            trace_on=config.trace_on,
         )
         self._max_body_bytes = broker.config.max_message_size_bytes
 

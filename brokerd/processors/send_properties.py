@@ -12,7 +12,6 @@ from brokerd.processors.special_sends import has_special_properties
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import tags_code
 from mqwire.names import (
-    DEFAULT_TRACE_REGION_ID,
     PROPERTY_CLUSTER,
     PROPERTY_MSG_REGION,
     PROPERTY_TAGS,
@@ -39,7 +38,7 @@ class StoredProperties(NamedTuple):
 
 
 class PropertyReader:
-    """Reads property strings for one cluster, whose name and region every stored message carries.
+    """Reads property strings for one cluster, whose name every stored message carries, and its region where one is given.
 
     Java's consumers write no trace records of a message without a region, nor of one that says that tracing is off.
     """
@@ -47,9 +46,11 @@ class PropertyReader:
     __slots__ = ("_own", "_shapes", "_unique_keys")
 
     def __init__(
-        self, cluster_name: str, ip: str = "127.0.0.1", region: str = DEFAULT_TRACE_REGION_ID, *, trace_on: bool = True
+        self, cluster_name: str, ip: str = "127.0.0.1", region: str | None = None, *, trace_on: bool = True
     ) -> None:
-        own = {PROPERTY_MSG_REGION: region, PROPERTY_CLUSTER: cluster_name}
+        own = {PROPERTY_CLUSTER: cluster_name}
+        if region is not None:
+            own[PROPERTY_MSG_REGION] = region
         if not trace_on:
             own[PROPERTY_TRACE_SWITCH] = "false"
         self._own = "".join(f"{name}\x01{value}\x02" for name, value in own.items()).encode()

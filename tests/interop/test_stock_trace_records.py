@@ -86,14 +86,15 @@ def test_a_delivery_that_failed_and_its_retry_are_told(java_client: DriverProces
 
 
 def test_keys_that_may_only_send_or_only_consume_write_their_own_trace_records(
-    java_client: DriverProcess, guarded: Target
+    java_client: DriverProcess, go_client: DriverProcess, guarded: Target
 ) -> None:
+    # Two processes: within one, clients send their trace records over one connection, signed with the first one's key.
     topic, group = f"topic-{uuid.uuid4().hex[:8]}", f"c-{uuid.uuid4().hex[:8]}"
     guarded.create_topic(topic, queues=1)
     (message,) = plans(topic, 1, sizes=[100])
     namesrv = guarded.cluster.namesrv
     with java_client.consumer(Cluster(namesrv, *READS), topic, group=group, trace=True) as consumer:
-        (outcome,) = java_client.produce(
+        (outcome,) = go_client.produce(
             Cluster(namesrv, *SENDS), topic, [message], group=f"p-{uuid.uuid4().hex[:8]}", trace=True
         )
         consumer.receive(1)

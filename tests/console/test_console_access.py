@@ -20,6 +20,7 @@ from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
+from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
@@ -37,6 +38,7 @@ def addresses(world: World) -> list[str]:
     invitation = invitation_create(
         actor=world.alice, tenant=world.tenant, email="x@example.com", role="viewer"
     ).invitation
+    account = service_account_create(actor=world.alice, tenant=world.tenant, name="ci", role="developer")
     failover = Failover.objects.create(
         operation=operation,
         cluster=world.cluster,
@@ -96,6 +98,9 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/alerts/",
             "clusters/orders/alerts/disk_used/",
             "limits/",
+            "service-accounts/",
+            f"service-accounts/{account.pk}/",
+            f"service-accounts/{account.pk}/delete/",
             "tokens/",
             f"tokens/{token.pk}/revoke/",
             f"operations/{operation.pk}/",

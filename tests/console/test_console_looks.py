@@ -14,6 +14,7 @@ from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
 from controlplane.tenants.invitation_services import invitation_create
+from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.bodies import ShownBody
 from controlplane.topics.gateway import BrowsedMessage
@@ -56,6 +57,8 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("operator machine", "/operator/machine/"),
         ("audit", "/t/acme/audit/"),
         ("tokens", "/t/acme/tokens/"),
+        ("service accounts", "/t/acme/service-accounts/"),
+        ("service account", "/t/acme/service-accounts/{account}/"),
         ("not found", "/t/globex/"),
         ("e-mail addresses", "/email/"),
         ("change password", "/password/change/"),
@@ -69,6 +72,8 @@ def test_a_page_of_a_tenant_looks_right(
     make_cluster(world.tenant, "staging", ClusterState.PROVISIONING)
     make_cluster(world.tenant, "broken", ClusterState.FAILED)
     api_token_issue(actor=world.alice, tenant=world.tenant, name="deployment script", days=90)
+    account = service_account_create(actor=world.alice, tenant=world.tenant, name="deployment", role="operator")
+    api_token_issue(actor=world.alice, tenant=world.tenant, name="first", role="operator", service_account=account)
     credential = world.cluster.credentials.get(is_control=False)
     invitation_create(actor=world.alice, tenant=world.tenant, email="dora.with.a.long.name@example.com", role="viewer")
     to_alice = invitation_create(
@@ -78,7 +83,9 @@ def test_a_page_of_a_tenant_looks_right(
     world.alice.is_staff = name.startswith("operator")
     world.alice.save()
     log_in(world.alice)
-    page.goto(live_server.url + path.format(access_key=credential.access_key, invitation=invitation))
+    page.goto(
+        live_server.url + path.format(access_key=credential.access_key, invitation=invitation, account=account.pk)
+    )
     look_at(page, name)
 
 

@@ -9,10 +9,12 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from controlplane.accounts.operators import OPERATE_SCOPE
 from controlplane.status.models import Incident, Maintenance
 from controlplane.status.services import incident_open, incident_update, maintenance_plan
+from controlplane.tenants.token_services import ALL_SCOPES, api_token_issue
 from tests.console.browser import LogIn, look_at
-from tests.console.test_console_curl import body_of, commands
+from tests.console.test_console_curl import body_of, commands, run
 from tests.console.world import World
 from tests.controlplane.world import SYSTEM
 
@@ -111,6 +113,20 @@ def test_the_operators_pages_of_the_status_do_not_exist_for_others(world: World)
     assert Incident.objects.count() == 2
     window.refresh_from_db()
     assert window.cancelled_at is None
+
+
+def test_every_curl_line_of_the_operators_pages_is_a_request_that_the_api_takes(world: World) -> None:
+    incident = tell(world)
+    world.alice.is_staff = True
+    world.alice.save()
+    scopes = (*ALL_SCOPES, OPERATE_SCOPE)
+    token = api_token_issue(actor=SYSTEM, tenant=world.tenant, name="op", user=world.alice, scopes=scopes).text
+    client = world.client(world.alice)
+    for address in ("/operator/status/", f"/operator/status/{incident.pk}/"):
+        lines = commands(client.get(address).content.decode())
+        assert lines
+        for line in lines:
+            assert run(line, token).status_code == 201, line
 
 
 def test_a_form_with_an_error_says_it_and_its_curl_is_what_was_typed(world: World) -> None:

@@ -21,6 +21,7 @@ from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.insight.models import JobRunState
 from controlplane.status.models import Incident, Maintenance
 from controlplane.tenants.invitation_services import invitation_create
+from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
@@ -67,6 +68,11 @@ ROWS = [
     Row(f"{TENANT}members/<uuid:membership_id>/", "GET", 200, 200),
     Row(f"{TENANT}members/<uuid:membership_id>/", "PATCH", 200, 403, body={"role": "viewer"}),
     Row(f"{TENANT}members/<uuid:membership_id>/", "DELETE", 204, 204),  # Bob removes himself
+    Row(f"{TENANT}service-accounts/", "GET", 200, 403),
+    Row(f"{TENANT}service-accounts/", "POST", 201, 403, body={"name": "ci", "role": "viewer"}),
+    Row(f"{TENANT}service-accounts/<uuid:account_id>/", "GET", 200, 403),
+    Row(f"{TENANT}service-accounts/<uuid:account_id>/", "PATCH", 200, 403, body={"disabled": True}),
+    Row(f"{TENANT}service-accounts/<uuid:account_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}tokens/", "GET", 200, 403),
     Row(f"{TENANT}tokens/", "POST", 201, 403, body={"name": "ci"}),
     Row(f"{TENANT}tokens/<uuid:token_id>/", "GET", 200, 403),
@@ -267,6 +273,7 @@ def _address(world: World, pattern: str) -> str:
         channel=channel_list(world.acme)[0], payload={"event": "test"}, not_before=now
     )
     silence = AlertSilence.objects.create(tenant=world.acme, until=now + timedelta(hours=1), reason="upkeep")
+    account = service_account_create(actor=SYSTEM, tenant=world.acme, name="row", role="viewer")
     incident = Incident.objects.create(title="x", impact="down", parts=["api"], state="investigating")
     window = Maintenance.objects.create(
         title="x", text="x", parts=["api"], starts_at=now, ends_at=now + timedelta(hours=1)
@@ -276,6 +283,7 @@ def _address(world: World, pattern: str) -> str:
         "<uuid:silence_id>": str(silence.pk),
         "<uuid:channel_id>": str(delivery.channel_id),
         "<uuid:delivery_id>": str(delivery.pk),
+        "<uuid:account_id>": str(account.pk),
         "<uuid:incident_id>": str(incident.pk),
         "<uuid:maintenance_id>": str(window.pk),
         "<slug:plan>": plan.slug,

@@ -36,7 +36,9 @@ class TokenActor:
         return f"tenant:{self.token.tenant_id}"
 
     def __str__(self) -> str:
-        return f"token {self.token.name} ({self.token.public_id})"
+        account = self.token.service_account
+        whose = "" if account is None else f"service account {account.name}, "
+        return f"{whose}token {self.token.name} ({self.token.public_id})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,14 @@ def token_authenticate(text: str) -> ApiToken | None:
     parsed = token_text_parse(text)
     if parsed is None or parsed.environment != settings.HIGHWATER_ENVIRONMENT:
         return None
-    token = ApiToken.objects.select_related("tenant", "user").filter(public_id=parsed.public_id).first()
+    token = (
+        ApiToken.objects.select_related("tenant", "user", "service_account").filter(public_id=parsed.public_id).first()
+    )
     if token is None or not secret_matches(parsed, token.secret_hash) or not token.is_live:
         return None
     if token.user is not None and not token.user.is_active:
+        return None
+    if token.service_account is not None and token.service_account.disabled_at is not None:
         return None
     now = timezone.now()
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - _LAST_USED_RESOLUTION)

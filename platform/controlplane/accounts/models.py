@@ -117,12 +117,16 @@ class AccountNotice(BaseModel):
 class ApiToken(BaseModel):
     """A token of one tenant: `hw_<env>_<public_id>_<secret>`, of which only SHA-256 is stored.
 
-    With `user`, it acts as that member, never above the member's present role. Without, it is a service token, which is revoked
-    when the member who issued it, by a token or not, leaves the tenant or has a lower role than it.
+    With `user`, it acts as that member, never above the member's present role. With `service_account`, it acts as that program, and
+    ends with it. With neither, it is a service token, which is revoked when the member who issued it, by a token or not, leaves the
+    tenant or has a lower role than it.
     """
 
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="api_tokens")
     user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="api_tokens")
+    service_account = models.ForeignKey(
+        "tenants.ServiceAccount", null=True, on_delete=models.CASCADE, related_name="tokens"
+    )
     issuer = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     name = models.CharField(max_length=100)
     public_id = models.CharField(max_length=16, unique=True)

@@ -96,6 +96,7 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "off": ("plain", say("Off")),
     "delivered": ("good", say_as("state", "Delivered")),
     # tokens
+    "disabled": ("warn", say("Disabled")),
     "revoked": ("plain", say("Revoked")),
     "expired": ("warn", say("Expired")),
 }

@@ -1,8 +1,10 @@
 """Forms of the operators' page of incidents and maintenance. They check shapes only; the rules are the service's."""
 
+from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.utils import timezone
 
 from controlplane.common.sentences import say
 from controlplane.console.billing_forms import UtcMoment
@@ -29,12 +31,12 @@ class IncidentForm(forms.Form):
         label=say("What everyone should know"),
         help_text=say("Shown to strangers, too: name no tenant."),
     )
-    impact = forms.ChoiceField(choices=Impact.choices, label=say("Impact"))
+    impact = forms.ChoiceField(choices=Impact.choices, initial=Impact.DEGRADED, label=say("Impact"))
     parts = _parts()
 
     def body(self) -> dict[str, Any]:
-        """Return the API's request with what was typed so far."""
-        return form_values(self)
+        """Return the API's request with what was typed so far, and an example's values before that."""
+        return {"title": "The API is slow", "text": "We look into it.", "parts": [Part.API.value], **form_values(self)}
 
 
 class IncidentUpdateForm(forms.Form):
@@ -44,8 +46,8 @@ class IncidentUpdateForm(forms.Form):
     text = forms.CharField(max_length=TEXT_LENGTH_MAX, widget=_TEXT, label=say("What is new"))
 
     def body(self) -> dict[str, Any]:
-        """Return the API's request with what was typed so far."""
-        return form_values(self)
+        """Return the API's request with what was typed so far, and an example's text before that."""
+        return {"text": "A fix is out.", **form_values(self)}
 
 
 class MaintenanceForm(forms.Form):
@@ -58,6 +60,14 @@ class MaintenanceForm(forms.Form):
     ends_at = UtcMoment(label=say("Ends"), help_text=say("In UTC; at most a week later."))
 
     def body(self) -> dict[str, Any]:
-        """Return the API's request with what was typed so far."""
-        values = form_values(self)
+        """Return the API's request with what was typed so far, and an example's values before that."""
+        begin = timezone.now().replace(minute=0, second=0, microsecond=0) + timedelta(days=7)
+        example = {
+            "title": "New disks",
+            "text": "Short breaks of each cluster.",
+            "parts": [Part.NAME_SERVERS.value],
+            "starts_at": begin,
+            "ends_at": begin + timedelta(hours=2),
+        }
+        values = {**example, **form_values(self)}
         return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in values.items()}

@@ -34,6 +34,7 @@ from controlplane.console.views import (
     operator_machine,
     operator_status,
     quorum,
+    service_accounts,
     sessions,
     status,
     tenant_settings,
@@ -156,6 +157,9 @@ _tenant: list[URLPattern | URLResolver] = [
     path("members/<uuid:membership>/", members.member_update, name="member-update"),
     path("members/<uuid:membership>/remove/", members.member_remove, name="member-remove"),
     path("invitations/<uuid:invitation>/revoke/", invitations.invitation_revoke_page, name="invitation-revoke"),
+    path("service-accounts/", service_accounts.account_list, name="service-account-list"),
+    path("service-accounts/<uuid:account>/", service_accounts.account_page, name="service-account"),
+    path("service-accounts/<uuid:account>/delete/", service_accounts.account_delete, name="service-account-delete"),
     path("tokens/", tokens.token_list, name="token-list"),
     path("tokens/<uuid:token>/revoke/", tokens.token_revoke, name="token-revoke"),
 ]

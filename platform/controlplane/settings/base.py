@@ -334,6 +334,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "PlatformPart": "controlplane.status.models.Part",
         "PlatformPartState": "controlplane.status.serializers.PART_STATES",
         "IncidentImpact": "controlplane.status.models.Impact",
+        "ServiceAccountState": "controlplane.tenants.serializers.ACCOUNT_STATES",
+        "ServiceAccountRole": "controlplane.tenants.serializers.ACCOUNT_ROLES",
         "IncidentState": "controlplane.status.models.IncidentState",
         "MaintenanceState": "controlplane.status.serializers.MAINTENANCE_STATES",
     },

@@ -12,7 +12,7 @@ from controlplane.common.api import Api
 from controlplane.common.audit_chain import CHECKED_IN_REQUEST_MAX, chain_check
 from controlplane.common.errors import NotAllowed
 from controlplane.common.idempotency import idempotent
-from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
+from controlplane.common.pagination import ByName, CursorPagination, NewestFirst, paginated
 from controlplane.tenants.api_base import TenantApi, actor_of
 from controlplane.tenants.audit_trail import audit_events
 from controlplane.tenants.invitation_services import (
@@ -37,9 +37,19 @@ from controlplane.tenants.serializers import (
     IssuedTokenSerializer,
     MembershipSerializer,
     MembershipUpdateSerializer,
+    ServiceAccountCreateSerializer,
+    ServiceAccountSerializer,
+    ServiceAccountUpdateSerializer,
     TenantCreateSerializer,
     TenantSerializer,
     TenantUpdateSerializer,
+)
+from controlplane.tenants.service_account_services import (
+    service_account_create,
+    service_account_delete,
+    service_account_get,
+    service_account_list,
+    service_account_update,
 )
 from controlplane.tenants.services import (
     membership_remove,
@@ -204,6 +214,65 @@ def _invited(request: Request) -> tuple[User, str]:
     return actor, form.validated_data["secret"]
 
 
+class ServiceAccountListApi(TenantApi):
+    """Programs of a tenant."""
+
+    permissions: ClassVar = {"GET": "service_account.view", "POST": "service_account.manage"}
+    pagination_class: type[CursorPagination] = ByName
+
+    @extend_schema(operation_id="service_account_list", responses=ServiceAccountSerializer(many=True))
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the service accounts by name."""
+        return paginated(self, request, service_account_list(self.tenant), ServiceAccountSerializer)
+
+    @extend_schema(
+        operation_id="service_account_create",
+        request=ServiceAccountCreateSerializer,
+        responses={201: ServiceAccountSerializer},
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str) -> Response:
+        """Make a service account; issue a token for it next."""
+        form = ServiceAccountCreateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        account = service_account_create(actor=self.actor, tenant=self.tenant, **form.validated_data)
+        return Response(ServiceAccountSerializer(account).data, status=201, headers={"Location": account.path})
+
+
+class ServiceAccountDetailApi(TenantApi):
+    """One program."""
+
+    permissions: ClassVar = {
+        "GET": "service_account.view",
+        "PATCH": "service_account.manage",
+        "DELETE": "service_account.manage",
+    }
+
+    @extend_schema(operation_id="service_account_get", responses=ServiceAccountSerializer)
+    def get(self, request: Request, tenant: str, account_id: uuid.UUID) -> Response:
+        """Return the service account."""
+        return Response(ServiceAccountSerializer(service_account_get(self.tenant, account_id)).data)
+
+    @extend_schema(
+        operation_id="service_account_update",
+        request=ServiceAccountUpdateSerializer,
+        responses=ServiceAccountSerializer,
+    )
+    def patch(self, request: Request, tenant: str, account_id: uuid.UUID) -> Response:
+        """Change its name or role, or disable it."""
+        account = service_account_get(self.tenant, account_id)
+        form = ServiceAccountUpdateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        changed = service_account_update(actor=self.actor, account=account, **form.validated_data)
+        return Response(ServiceAccountSerializer(changed).data)
+
+    @extend_schema(operation_id="service_account_delete", responses={204: None})
+    def delete(self, request: Request, tenant: str, account_id: uuid.UUID) -> Response:
+        """Delete it with its tokens, which are refused at once."""
+        service_account_delete(actor=self.actor, account=service_account_get(self.tenant, account_id))
+        return Response(status=204)
+
+
 class ApiTokenListApi(TenantApi):
     """Tokens of a tenant."""
 
@@ -217,10 +286,13 @@ class ApiTokenListApi(TenantApi):
     @extend_schema(operation_id="token_issue", request=ApiTokenCreateSerializer, responses={201: IssuedTokenSerializer})
     @idempotent
     def post(self, request: Request, tenant: str) -> Response:
-        """Issue a service token. Its text is in this answer only."""
+        """Issue a token of the tenant, or of a service account. Its text is in this answer only."""
         form = ApiTokenCreateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         values = {**form.validated_data, "scopes": tuple(form.validated_data["scopes"])}
+        account_id = values.pop("service_account_id")
+        if account_id is not None:
+            values["service_account"] = service_account_get(self.tenant, account_id)
         issued = api_token_issue(actor=self.actor, tenant=self.tenant, **values)
         data = {**ApiTokenSerializer(issued.token).data, "token": issued.text}
         location = f"{self.tenant.path}tokens/{issued.token.pk}/"

@@ -60,6 +60,33 @@ class Membership(BaseModel):
         return f"{self.user} {self.role} of {self.tenant}"
 
 
+class ServiceAccount(BaseModel):
+    """A program of the tenant. Its tokens end with it, or while it is disabled, and not with the person who made them."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="service_accounts")
+    name = models.CharField(max_length=100)
+    description = models.CharField(max_length=200, blank=True)
+    role = models.CharField(max_length=16, choices=Role.choices)
+    created_by = models.CharField(max_length=254)
+    disabled_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["tenant", "name"], name="service_account_tenant_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> str:
+        """The account's API path."""
+        return f"{self.tenant.path}service-accounts/{self.pk}/"
+
+    @property
+    def state(self) -> str:
+        """`active` or `disabled`."""
+        return "active" if self.disabled_at is None else "disabled"
+
+
 class Invitation(BaseModel):
     """An offer of a role to whoever owns an address. It is open until it is accepted, ended or too old.
 

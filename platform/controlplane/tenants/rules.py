@@ -47,6 +47,8 @@ PERMISSIONS: dict[str, Requirement] = {
     "member.manage": Requirement(Role.ADMIN, Scope.MANAGE),
     "token.view": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "token.manage": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
+    "service_account.view": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
+    "service_account.manage": Requirement(Role.ADMIN, Scope.CREDENTIALS),
     "audit.view": Requirement(Role.OPERATOR, Scope.READ),
     "cluster.view": Requirement(Role.VIEWER, Scope.READ, for_billing=True),
     "cluster.create": Requirement(Role.OPERATOR, Scope.MANAGE),
@@ -98,6 +100,8 @@ def actor_roles(actor: Actor, tenant: Tenant) -> tuple[Role, ...]:
         case TokenActor(token=token):
             if token.tenant_id != tenant.pk:
                 return ()
+            if token.service_account is not None:
+                return (Role(token.role), Role(token.service_account.role))
             if token.user is None:
                 return (Role(token.role),)
             member_role = _member_role(token.user, tenant)

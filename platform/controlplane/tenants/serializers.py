@@ -8,8 +8,12 @@ from rest_framework import serializers
 from controlplane.common.strictness import Shape
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
+from controlplane.tenants.service_account_services import ROLES
 from controlplane.tenants.services import SLUG_PATTERN
 from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
+
+ACCOUNT_STATES = [("active", "Active"), ("disabled", "Disabled")]
+ACCOUNT_ROLES = [(role.value, role.label) for role in ROLES]
 
 
 @extend_schema_field({"type": "string", "minLength": 2, "maxLength": 39, "pattern": f"^{SLUG_PATTERN.pattern}$"})
@@ -101,6 +105,37 @@ class InvitationAnswerSerializer(Shape):
     secret = serializers.CharField(max_length=64)
 
 
+class ServiceAccountSerializer(Shape):
+    """A program of the tenant. `last_used_at` is of its token that was used last."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    role = serializers.ChoiceField(choices=Role.choices)
+    state = serializers.ChoiceField(choices=ACCOUNT_STATES)
+    token_count = serializers.IntegerField(help_text="that are not revoked")
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class ServiceAccountCreateSerializer(Shape):
+    """A new program; its tokens come next."""
+
+    name = serializers.CharField(max_length=100)
+    description = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    role = serializers.ChoiceField(choices=ACCOUNT_ROLES)
+
+
+class ServiceAccountUpdateSerializer(Shape):
+    """What may be changed. While it is disabled, its tokens are refused."""
+
+    name = serializers.CharField(max_length=100, required=False)
+    description = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    role = serializers.ChoiceField(choices=ACCOUNT_ROLES, required=False)
+    disabled = serializers.BooleanField(required=False)
+
+
 class ApiTokenSerializer(Shape):
     """A token without its secret."""
 
@@ -109,6 +144,7 @@ class ApiTokenSerializer(Shape):
     public_id = serializers.CharField()
     role = serializers.ChoiceField(choices=Role.choices)
     scopes = serializers.ListField(child=serializers.CharField())
+    service_account_id = serializers.UUIDField(allow_null=True, help_text="whose it is, if it is a program's")
     created_by = serializers.CharField()
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
@@ -134,6 +170,9 @@ class ApiTokenCreateSerializer(Shape):
     )
     days = serializers.IntegerField(
         min_value=1, max_value=3650, required=False, allow_null=True, default=DEFAULT_LIFE_DAYS
+    )
+    service_account_id = serializers.UUIDField(
+        required=False, allow_null=True, default=None, help_text="the program that it is for; needs the role admin"
     )
 
 

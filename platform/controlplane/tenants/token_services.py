@@ -18,7 +18,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, LimitReached, NotAllowed, NotFound
 from controlplane.common.words import name_check
 from controlplane.tenants.members_lock import members_lock
-from controlplane.tenants.models import Role, Tenant
+from controlplane.tenants.models import Role, ServiceAccount, Tenant
 from controlplane.tenants.rules import Scope, actor_includes, actor_require, role_includes
 from controlplane.tenants.sensitive import factor_require
 
@@ -38,7 +38,7 @@ class IssuedToken:
 
 def api_token_list(tenant: Tenant) -> QuerySet[ApiToken]:
     """Return the tenant's tokens that are not revoked."""
-    return tenant.api_tokens.filter(revoked_at=None).select_related("user")
+    return tenant.api_tokens.filter(revoked_at=None).select_related("user", "service_account")
 
 
 def api_token_get(tenant: Tenant, token_id: uuid.UUID) -> ApiToken:
@@ -58,8 +58,11 @@ def api_token_issue(
     scopes: tuple[str, ...] = ALL_SCOPES,
     days: int | None = DEFAULT_LIFE_DAYS,
     user: User | None = None,
+    service_account: ServiceAccount | None = None,
 ) -> IssuedToken:
-    """Issue a token: of `user` when given, else a service token of the tenant.
+    """Issue a token: of `user` or `service_account` when given, else a service token of the tenant.
+
+    What a service account's token issues is that account's too, so that all of them end with it.
 
     `days` is its life, None for no end. No one hands out more than they hold: raises NotAllowed for a role or a
     scope above the actor's own, InvalidInput for an unknown one, LimitReached for more than 200 that are valid.
@@ -71,9 +74,13 @@ def api_token_issue(
     if unknown or not scopes:
         raise InvalidInput.for_field("scopes", f"Use one or more of {', '.join(ALL_SCOPES)}.", "invalid_choice")
     text = token_text_generate(settings.HIGHWATER_ENVIRONMENT)
+    own_account = actor.token.service_account if isinstance(actor, TokenActor) else None
+    account = own_account or service_account
     with transaction.atomic():
         members_lock(actor, tenant)
         actor_require(actor, "token.manage", tenant)
+        if account is not None:
+            _account_require(actor, account, role, service_account)
         factor_require(actor, "token.create", tenant)
         if not actor_includes(actor, tenant, role):
             raise NotAllowed("A token can't have a role that may do more than its issuer.")
@@ -87,7 +94,8 @@ def api_token_issue(
         token = ApiToken.objects.create(
             tenant=tenant,
             user=user,
-            issuer=issuer_of(actor) or user,
+            service_account=account,
+            issuer=None if account is not None else issuer_of(actor) or user,
             name=name_check("name", name) or "token",
             public_id=text.public_id,
             secret_hash=text.secret_hash,
@@ -97,9 +105,21 @@ def api_token_issue(
             expires_at=_expiry(actor, days),
         )
         _record(actor, "token.issue", token)
-        if token.issuer is not None:
-            notice_write("token_made", token.issuer, token=token.name, tenant=tenant.slug)
+        person = issuer_of(actor)
+        if person is not None:
+            notice_write("token_made", person, token=token.name, tenant=tenant.slug)
     return IssuedToken(token, str(text))
+
+
+def _account_require(actor: Actor, account: ServiceAccount, role: str, asked: ServiceAccount | None) -> None:
+    """Raise unless the actor may issue a token of that role for the account: an admin, or the account itself."""
+    own = actor.token.service_account if isinstance(actor, TokenActor) else None
+    if own is None:
+        actor_require(actor, "service_account.manage", account.tenant)
+    elif asked is not None and asked.pk != own.pk:
+        raise NotAllowed("A service account issues tokens for itself only.")
+    if not role_includes(account.role, role):
+        raise NotAllowed("A token can't have a role that may do more than its service account.")
 
 
 def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:

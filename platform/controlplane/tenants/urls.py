@@ -13,6 +13,12 @@ urlpatterns = [
     path(
         "<slug:tenant>/invitations/<uuid:invitation_id>/", apis.InvitationDetailApi.as_view(), name="invitation-detail"
     ),
+    path("<slug:tenant>/service-accounts/", apis.ServiceAccountListApi.as_view(), name="service-account-list"),
+    path(
+        "<slug:tenant>/service-accounts/<uuid:account_id>/",
+        apis.ServiceAccountDetailApi.as_view(),
+        name="service-account-detail",
+    ),
     path("<slug:tenant>/tokens/", apis.ApiTokenListApi.as_view(), name="token-list"),
     path("<slug:tenant>/tokens/<uuid:token_id>/", apis.ApiTokenDetailApi.as_view(), name="token-detail"),
     path("<slug:tenant>/audit-events/", apis.AuditEventListApi.as_view(), name="audit-event-list"),

@@ -28,7 +28,9 @@ class TokenRow:
 
     @property
     def state(self) -> str:
-        """`active` or `expired`."""
+        """`active`, `expired`, or `disabled` with its service account."""
+        if self.token.service_account is not None and self.token.service_account.disabled_at is not None:
+            return "disabled"
         return "active" if self.token.is_live else "expired"
 
     @property
@@ -38,7 +40,9 @@ class TokenRow:
 
     @property
     def owner(self) -> str:
-        """Whose it is: a member's address, or the tenant's own."""
+        """Whose it is: a member's address, a program, or the tenant's own."""
+        if self.token.service_account is not None:
+            return say("Service account %(name)s", name=self.token.service_account.name)
         return say("Service token") if self.token.user is None else self.token.user.email
 
 

@@ -16,6 +16,7 @@ from controlplane.alerts.kinds import KINDS, Rule
 from controlplane.alerts.models import OPEN_STATES, Alert, AlertDelivery, AlertRule, AlertSilence, AlertState
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import bounded, to_stored
 
 _log = get_logger("controlplane.alerts")
 
@@ -147,7 +148,7 @@ def _update(alerts: list[Alert]) -> None:
     """
     if not alerts:
         return
-    columns = [[getattr(alert, name) for alert in alerts] for name, _ in _WRITTEN]
+    columns = [[_stored(getattr(alert, name)) for alert in alerts] for name, _ in _WRITTEN]
     arrays = ", ".join(f"%s::{kind}[]" for _, kind in _WRITTEN)
     names = [name for name, _ in _WRITTEN]
     changes = ", ".join(f"{name} = new.{name}" for name in names[1:])
@@ -159,6 +160,10 @@ def _update(alerts: list[Alert]) -> None:
         )
 
 
+def _stored(value: object) -> object:
+    return to_stored(value) if isinstance(value, str) else value
+
+
 def _begun(change: Change, now: datetime) -> Alert:
     assert change.value is not None
     assert change.threshold is not None
@@ -168,7 +173,7 @@ def _begun(change: Change, now: datetime) -> Alert:
         subject=change.key.subject,
         value=change.value,
         threshold=change.threshold,
-        detail=change.detail[:1024],
+        detail=bounded(change.detail, 1024),
         since=now,
         known_at=now,
     )
@@ -184,7 +189,7 @@ def _apply(change: Change, alert: Alert, now: datetime) -> None:
             alert.value, alert.threshold, alert.detail = (
                 float(change.value),
                 float(change.threshold),
-                change.detail[:1024],
+                bounded(change.detail, 1024),
             )
             alert.known_at, alert.clear_since = now, None
             if change.act is Act.FIRE:

@@ -8,7 +8,7 @@ from django.db.models import Q
 from controlplane.alerts.kinds import KINDS, Severity
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
-from controlplane.common.sentences import say
+from controlplane.common.sentences import SentenceField, say
 from controlplane.tenants.models import Tenant
 
 
@@ -32,14 +32,14 @@ class Alert(BaseModel):
     state = models.CharField(max_length=16, choices=AlertState.choices, default=AlertState.PENDING)
     value = models.FloatField(help_text="when it was last wrong, in the kind's unit")
     threshold = models.FloatField()
-    detail = models.CharField(max_length=1024, blank=True)
+    detail = SentenceField(blank=True)
     since = models.DateTimeField(help_text="when it was first seen to be wrong")
     known_at = models.DateTimeField(help_text="when it was last known to be wrong")
     clear_since = models.DateTimeField(null=True, help_text="it is right again since; it ends when that lasts")
     fired_at = models.DateTimeField(null=True)
     notified_at = models.DateTimeField(null=True, help_text="when it was first put into a delivery")
     resolved_at = models.DateTimeField(null=True)
-    resolved_because = models.CharField(max_length=256, blank=True)
+    resolved_because = SentenceField(blank=True)
     acknowledged_at = models.DateTimeField(null=True)
     acknowledged_by = models.CharField(max_length=254, blank=True)
     note = models.CharField(max_length=500, blank=True, help_text="of who acknowledged it")

@@ -5,7 +5,7 @@ from typing import ClassVar
 from django.db import models
 
 from controlplane.common.models import BaseModel
-from controlplane.common.sentences import say
+from controlplane.common.sentences import SentenceField, SentencesField, say
 from controlplane.tenants.models import Tenant
 from mqwire.mode import Mode
 
@@ -77,7 +77,7 @@ class Cluster(BaseModel):
         max_length=32, choices=FailoverPolicy.choices, default=FailoverPolicy.MANUAL, db_default=FailoverPolicy.MANUAL
     )
     state = models.CharField(max_length=16, choices=ClusterState.choices, default=ClusterState.REQUESTED)
-    error = models.JSONField(null=True, help_text="{cause, hint} of the last failure")
+    error = SentencesField(null=True, help_text="{cause, hint} of the last failure")
     tls_ca = models.TextField(
         blank=True, db_default="", help_text="PEM of the CA that signs the daemons' certificates; empty: no TLS"
     )
@@ -145,7 +145,7 @@ class Process(BaseModel):
     port = models.PositiveIntegerField(null=True, help_text="listenPort; null until allocated")
     data_dir = models.CharField(max_length=1024, blank=True)
     health = models.CharField(max_length=16, choices=Health.choices, default=Health.UNKNOWN)
-    health_message = models.CharField(max_length=1024, blank=True)
+    health_message = SentenceField(blank=True)
     health_since = models.DateTimeField(null=True, help_text="when `health` took its present value")
     sampled_at = models.DateTimeField(null=True)
     process_state = models.CharField(max_length=32, blank=True, help_text="the supervisor's word")
@@ -313,7 +313,7 @@ class Operation(BaseModel):
     resource = models.CharField(max_length=512, help_text="API path of what is being changed")
     requested_by = models.CharField(max_length=254)
     metadata = models.JSONField(default=dict)
-    error = models.JSONField(null=True, help_text="{cause, hint, step}")
+    error = SentencesField(null=True, help_text="{cause, hint, step}")
     started_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True)
 
@@ -357,7 +357,7 @@ class OperationStep(BaseModel):
     attempts = models.PositiveIntegerField(default=0)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
-    message = models.CharField(max_length=1024, blank=True, help_text="what it waits for, or how it ended")
+    message = SentenceField(blank=True, help_text="what it waits for, or how it ended")
 
     class Meta:
         ordering: ClassVar = ["position"]

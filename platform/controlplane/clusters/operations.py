@@ -35,6 +35,7 @@ from controlplane.clusters.workflows import WORKFLOWS, step_definition
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import bounded
 
 _log = get_logger("controlplane.operations")
 
@@ -166,7 +167,12 @@ def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
     step = running.steps.exclude(state=StepState.COMPLETED).order_by("position")[0]
     # The worker that has it finds its claim gone.
     OperationStep.objects.filter(pk=step.pk).update(
-        state=StepState.FAILED, claim=None, lease_until=None, finished_at=now, message=cause[:1024], updated_at=now
+        state=StepState.FAILED,
+        claim=None,
+        lease_until=None,
+        finished_at=now,
+        message=bounded(cause, 1024),
+        updated_at=now,
     )
     error = {"cause": cause, "hint": "Retry it when every group has a master again.", "step": step.name}
     Operation.objects.filter(pk=running.pk).update(
@@ -276,7 +282,7 @@ def step_wait(claim: StepClaim, *, delay_s: float, message: str) -> bool:
             claim=None,
             lease_until=None,
             not_before=now + timedelta(seconds=delay_s),
-            message=message[:1024],
+            message=bounded(message, 1024),
             updated_at=now,
         )
         if won == 1:
@@ -370,6 +376,6 @@ def _enqueue_next(operation: Operation) -> bool:
 def _leave_running(claim: StepClaim, state: StepState, *, message: str) -> bool:
     now = timezone.now()
     won = OperationStep.objects.filter(pk=claim.step_id, state=StepState.RUNNING, claim=claim.claim).update(
-        state=state, claim=None, lease_until=None, finished_at=now, message=message[:1024], updated_at=now
+        state=state, claim=None, lease_until=None, finished_at=now, message=bounded(message, 1024), updated_at=now
     )
     return won == 1

@@ -41,19 +41,19 @@ class Sentence(str):
         return escape(str(in_words(self)))
 
 
-def say(message: str, **values: Value) -> Sentence:
+def say(message: str, /, **values: Value) -> Sentence:
     """Return a sentence. `message` has Python's named placeholders, `%(name)s`, and stands in a .po file; a value may be a
     sentence itself.
     """
     return Sentence.of(message, "", values)
 
 
-def say_as(context: str, message: str, **values: Value) -> Sentence:
+def say_as(context: str, message: str, /, **values: Value) -> Sentence:
     """Return a sentence whose message means something else elsewhere: `context` tells the two apart in the .po files."""
     return Sentence.of(f"{context}{_CONTEXT_END}{message}", "", values)
 
 
-def say_count(message: str, plural: str, count: int, **values: Value) -> Sentence:
+def say_count(message: str, plural: str, count: int, /, **values: Value) -> Sentence:
     """Return a sentence of one form for one and another for more; both may name `%(count)s`."""
     return Sentence.of(message, plural, {"count": count, **values})
 
@@ -83,6 +83,11 @@ def in_words(text: str) -> str:
 
 def _without_context(message: str) -> str:
     return message.rpartition(_CONTEXT_END)[2]
+
+
+def bounded(text: str, most: int) -> str:
+    """Return what a column may keep of a text from elsewhere: its beginning. A sentence is kept whole."""
+    return text if isinstance(text, Sentence) else text[:most]
 
 
 def to_stored(text: str) -> str:

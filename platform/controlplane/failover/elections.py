@@ -17,6 +17,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import Sentence, bounded, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver
@@ -58,19 +59,22 @@ def election_note(
         cluster=group.cluster,
         group_name=group.name,
         kind=FailoverKind.ELECTION,
-        requested_by=f"{group.name} itself",
+        requested_by=say("%(group)s itself", group=group.name),
         candidate_id=leader.broker_id,
         old_master_id=None if old is None else old.broker_id,
         expected_epoch=before.epoch,
         new_epoch=status.epoch,
         lossless=True,
-        lossless_because="the elected replica holds all that a majority had confirmed.",
+        lossless_because=say("the elected replica holds all that a majority had confirmed."),
         writes_stopped_at=before.led_at,
     )
     timeline_add(
         election,
         "noticed",
-        f"A sample found epoch {status.epoch}, after epoch {before.epoch}.{_why(old, known)}",
+        say_all(
+            say("A sample found epoch %(epoch)s, after epoch %(before)s.", epoch=status.epoch, before=before.epoch),
+            _why(old, known),
+        ),
         at=now,
     )
     _log.info("election", group=group.name, leader=leader.broker_id, epoch=status.epoch)
@@ -81,14 +85,17 @@ def _why(old: Replica | None, known: Mapping[Replica, ReplicaStatus]) -> str:
         return ""
     status = known.get(old)
     if status is None:
-        return f" Replica {old.broker_id}, which led before, did not answer."
+        return say("Replica %(replica)s, which led before, did not answer.", replica=old.broker_id)
     if status.role == "master":
-        return f" Replica {old.broker_id} led before, and leads again."
+        return say("Replica %(replica)s led before, and leads again.", replica=old.broker_id)
     quorum = status.quorum
     if quorum is not None and quorum.leader_id is not None and quorum.leader_id == quorum.preferred_leader:
-        return f" Replica {old.broker_id} led before, and answers: the role went to the preferred leader."
-    return (
-        f" Replica {old.broker_id}, which led before, answers: it was restarted, resigned, or was cut off for a while."
+        return say(
+            "Replica %(replica)s led before, and answers: the role went to the preferred leader.", replica=old.broker_id
+        )
+    return say(
+        "Replica %(replica)s, which led before, answers: it was restarted, resigned, or was cut off for a while.",
+        replica=old.broker_id,
     )
 
 
@@ -101,13 +108,13 @@ def elections_measure(cluster: Cluster, driver: Driver) -> None:
         replicas = [replica for replica in cluster_replicas(cluster) if replica.group.name == election.group_name]
         leader = next((replica for replica in replicas if replica.broker_id == election.candidate_id), None)
         if leader is None or leader.port is None:
-            _supersede(election, "The replica that was elected is gone.")
+            _supersede(election, say("The replica that was elected is gone."))
             continue
         status = replica_remoting.replica_statuses(cluster, [leader.address])[leader.address].status
         if status is None:
             continue
         if status.epoch != election.new_epoch or status.role != "master":
-            _supersede(election, f"Epoch {status.epoch} began before a write was seen in this one.")
+            _supersede(election, say("Epoch %(epoch)s began before a write was seen in this one.", epoch=status.epoch))
             continue
         old = next((replica for replica in replicas if replica.broker_id == election.old_master_id), None)
         _measure(cluster, driver, election, leader, status, old)
@@ -128,8 +135,13 @@ def _measure(
     record = _epoch_record(cluster, leader.address, status)
     if record is not None:
         at = _time(record.store_timestamp_ms)
-        name = f"Replica {leader.broker_id}"
-        timeline_add(election, "elected", f"{name} wrote the record of epoch {status.epoch}, by its clock.", at=at)
+        name = say("Replica %(broker_id)s", broker_id=leader.broker_id)
+        timeline_add(
+            election,
+            "elected",
+            say("%(name)s wrote the record of epoch %(epoch)s, by its clock.", name=name, epoch=status.epoch),
+            at=at,
+        )
     back = _first_record(cluster, leader, status, record) if record is not None else None
     if back is None and record is not None and timezone.now() - _time(record.store_timestamp_ms) < _CLIENTS_FIRST:
         return  # a message of a client tells the outage better than one of ours: looked at again with the next sample
@@ -137,29 +149,35 @@ def _measure(
         probe = replica_remoting.probe_send(cluster, leader.address)
         if not probe.stored:
             return  # looked at again with the next sample
-        words = (
-            f"a message of ours, which replica {leader.broker_id} answered {probe.answer}, as no client had sent any"
+        words = say(
+            "a message of ours, which replica %(broker_id)s answered %(answer)s, as no client had sent any",
+            broker_id=leader.broker_id,
+            answer=probe.answer,
         )
         back = _Moment(timezone.now(), words, is_bound=True)
     stopped = _stopped(cluster, driver, election, old, back.at)
     now = timezone.now()
     how = ""
     if stopped is not None:
-        bound = "At most this long: measured" if stopped.is_bound or back.is_bound else "Measured"
-        how = f"{bound} from {stopped.words} to {back.words}."
+        bound = say("At most this long: measured") if stopped.is_bound or back.is_bound else say("Measured")
+        how = say("%(bound)s from %(words)s to %(words_2)s.", bound=bound, words=stopped.words, words_2=back.words)
     with transaction.atomic():  # whoever reads that writes are back finds the rows that tell it
         won = Failover.objects.filter(pk=election.pk, writes_back_at=None).update(
             writes_stopped_at=None if stopped is None else stopped.at,
             writes_back_at=back.at,
-            measured_how=how[:512],
+            measured_how=bounded(how, 512),
             updated_at=now,
         )
         if won == 1:
             if stopped is not None:
-                timeline_add(election, "lost", f"{stopped.words[:1].upper()}{stopped.words[1:]}.", at=stopped.at)
+                timeline_add(election, "lost", _whole(stopped.words), at=stopped.at)
             election.refresh_from_db()
-            outage = "" if election.outage_ms is None else f" No send was taken for {election.outage_ms / 1000:.2f} s."
-            timeline_add(election, "first_write", f"It was {back.words}.{outage}", at=back.at)
+            outage = (
+                ""
+                if election.outage_ms is None
+                else say("No send was taken for %(seconds)s s.", seconds=f"{election.outage_ms / 1000:.2f}")
+            )
+            timeline_add(election, "first_write", say_all(say("It was %(what)s.", what=back.words), outage), at=back.at)
     _assert_topics(cluster, election, leader)
 
 
@@ -171,7 +189,11 @@ def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> Non
         _log.warning("the elected leader could not be told of its topics", error=error.message)
         return
     if lacked:
-        timeline_add(election, "topics", f"The leader did not know, and was told of: {', '.join(sorted(lacked))}.")
+        timeline_add(
+            election,
+            "topics",
+            say("The leader did not know, and was told of: %(join)s.", join=", ".join(sorted(lacked))),
+        )
 
 
 def _stopped(
@@ -183,11 +205,19 @@ def _stopped(
         ended = _process_end(cluster, driver, old)
         if ended is not None and ended < before and (led_at is None or ended + _ROUNDED > led_at):
             later = ended if led_at is None else max(ended, led_at)
-            return _Moment(later, f"the end of replica {old.broker_id}'s process (its supervisor tells whole seconds)")
+            return _Moment(
+                later,
+                say(
+                    "the end of replica %(broker_id)s's process (its supervisor tells whole seconds)",
+                    broker_id=old.broker_id,
+                ),
+            )
     if led_at is None or led_at > before:
         return None
-    who = "the old leader" if old is None else f"replica {old.broker_id}"
-    return _Moment(led_at, f"the last sample in which {who} led (one is taken each three seconds)", is_bound=True)
+    who = say("the old leader") if old is None else say("replica %(broker_id)s", broker_id=old.broker_id)
+    return _Moment(
+        led_at, say("the last sample in which %(who)s led (one is taken each three seconds)", who=who), is_bound=True
+    )
 
 
 def _process_end(cluster: Cluster, driver: Driver, replica: Replica) -> datetime | None:
@@ -231,9 +261,22 @@ def _first_record(
             return None
         if record.topic not in _OWN_TOPICS:
             at = _time(record.store_timestamp_ms)
-            return _Moment(at, f"the first message that replica {leader.broker_id} stored in its epoch, by its clock")
+            return _Moment(
+                at,
+                say(
+                    "the first message that replica %(broker_id)s stored in its epoch, by its clock",
+                    broker_id=leader.broker_id,
+                ),
+            )
         offset += record.size_bytes
     return None
+
+
+def _whole(words: str) -> str:
+    """Return words as a sentence of their own."""
+    if not isinstance(words, Sentence):
+        return f"{words[:1].upper()}{words[1:]}."
+    return Sentence.of(f"{words.message[:1].upper()}{words.message[1:]}.", "", words.values)
 
 
 def _supersede(election: Failover, words: str) -> None:

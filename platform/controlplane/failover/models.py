@@ -6,7 +6,7 @@ from django.db import models
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.common.models import BaseModel
-from controlplane.common.sentences import say
+from controlplane.common.sentences import SentenceField, say
 
 
 class GroupLeadership(BaseModel):
@@ -124,7 +124,7 @@ class Failover(BaseModel):
     )
     confirmed_loss = models.BooleanField(default=False, help_text="an operator typed the group's name")
     lossless = models.BooleanField(null=True, help_text="nothing acknowledged is lost; null until the master is fenced")
-    lossless_because = models.CharField(max_length=512, blank=True)
+    lossless_because = SentenceField(blank=True)
     bytes_at_risk = models.BigIntegerField(null=True)
     messages_at_risk = models.BigIntegerField(null=True)
     drained_offset = models.BigIntegerField(null=True, help_text="where the master's log ended when sends were held")
@@ -132,7 +132,7 @@ class Failover(BaseModel):
     rejoined_at = models.DateTimeField(null=True)
     writes_stopped_at = models.DateTimeField(null=True, help_text="when the master last took sends, as far as known")
     writes_back_at = models.DateTimeField(null=True)
-    measured_how = models.CharField(max_length=512, blank=True, db_default="", help_text="between which two moments")
+    measured_how = SentenceField(blank=True, db_default="", help_text="between which two moments")
     superseded_at = models.DateTimeField(null=True, help_text="another epoch began before anything was written")
 
     class Meta:
@@ -158,7 +158,9 @@ class Failover(BaseModel):
     def asked_by(self) -> str:
         """Who asked for it, in words."""
         by_itself = self.kind in (FailoverKind.AUTOMATIC, FailoverKind.REPEAT)
-        return "Highwater itself" if by_itself else self.requested_by
+        if self.kind == FailoverKind.ELECTION:
+            return say("%(group)s itself", group=self.group_name)
+        return say("Highwater itself") if by_itself else self.requested_by
 
     @property
     def outage_ms(self) -> int | None:
@@ -174,7 +176,7 @@ class FailoverStep(BaseModel):
     failover = models.ForeignKey(Failover, on_delete=models.CASCADE, related_name="timeline")
     name = models.CharField(max_length=32)
     happened_at = models.DateTimeField()
-    detail = models.CharField(max_length=1024, blank=True)
+    detail = SentenceField(blank=True)
 
     class Meta:
         ordering: ClassVar = ["happened_at", "created_at"]
@@ -231,7 +233,7 @@ class Drill(BaseModel):
     )
     judged_at = models.DateTimeField(null=True)
     verdict = models.CharField(max_length=16, choices=DrillVerdict.choices, blank=True)
-    verdict_because = models.CharField(max_length=512, blank=True)
+    verdict_because = SentenceField(blank=True)
     rto_ms = models.BigIntegerField(null=True, help_text="the longest time without an accepted write after the fault")
     outage_from_ms = models.BigIntegerField(null=True, help_text="since probing_started_at")
     probes_sent = models.PositiveIntegerField(null=True)

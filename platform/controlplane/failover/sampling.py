@@ -13,6 +13,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.verdict import GroupView
@@ -165,6 +166,13 @@ def rejoined_note(failover: Failover, status: ReplicaStatus) -> None:
     """Write that the old master follows the new one."""
     now = timezone.now()
     if Failover.objects.filter(pk=failover.pk, rejoined_at=None).update(rejoined_at=now, updated_at=now) == 1:
-        kept = f" {status.diverged_files} saved cut(s) of its log are kept." if status.diverged_files else ""
-        detail = f"Replica {status.replica_id} follows in epoch {status.log_epoch}.{kept}"
+        kept = (
+            say("%(count)s saved cut(s) of its log are kept.", count=status.diverged_files)
+            if status.diverged_files
+            else ""
+        )
+        detail = say_all(
+            say("Replica %(replica)s follows in epoch %(epoch)s.", replica=status.replica_id, epoch=status.log_epoch),
+            kept,
+        )
         timeline_add(failover, "rejoined", detail, at=now)

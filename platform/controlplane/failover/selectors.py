@@ -12,6 +12,7 @@ from controlplane.clusters.models import (
     Replica,
 )
 from controlplane.common.errors import NotFound
+from controlplane.common.sentences import say
 from controlplane.failover.mode_changes import elections_in_doubt, mode_changes_hanging, replicas_surely_holding
 from controlplane.failover.models import Drill, Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
@@ -24,7 +25,7 @@ def group_get(cluster: Cluster, name: str) -> BrokerGroup:
     """Return one broker group of the cluster; raises NotFound."""
     group = BrokerGroup.objects.filter(cluster=cluster, name=name).first()
     if group is None:
-        raise NotFound("There is no such broker group.")
+        raise NotFound(say("There is no such broker group."))
     return group
 
 
@@ -58,7 +59,7 @@ def failover_get(cluster: Cluster, failover_id: uuid.UUID) -> Failover:
     """Return one failover of the cluster; raises NotFound."""
     failover = failover_list(cluster).filter(pk=failover_id).first()
     if failover is None:
-        raise NotFound("There is no such failover.")
+        raise NotFound(say("There is no such failover."))
     return failover
 
 
@@ -72,7 +73,7 @@ def drill_get(cluster: Cluster, drill_id: uuid.UUID) -> Drill:
     """Return one drill of the cluster; raises NotFound."""
     drill = drill_list(cluster).filter(pk=drill_id).first()
     if drill is None:
-        raise NotFound("There is no such failover drill.")
+        raise NotFound(say("There is no such failover drill."))
     return drill
 
 

@@ -6,6 +6,7 @@ class StepNotReady(Exception):
 
     def __init__(self, message: str, *, delay_s: float = 0.5) -> None:
         super().__init__(message)
+        self.message = message
         self.delay_s = delay_s
 
 

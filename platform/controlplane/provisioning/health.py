@@ -13,6 +13,7 @@ from controlplane.clusters.models import Cluster, ClusterState, Health, NameServ
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.tls import cluster_tls
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import bounded, say
 from controlplane.provisioning.accounts import accounts_reconcile
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.ports import leader_addresses
@@ -63,33 +64,49 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
 
 def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Registration]) -> Judgement:
     """Decide from one sample. Pure."""
-    noun = f"The {row}" if isinstance(row, NameServer) else broker_noun(row)
+    noun = (
+        say("The name server %(position)s", position=row.position) if isinstance(row, NameServer) else broker_noun(row)
+    )
     if row.health_since is None and status.state == ProcessState.STARTING:  # just added: it did not go down
-        return Judgement(Health.UNKNOWN, f"{noun} is starting.")
+        return Judgement(Health.UNKNOWN, say("%(noun)s is starting.", noun=noun))
     if status.state != ProcessState.RUNNING:
         since = status.stopped_at if status.state != ProcessState.STARTING else status.started_at
-        told = f" since {since:%H:%M:%S} UTC" if since else ""
+        told = say(" since %(since)s UTC", since=f"{since:%H:%M:%S}") if since else ""
         return Judgement(
-            Health.DOWN, f"{noun} is down{told}: {status.state}, {status.description or 'no details'}.", since
+            Health.DOWN,
+            say(
+                "%(noun)s is down%(told)s: %(state)s, %(description)s.",
+                noun=noun,
+                told=told,
+                state=status.state,
+                description=status.description or say("no details"),
+            ),
+            since,
         )
     if isinstance(row, NameServer):
         answer = next((answer for answer in answers if answer.name_server == row.address), None)
         if answer is not None and answer.error:
-            return Judgement(Health.DOWN, f"{noun} runs, but does not answer: {answer.error}")
+            return Judgement(
+                Health.DOWN, say("%(noun)s runs, but does not answer: %(error)s", noun=noun, error=answer.error)
+            )
         return Judgement(Health.HEALTHY, since=status.started_at)
     known_by = [answer for answer in answers if row.address in answer.addresses]
     if len(known_by) == len(answers):
         return Judgement(Health.HEALTHY, since=status.started_at, registered=True)
     if any(answer.error for answer in answers):
-        return Judgement(Health.UNKNOWN, f"{noun} runs; a name server does not answer.")
+        return Judgement(Health.UNKNOWN, say("%(noun)s runs; a name server does not answer.", noun=noun))
     strangers = ", ".join(answer.name_server for answer in answers if row.address not in answer.addresses)
-    return Judgement(Health.DOWN, f"{noun} runs, but is not registered with {strangers}.", registered=False)
+    return Judgement(
+        Health.DOWN,
+        say("%(noun)s runs, but is not registered with %(strangers)s.", noun=noun, strangers=strangers),
+        registered=False,
+    )
 
 
 def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgement, now: datetime) -> None:
     changed = row.health != judgement.health
     row.health = judgement.health
-    row.health_message = judgement.message[:1024]
+    row.health_message = bounded(judgement.message, 1024)
     is_new = row.health_since is None and judgement.health == Health.UNKNOWN
     if not is_new and (changed or row.health_since is None):
         row.health_since = judgement.since or now

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
+from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import StepFailed
 from controlplane.provisioning.models import PortLease
@@ -46,8 +47,8 @@ def ports_lease(
             continue
         return port
     raise StepFailed(
-        f"There is no free port between {first} and {last} on {host}.",
-        hint="Delete clusters that are not needed, or widen HIGHWATER_PORT_RANGE.",
+        say("There is no free port between %(first)s and %(last)s on %(host)s.", first=first, last=last, host=host),
+        hint=say("Delete clusters that are not needed, or widen HIGHWATER_PORT_RANGE."),
     )
 
 

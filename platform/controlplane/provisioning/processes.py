@@ -17,6 +17,7 @@ from controlplane.clusters.models import (
     Replica,
     in_sync_replicas_of,
 )
+from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import DaemonProcess, Driver
 from controlplane.provisioning.isolation import cluster_user
 from controlplane.provisioning.ports import leader_ports
@@ -59,8 +60,10 @@ def replica_process_name(cluster: Cluster, replica: Replica) -> str:
 
 def broker_noun(replica: Replica) -> str:
     """Return what a sentence calls the broker; its replica id only where there are several."""
-    which = f" (replica {replica.broker_id})" if replica.group.cluster.is_replicated else ""
-    return f"The broker {replica.group.name}{which}"
+    name = replica.group.name
+    if replica.group.cluster.is_replicated:
+        return say("The broker %(name)s (replica %(replica)s)", name=name, replica=replica.broker_id)
+    return say("The broker %(name)s", name=name)
 
 
 def cluster_name_servers(cluster: Cluster) -> list[NameServer]:

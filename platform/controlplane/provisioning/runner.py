@@ -18,6 +18,7 @@ from controlplane.clusters.operations import (
 )
 from controlplane.clusters.workflows import step_definition
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError, StepFailed, StepNotReady
 from controlplane.provisioning.lease import claim_kept
@@ -68,17 +69,18 @@ def _run_claimed(claim: StepClaim, driver: Driver) -> Outcome:
         if isinstance(reason, _DATABASE_AWAY):
             log.warning("the database went away", error=str(reason))
             close_old_connections()  # the next query opens a new one
-        message = str(reason) or "It ran out of time."
+        told = reason.message if isinstance(reason, StepNotReady) else str(reason)
+        message = told or say("It ran out of time.")
         if step_is_overdue(step, timezone.now()):
             title = step_definition(step.operation.type, step.name).title
-            cause = f"“{title}” took too long. {message}"
-            return _told(step_fail(claim, cause=cause, hint="Retry the operation."), Outcome.FAILED)
+            cause = say("“%(title)s” took too long. %(message)s", title=title, message=message)
+            return _told(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
         delay_s = reason.delay_s if isinstance(reason, StepNotReady) else 2.0
         return _told(step_wait(claim, delay_s=delay_s, message=message), Outcome.WAITING)
     except Exception as error:
         log.exception("step broke")
-        cause = f"An unexpected error: {type(error).__name__}: {error}"
-        return _told(step_fail(claim, cause=cause, hint="Retry the operation."), Outcome.FAILED)
+        cause = say("An unexpected error: %(error)s", error=f"{type(error).__name__}: {error}")
+        return _told(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
     log.info("step completed")
     return _told(step_complete(claim), Outcome.COMPLETED)
 

@@ -28,6 +28,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.tls import cluster_tls
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say, say_all
 from controlplane.provisioning import probe
 from controlplane.provisioning.certificate_files import authority_ensure, certificates_write
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
@@ -134,10 +135,22 @@ def wait_for_registration(context: StepContext) -> None:
         cluster.name_server_addresses, control_credentials(cluster), wanted, leaders, tls=cluster_tls(cluster)
     ):
         if answer.error:
-            raise StepNotReady(f"The name server {answer.name_server} does not answer: {answer.error}")
+            raise StepNotReady(
+                say(
+                    "The name server %(name_server)s does not answer: %(error)s",
+                    name_server=answer.name_server,
+                    error=answer.error,
+                )
+            )
         missing = sorted(wanted - answer.addresses)
         if missing:
-            raise StepNotReady(f"The name server {answer.name_server} does not know {', '.join(missing)} yet.")
+            raise StepNotReady(
+                say(
+                    "The name server %(name_server)s does not know %(join)s yet.",
+                    name_server=answer.name_server,
+                    join=", ".join(missing),
+                )
+            )
 
 
 def wait_for_replication(context: StepContext) -> None:
@@ -152,7 +165,7 @@ def wait_for_replication(context: StepContext) -> None:
         statuses = {replica.broker_id: answers[replica.address].status for replica in members}
         master = next((status for status in statuses.values() if status is not None and status.role == "master"), None)
         if master is None:
-            raise StepNotReady(f"The group {group} has no master yet.")
+            raise StepNotReady(say("The group %(group)s has no master yet.", group=group))
         if cluster.elects_leaders:
             _wait_until_leader_is_known(cluster, group, master.address)
         missing = sorted(set(statuses) - set(master.in_sync))
@@ -162,8 +175,15 @@ def wait_for_replication(context: StepContext) -> None:
         follows = statuses[missing[0]] is not None and missing[0] in gaps
         if follows and context.operation.type == OperationType.CLUSTER_GROW and _has_lasted(context, _CATCHING_UP_FOR):
             continue  # a long log; the role map shows the gap, and nothing else should wait for it
-        behind = f": {gaps[missing[0]] / _MEBIBYTE:.1f} MiB behind" if follows else ""
-        raise StepNotReady(f"Replica {missing[0]} of {group} is not in sync with its master yet{behind}.")
+        behind = say(": %(gaps)s MiB behind", gaps=f"{gaps[missing[0]] / _MEBIBYTE:.1f}") if follows else ""
+        raise StepNotReady(
+            say(
+                "Replica %(missing)s of %(group)s is not in sync with its master yet%(behind)s.",
+                missing=missing[0],
+                group=group,
+                behind=behind,
+            )
+        )
 
 
 def spread_topics(context: StepContext) -> None:
@@ -174,7 +194,9 @@ def spread_topics(context: StepContext) -> None:
         try:
             topic_apply(topic, keep_read_queues=True)
         except ApplicationError as error:
-            raise StepNotReady(f"The topic {topic.name} could not be spread: {error.message}") from error
+            raise StepNotReady(
+                say("The topic %(topic)s could not be spread: %(message)s", topic=topic.name, message=error.message)
+            ) from error
 
 
 def verify(context: StepContext) -> None:
@@ -184,9 +206,17 @@ def verify(context: StepContext) -> None:
     for replica in cluster_replicas(cluster):
         problem = probe.broker_answers(cluster.name_server_addresses, replica.address, credentials, tls)
         if problem:
-            raise StepNotReady(f"The broker {replica.address} does not answer a signed request: {problem}")
+            raise StepNotReady(
+                say(
+                    "The broker %(address)s does not answer a signed request: %(problem)s",
+                    address=replica.address,
+                    problem=problem,
+                )
+            )
         if not probe.broker_refuses_strangers(cluster.name_server_addresses, replica.address, tls):
-            raise StepNotReady(f"The broker {replica.address} did not refuse an unsigned request.")
+            raise StepNotReady(
+                say("The broker %(address)s did not refuse an unsigned request.", address=replica.address)
+            )
 
 
 def mark_running(context: StepContext) -> None:
@@ -305,7 +335,13 @@ def _note_founders(context: StepContext) -> None:
 def _wait_until_leader_is_known(cluster: Cluster, group: str, address: str) -> None:
     for name_server, master in replica_remoting.group_masters(cluster, group, leader_addresses(cluster.pk)).items():
         if master != address:
-            raise StepNotReady(f"The name server {name_server} does not know the leader of {group} yet.")
+            raise StepNotReady(
+                say(
+                    "The name server %(name_server)s does not know the leader of %(group)s yet.",
+                    name_server=name_server,
+                    group=group,
+                )
+            )
 
 
 def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:
@@ -317,9 +353,18 @@ def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:
     for daemon in daemons:
         status = statuses[daemon.process.name]
         if status.state != ProcessState.RUNNING:
-            raise StepNotReady(f"{_noun(daemon)} is {status.state}: {status.description}".strip(" :"))
+            raise StepNotReady(
+                say(
+                    "%(daemon)s is %(state)s: %(description)s",
+                    daemon=_noun(daemon),
+                    state=status.state,
+                    description=status.description,
+                ).strip(" :")
+            )
         if daemon.row.port is None or not probe.port_answers(daemon.row.host, daemon.row.port):
-            raise StepNotReady(f"{_noun(daemon)} does not listen on port {daemon.row.port} yet.")
+            raise StepNotReady(
+                say("%(daemon)s does not listen on port %(port)s yet.", daemon=_noun(daemon), port=daemon.row.port)
+            )
 
 
 def _has_lasted(context: StepContext, time: timedelta) -> bool:
@@ -334,19 +379,27 @@ def _fail_if_crashing(context: StepContext, daemons: list[Daemon]) -> None:
         lasting = _has_lasted(context, _CRASHING_FOR)
         if status.state == ProcessState.FATAL or (status.state == ProcessState.BACKOFF and lasting):
             raise StepFailed(
-                f"{_noun(daemon)} does not start. {last_words(context.driver, context.cluster, daemon, status)}",
-                hint="Retry the operation; if it fails again, the log lines say what to change.",
+                say(
+                    "%(daemon)s does not start. %(driver)s",
+                    daemon=_noun(daemon),
+                    driver=last_words(context.driver, context.cluster, daemon, status),
+                ),
+                hint=say("Retry the operation; if it fails again, the log lines say what to change."),
             )
 
 
 def last_words(driver: Driver, cluster: Cluster, daemon: Daemon, status: ProcessStatus) -> str:
     """Return how a daemon ended and the last lines of its log, short enough to show."""
     lines = driver.log_tail(cluster.id, daemon.process.name, _LOG_LINES)
-    ended = "" if status.exit_status is None else f"It ended with status {status.exit_status}. "
+    ended = "" if status.exit_status is None else say("It ended with status %(status)s.", status=status.exit_status)
     if not lines:
-        return f"{ended}{status.description}".strip()
-    return f"{ended}Its last words: " + "\n".join(lines)[-800:]
+        return say_all(ended, status.description)
+    return say_all(ended, say("Its last words: %(lines)s", lines="\n".join(lines)[-800:]))
 
 
 def _noun(daemon: Daemon) -> str:
-    return f"The {daemon.row}" if isinstance(daemon.row, NameServer) else broker_noun(daemon.row)
+    return (
+        say("The name server %(position)s", position=daemon.row.position)
+        if isinstance(daemon.row, NameServer)
+        else broker_noun(daemon.row)
+    )

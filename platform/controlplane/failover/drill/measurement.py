@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
+from controlplane.common.sentences import say
 from controlplane.failover.models import DrillVerdict
 
 # Four probes in a row.
@@ -101,12 +102,20 @@ def _verdict(
     acknowledged: int, missing: int | None, outage: Outage | None, *, ended_early: bool
 ) -> tuple[DrillVerdict, str]:
     if missing:
-        return DrillVerdict.LOST, f"{missing} of {acknowledged} acknowledged probe messages are not in the log."
+        return DrillVerdict.LOST, say(
+            "%(missing)s of %(acknowledged)s acknowledged probe messages are not in the log.",
+            missing=missing,
+            acknowledged=acknowledged,
+        )
     if ended_early:
-        return DrillVerdict.NOT_MEASURED, "The worker that sent the probes ended before the drill was over."
+        return DrillVerdict.NOT_MEASURED, say("The worker that sent the probes ended before the drill was over.")
     if missing is None:
-        return DrillVerdict.NOT_MEASURED, "The probe messages could not be read back."
+        return DrillVerdict.NOT_MEASURED, say("The probe messages could not be read back.")
     if outage is None:
-        return DrillVerdict.NOT_MEASURED, "No probe was accepted before the fault, or none after it."
-    back = f"Writes were accepted again after {outage.lasted_ms / 1000:.2f} s"
-    return DrillVerdict.PASSED, f"{back}, and all {acknowledged} acknowledged probe messages are in the log."
+        return DrillVerdict.NOT_MEASURED, say("No probe was accepted before the fault, or none after it.")
+    back = say("Writes were accepted again after %(lasted_ms)s s", lasted_ms=f"{outage.lasted_ms / 1000:.2f}")
+    return DrillVerdict.PASSED, say(
+        "%(back)s, and all %(acknowledged)s acknowledged probe messages are in the log.",
+        back=back,
+        acknowledged=acknowledged,
+    )

@@ -1,5 +1,6 @@
 """Writes: a failover drill. Planned on a fresh look at every replica; the workers do it (steps.py)."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import transaction
@@ -12,6 +13,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.failover.drill.plan import DrillPlan, plan_drill
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.models import Drill, DrillFault, Failover, FailoverKind
@@ -36,7 +38,17 @@ _ALWAYS = {
 _ASSIGNED = {"failover_fence", "failover_promote"}
 _ELECTED = {"drill_elect"}
 _LASTING = {"drill_end_fault"}
-_VERBS = {DrillFault.KILL: "kills", DrillFault.HANG: "suspends", DrillFault.CUT: "cuts off"}
+_VERBS: dict[DrillFault, Callable[[str, int], str]] = {
+    DrillFault.KILL: lambda by, replica: say(
+        "By %(by)s: a failover drill that kills replica %(replica)s.", by=by, replica=replica
+    ),
+    DrillFault.HANG: lambda by, replica: say(
+        "By %(by)s: a failover drill that suspends replica %(replica)s.", by=by, replica=replica
+    ),
+    DrillFault.CUT: lambda by, replica: say(
+        "By %(by)s: a failover drill that cuts off replica %(replica)s.", by=by, replica=replica
+    ),
+}
 _RETURN = {"return_begin", "return_verify", "return_topics"}
 _RETURN_ASSIGNED = {"return_preflight", "return_drain", "return_fence", "return_promote", "return_rejoin"}
 _RETURN_ELECTED = {"return_transfer"}
@@ -74,13 +86,13 @@ def drill_start(
     actor_require(actor, "group.promote", cluster.tenant)
     plan = drill_preview(cluster=cluster, group=group, driver=driver, gives_back=gives_back, fault=fault)
     if confirm and confirm != group.name:
-        raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
+        raise InvalidInput.for_field("confirm", say("Type the group's name, %(group)s.", group=group.name), "mismatch")
     if plan.problems or plan.leader_id is None or plan.candidate_id is None:
         raise NotPossible(" ".join(plan.problems) or plan.cleanness.because)
     if not confirm:
         raise ConfirmationNeeded(
-            f"The leader of {group.name} is stopped: sends fail or wait for some seconds.",
-            hint=f"Send `confirm` with the group's name, {group.name}, to begin.",
+            say("The leader of %(group)s is stopped: sends fail or wait for some seconds.", group=group.name),
+            hint=say("Send `confirm` with the group's name, %(group)s, to begin.", group=group.name),
         )
     return _start(actor, cluster, group, plan, fault, plan.leader_id, plan.candidate_id)
 
@@ -135,7 +147,7 @@ def _start(
             requested_by=actor_label(actor),
             leader_id=leader_id,
         )
-        what = f"By {failover.asked_by}: a failover drill that {_VERBS[fault]} replica {leader_id}."
+        what = _VERBS[fault](failover.asked_by, leader_id)
         timeline_add(failover, "requested", what)
         audit_event_record(
             actor=actor,
@@ -151,7 +163,11 @@ def _running_words(cluster: Cluster) -> str:
     running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
     if running is None:
         return ""
-    return f"Another operation on this cluster is in progress: {running.type}, which {running.requested_by} asked for."
+    return say(
+        "Another operation on this cluster is in progress: %(type)s, which %(requested_by)s asked for.",
+        type=running.type,
+        requested_by=running.requested_by,
+    )
 
 
 def drill_faults_end(cluster: Cluster, driver: Driver) -> None:

@@ -14,6 +14,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.drill.measurement import Measurement, measure, probes_of
 from controlplane.failover.drill.plan import plan_drill
 from controlplane.failover.drill.prober import GONE_AFTER, probe_number, prober_start
@@ -48,7 +49,7 @@ _ELECTION_POLL_S = 0.02
 _READ_BACK_S = 30.0
 _PULLED_AT_ONCE = 32
 _CUT_S = 15
-_TRY_AGAIN = "Look at the group's replicas, and start another drill once it is healthy."
+_TRY_AGAIN = say("Look at the group's replicas, and start another drill once it is healthy.")
 
 
 def drill_preflight(context: StepContext) -> None:
@@ -59,9 +60,11 @@ def drill_preflight(context: StepContext) -> None:
     view = _view(context, drill)
     plan = plan_drill(view, context.now, gives_back=drill.gives_back, fault=DrillFault(drill.fault))
     if plan.problems:
-        raise StepFailed(f"Nothing was stopped. {' '.join(plan.problems)}", hint=_TRY_AGAIN)
+        raise StepFailed(say_all(say("Nothing was stopped."), *plan.problems), hint=_TRY_AGAIN)
     if plan.leader_id != drill.leader_id:
-        raise StepFailed(f"Nothing was stopped: replica {plan.leader_id} leads by now.", hint=_TRY_AGAIN)
+        raise StepFailed(
+            say("Nothing was stopped: replica %(leader_id)s leads by now.", leader_id=plan.leader_id), hint=_TRY_AGAIN
+        )
     if not view.elects:
         failover_preflight(context)
         return
@@ -69,7 +72,13 @@ def drill_preflight(context: StepContext) -> None:
     epoch = None if leader is None else leader.epoch
     Failover.objects.filter(pk=failover.pk).update(expected_epoch=epoch, updated_at=timezone.now())
     timeline_add(
-        failover, "preflight", f"Replica {drill.leader_id} is the leader (epoch {epoch}). The others are in sync."
+        failover,
+        "preflight",
+        say(
+            "Replica %(leader_id)s is the leader (epoch %(epoch)s). The others are in sync.",
+            leader_id=drill.leader_id,
+            epoch=epoch,
+        ),
     )
 
 
@@ -78,11 +87,20 @@ def drill_probe(context: StepContext) -> None:
     drill = _drill(context)
     if drill.probing_started_at is None or _prober_is_gone(drill):
         prober_start(drill)
-        raise StepNotReady("The first probe messages are sent.", delay_s=1.0)
+        raise StepNotReady(say("The first probe messages are sent."), delay_s=1.0)
     accepted = sum(probe.accepted for probe in probes_of(drill.probes))
     if accepted < _PROBES_AROUND:
-        raise StepNotReady(f"{accepted} of {_PROBES_AROUND} probe messages were accepted so far.", delay_s=0.5)
-    timeline_add(drill.failover, "probing", f"{accepted} probe messages were accepted before the fault.")
+        raise StepNotReady(
+            say(
+                "%(accepted)s of %(probes_around)s probe messages were accepted so far.",
+                accepted=accepted,
+                probes_around=_PROBES_AROUND,
+            ),
+            delay_s=0.5,
+        )
+    timeline_add(
+        drill.failover, "probing", say("%(accepted)s probe messages were accepted before the fault.", accepted=accepted)
+    )
 
 
 def drill_fault(context: StepContext) -> None:
@@ -100,10 +118,13 @@ def drill_fault(context: StepContext) -> None:
     if drill.fault == DrillFault.KILL:
         _end_fault(context, drill)
     drill.refresh_from_db()
-    what = "was killed" if drill.fault == DrillFault.KILL else "was suspended, and answers nothing"
+    if drill.fault == DrillFault.KILL:
+        what = say("The process of replica %(replica)s was killed.", replica=drill.leader_id)
+    else:
+        what = say("The process of replica %(replica)s was suspended, and answers nothing.", replica=drill.leader_id)
     sends_stopped_note(drill.failover)
     Failover.objects.filter(pk=drill.failover_id).update(fence="stopped", updated_at=timezone.now())
-    timeline_add(drill.failover, "fault", f"The process of replica {drill.leader_id} {what}.", at=drill.fault_at)
+    timeline_add(drill.failover, "fault", what, at=drill.fault_at)
 
 
 def _cut(context: StepContext, drill: Drill, row: Replica) -> None:
@@ -113,10 +134,14 @@ def _cut(context: StepContext, drill: Drill, row: Replica) -> None:
     )
     if answer.refused:
         Drill.objects.filter(pk=drill.pk).update(fault_ended_at=timezone.now(), updated_at=timezone.now())
-        raise StepFailed(f"Nothing was cut: {answer.error}.", hint=_TRY_AGAIN)
+        raise StepFailed(say("Nothing was cut: %(error)s.", error=answer.error), hint=_TRY_AGAIN)
     drill.refresh_from_db()
     sends_stopped_note(drill.failover)
-    what = f"Replica {drill.leader_id} is cut off from everyone for {_CUT_S} s, and runs on."
+    what = say(
+        "Replica %(leader_id)s is cut off from everyone for %(cut_s)s s, and runs on.",
+        leader_id=drill.leader_id,
+        cut_s=_CUT_S,
+    )
     timeline_add(drill.failover, "fault", what, at=drill.fault_at)
 
 
@@ -129,7 +154,7 @@ def drill_elect(context: StepContext) -> None:
             candidate_id=leader_id,
             new_epoch=epoch,
             lossless=True,
-            lossless_because="the elected replica holds all that a majority had confirmed.",
+            lossless_because=say("the elected replica holds all that a majority had confirmed."),
             updated_at=timezone.now(),
         )
         failover.refresh_from_db()
@@ -143,7 +168,7 @@ def drill_end_fault(context: StepContext) -> None:
     if drill.fault == DrillFault.CUT and drill.failover.fence != "stopped":
         ends_at = (drill.fault_at or context.now) + timedelta(seconds=_CUT_S)
         if timezone.now() < ends_at:
-            raise StepNotReady(f"Replica {drill.leader_id} is still cut off.", delay_s=1.0)
+            raise StepNotReady(say("Replica %(leader_id)s is still cut off.", leader_id=drill.leader_id), delay_s=1.0)
         Drill.objects.filter(pk=drill.pk).update(fault_ended_at=ends_at, updated_at=timezone.now())
         return
     _end_fault(context, drill)
@@ -166,11 +191,16 @@ def drill_judge(context: StepContext) -> None:
         waited_s = (context.now - context.started_at).total_seconds()
         if after < _PROBES_AROUND and not gone and waited_s < _AFTER_S:
             raise StepNotReady(
-                f"{after} of {_PROBES_AROUND} probe messages were accepted since the fault.", delay_s=0.5
+                say(
+                    "%(after)s of %(probes_around)s probe messages were accepted since the fault.",
+                    after=after,
+                    probes_around=_PROBES_AROUND,
+                ),
+                delay_s=0.5,
             )
         Drill.objects.filter(pk=drill.pk, probing_until=None).update(probing_until=context.now)
     if drill.probing_ended_at is None and not gone:
-        raise StepNotReady("The last probe messages are answered.", delay_s=0.5)
+        raise StepNotReady(say("The last probe messages are answered."), delay_s=0.5)
     found = _numbers_found(context, drill)
     measured = measure(probes_of(drill.probes), _fault_ms(drill), found, ended_early=drill.probing_ended_at is None)
     _report(drill, measured)
@@ -185,7 +215,7 @@ def return_begin(context: StepContext) -> None:
     view = _view(context, drill)
     old, leader = view.replica(drill.leader_id), view.master
     if leader is None or old is None or (leader is not old and not old.in_sync):
-        raise StepNotReady(f"Replica {drill.leader_id} has not caught up yet.", delay_s=0.5)
+        raise StepNotReady(say("Replica %(leader_id)s has not caught up yet.", leader_id=drill.leader_id), delay_s=0.5)
     back = Failover.objects.create(
         operation=context.operation,
         cluster=context.cluster,
@@ -197,11 +227,18 @@ def return_begin(context: StepContext) -> None:
         bytes_at_risk=0,
         messages_at_risk=0,
         lossless=True if view.elects else None,
-        lossless_because="the leader hands its role over only to a voter that holds all that it holds."
+        lossless_because=say("the leader hands its role over only to a voter that holds all that it holds.")
         if view.elects
         else "",
     )
-    timeline_add(back, "requested", f"After a drill, by {drill.requested_by}: the leadership back to its old leader.")
+    timeline_add(
+        back,
+        "requested",
+        say(
+            "After a drill, by %(requested_by)s: the leadership back to its old leader.",
+            requested_by=drill.requested_by,
+        ),
+    )
 
 
 def _report(drill: Drill, measured: Measurement) -> None:
@@ -221,7 +258,7 @@ def _report(drill: Drill, measured: Measurement) -> None:
         Failover.objects.filter(pk=drill.failover_id).update(
             writes_stopped_at=drill.probing_started_at + timedelta(milliseconds=outage.from_ms),
             writes_back_at=drill.probing_started_at + timedelta(milliseconds=outage.to_ms),
-            measured_how="Measured by probe messages, one every 50 ms.",
+            measured_how=say("Measured by probe messages, one every 50 ms."),
             updated_at=now,
         )
     if won == 1:
@@ -247,7 +284,9 @@ def _numbers_found(context: StepContext, drill: Drill) -> set[int] | None:
                 offset = messages[-1].queue_offset + 1
     except ApplicationError as error:
         if (context.now - context.started_at).total_seconds() < _READ_BACK_S:
-            raise StepNotReady(f"The probe messages could not be read back yet: {error.message}") from error
+            raise StepNotReady(
+                say("The probe messages could not be read back yet: %(message)s", message=error.message)
+            ) from error
         return None
     return found
 
@@ -262,7 +301,7 @@ def _elected(context: StepContext, drill: Drill, above: int) -> tuple[int, int]:
             if status is not None and status.role == "master" and status.epoch > above and status.accepts_sends:
                 return rows[address], status.epoch
         time.sleep(_ELECTION_POLL_S)
-    raise StepNotReady("No other replica has been elected yet.", delay_s=0.1)
+    raise StepNotReady(say("No other replica has been elected yet."), delay_s=0.1)
 
 
 def _fault_ms(drill: Drill) -> int | None:
@@ -282,7 +321,7 @@ def _drill(context: StepContext) -> Drill:
 def _view(context: StepContext, drill: Drill) -> GroupView:
     view = group_sample(context.cluster, drill.group_name, context.driver)
     if view is None:
-        raise StepFailed(f"The broker group {drill.group_name} is gone.")
+        raise StepFailed(say("The broker group %(group_name)s is gone.", group_name=drill.group_name))
     return view
 
 

@@ -6,6 +6,7 @@ from django.db import transaction
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
+from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.models import PortLease
@@ -80,7 +81,13 @@ def replica_stop(context: StepContext, row: Replica) -> None:
     context.driver.process_remove(name)
     state = context.driver.process_statuses([name])[name].state
     if state not in _STOPPED:
-        raise StepNotReady(f"The process of replica {row.broker_id} is {state}, not stopped yet.")
+        raise StepNotReady(
+            say(
+                "The process of replica %(broker_id)s is %(state)s, not stopped yet.",
+                broker_id=row.broker_id,
+                state=state,
+            )
+        )
 
 
 def forgotten_by(cluster: Cluster, gone: Replica, addresses: Sequence[str]) -> None:
@@ -92,7 +99,9 @@ def forgotten_by(cluster: Cluster, gone: Replica, addresses: Sequence[str]) -> N
             cluster, address, group=gone.group.name, change="forget", replica_id=gone.broker_id
         )
         if answer.refused or (answer.status is None and position == 0):
-            raise StepNotReady(f"The replica at {address} answered: {answer.error}")
+            raise StepNotReady(
+                say("The replica at %(address)s answered: %(error)s", address=address, error=answer.error)
+            )
 
 
 def _without_leader(context: StepContext, group: str, ids: Sequence[int], leader: int) -> list[int]:

@@ -17,6 +17,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.membership.plan import (
     ChangeKind,
@@ -102,10 +103,11 @@ def quorum_change_start(
     if plan.problems:
         raise NotPossible(" ".join(plan.problems))
     if confirm and confirm != group.name:
-        raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
+        raise InvalidInput.for_field("confirm", say("Type the group's name, %(group)s.", group=group.name), "mismatch")
     if plan.loss and not confirm:
         raise ConfirmationNeeded(
-            plan.loss, hint=f"Send `confirm` with the group's name, {group.name}, to go on all the same."
+            plan.loss,
+            hint=say("Send `confirm` with the group's name, %(group)s, to go on all the same.", group=group.name),
         )
     with transaction.atomic():
         operation = operation_start(
@@ -176,6 +178,10 @@ def _transfer_row(actor: Actor, cluster: Cluster, plan: QuorumPlan, target: int,
         bytes_at_risk=0,
         messages_at_risk=0,
         lossless=True,
-        lossless_because="the leader hands its role over only to a voter that holds all that it holds.",
+        lossless_because=say("the leader hands its role over only to a voter that holds all that it holds."),
     )
-    timeline_add(failover, "requested", f"By {actor_label(actor)}: the leadership to replica {target}.")
+    timeline_add(
+        failover,
+        "requested",
+        say("By %(actor)s: the leadership to replica %(target)s.", actor=actor_label(actor), target=target),
+    )

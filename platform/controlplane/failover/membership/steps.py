@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
+from controlplane.common.sentences import say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership.plan import recovery_of, successor
 from controlplane.failover.membership.removal import forgotten_by, replica_remove, replica_stop
@@ -20,6 +21,7 @@ from controlplane.failover.promotion.steps import failover_verify, present_failo
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
+from controlplane.failover.words import told
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
@@ -30,7 +32,7 @@ from mqwire.bodies import ReplicaStatus
 _TRANSFER_S = 6.0
 _POLL_S = 0.02
 _MEBIBYTE = 1024 * 1024
-_TRY_AGAIN = "Look at the group's replicas, and ask again."
+_TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
 def quorum_look(context: StepContext) -> None:
@@ -42,13 +44,24 @@ def quorum_look(context: StepContext) -> None:
         return
     replica = view.replica(target)
     if replica is None or target not in electorate.voters:
-        raise StepFailed(f"Replica {target} is no voter any more.", hint=_TRY_AGAIN)
-    behind = "an unknown distance" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes"
+        raise StepFailed(say("Replica %(target)s is no voter any more.", target=target), hint=_TRY_AGAIN)
+    behind = (
+        say("an unknown distance")
+        if replica.gap_bytes is None
+        else say("%(gap_bytes)s bytes", gap_bytes=replica.gap_bytes)
+    )
     timeline_add(
         failover,
         "looked",
-        f"Replica {leader.replica_id} leads in epoch {leader.epoch}, its log ends at {leader.end_offset};"
-        f" replica {target} is behind by {behind}.",
+        say(
+            "Replica %(replica_id)s leads in epoch %(epoch)s, its log ends at %(end_offset)s;"
+            " replica %(target)s is behind by %(behind)s.",
+            replica_id=leader.replica_id,
+            epoch=leader.epoch,
+            end_offset=leader.end_offset,
+            target=target,
+            behind=behind,
+        ),
     )
 
 
@@ -83,7 +96,7 @@ def quorum_step_aside(context: StepContext) -> None:
         return
     target = successor(view, electorate, removing)
     if target is None:
-        raise StepNotReady("No remaining voter has caught up with the leader yet.", delay_s=1.0)
+        raise StepNotReady(say("No remaining voter has caught up with the leader yet."), delay_s=1.0)
     Operation.objects.filter(pk=context.operation.pk).update(
         metadata={**context.operation.metadata, "target": target}, updated_at=timezone.now()
     )
@@ -97,7 +110,7 @@ def quorum_prefer(context: StepContext) -> None:
     _, leader, electorate = _look(context)
     if electorate.preferred_leader != wanted:
         _change(context, leader, "prefer", wanted)
-        raise StepNotReady("A majority has not confirmed it yet.", delay_s=0.2)
+        raise StepNotReady(say("A majority has not confirmed it yet."), delay_s=0.2)
     _confirmed(electorate)
     BrokerGroup.objects.filter(cluster=context.cluster, name=_group(context)).update(
         preferred_leader=wanted, updated_at=timezone.now()
@@ -121,7 +134,7 @@ def quorum_observe(context: StepContext) -> None:
         replica = view.replica(row.broker_id)
         if replica is None or replica.in_sync is None:
             _change(context, leader, "addObserver", row.broker_id, row.address)
-            raise StepNotReady(f"Replica {row.broker_id} does not pull from the leader yet.")
+            raise StepNotReady(say("Replica %(broker_id)s does not pull from the leader yet.", broker_id=row.broker_id))
 
 
 def quorum_catch_up(context: StepContext) -> None:
@@ -132,8 +145,15 @@ def quorum_catch_up(context: StepContext) -> None:
         if row.broker_id in electorate.voters or (replica is not None and keeps_up(replica)):
             continue
         behind = None if replica is None else replica.gap_bytes
-        words = "It does not pull just now." if behind is None else f"It is {behind / _MEBIBYTE:.1f} MiB behind."
-        raise StepNotReady(f"Replica {row.broker_id} has not caught up yet. {words}", delay_s=1.0)
+        words = (
+            say("It does not pull just now.")
+            if behind is None
+            else say("It is %(behind)s MiB behind.", behind=f"{behind / _MEBIBYTE:.1f}")
+        )
+        raise StepNotReady(
+            say("Replica %(broker_id)s has not caught up yet. %(words)s", broker_id=row.broker_id, words=words),
+            delay_s=1.0,
+        )
 
 
 def quorum_promote_added(context: StepContext) -> None:
@@ -143,7 +163,10 @@ def quorum_promote_added(context: StepContext) -> None:
     for row in _rows(context, "adding"):
         if row.broker_id not in electorate.voters:
             _change(context, leader, "addVoter", row.broker_id)
-            raise StepNotReady(f"A majority has not confirmed replica {row.broker_id} as a voter yet.", delay_s=0.2)
+            raise StepNotReady(
+                say("A majority has not confirmed replica %(broker_id)s as a voter yet.", broker_id=row.broker_id),
+                delay_s=0.2,
+            )
 
 
 def quorum_remove(context: StepContext) -> None:
@@ -157,12 +180,19 @@ def quorum_remove(context: StepContext) -> None:
             target = successor(view, electorate, context.operation.metadata["removing"])
             if target is None:
                 raise StepNotReady(
-                    f"Replica {replica_id} is the leader, and no remaining voter has caught up yet.", delay_s=1.0
+                    say(
+                        "Replica %(replica_id)s is the leader, and no remaining voter has caught up yet.",
+                        replica_id=replica_id,
+                    ),
+                    delay_s=1.0,
                 )
             _hand_over(context, view, leader, target, None)
-            raise StepNotReady(f"Replica {target} leads now.", delay_s=0.2)
+            raise StepNotReady(say("Replica %(target)s leads now.", target=target), delay_s=0.2)
         _change(context, leader, "removeVoter", replica_id)
-        raise StepNotReady(f"A majority has not confirmed that replica {replica_id} counts no more.", delay_s=0.2)
+        raise StepNotReady(
+            say("A majority has not confirmed that replica %(replica_id)s counts no more.", replica_id=replica_id),
+            delay_s=0.2,
+        )
 
 
 def quorum_stop_lost(context: StepContext) -> None:
@@ -178,20 +208,32 @@ def quorum_recover(context: StepContext) -> None:
     view = group_sample(context.cluster, name, context.driver)
     replica = None if view is None else view.replica(target)
     if view is None or replica is None:
-        raise StepFailed(f"Replica {target} of {name} is gone.", hint=_TRY_AGAIN)
+        raise StepFailed(say("Replica %(target)s of %(name)s is gone.", target=target, name=name), hint=_TRY_AGAIN)
     if replica.leads and not set(lost) & set(electorate_of(view).voters):
         if replica.accepts_sends is False:
-            raise StepNotReady(f"Replica {target} leads, but can confirm nothing yet: {replica.refusal}.")
+            raise StepNotReady(
+                say(
+                    "Replica %(target)s leads, but can confirm nothing yet: %(refusal)s.",
+                    target=target,
+                    refusal=replica.refusal,
+                )
+            )
         return
     recovery = recovery_of(view, target)
     if recovery.problem is not None:
-        raise StepFailed(f"Nothing was changed: {recovery.problem}", hint=_TRY_AGAIN)
+        raise StepFailed(say("Nothing was changed: %(problem)s", problem=told(recovery.problem)), hint=_TRY_AGAIN)
     if set(recovery.lost) != set(lost):
-        raise StepNotReady(f"Voters {list(recovery.lost)} do not answer now, and the loss of {lost} was confirmed.")
+        raise StepNotReady(
+            say(
+                "Voters %(lost)s do not answer now, and the loss of %(lost_2)s was confirmed.",
+                lost=str(list(recovery.lost)),
+                lost_2=lost,
+            )
+        )
     leadership = GroupLeadership.objects.get(group__cluster=context.cluster, group__name=name)
     ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
     if not leadership_raise(leadership, ballot.epoch, leadership.leader):
-        raise StepNotReady("The group's epoch was raised by somebody else.", delay_s=0.2)
+        raise StepNotReady(say("The group's epoch was raised by somebody else."), delay_s=0.2)
     address = next(row.address for row in _replicas(context) if row.broker_id == target)
     answer = replica_remoting.replica_promote(
         context.cluster,
@@ -202,8 +244,10 @@ def quorum_recover(context: StepContext) -> None:
         new_epoch=ballot.epoch,
         lost=lost,
     )
-    error = "" if answer.status is not None else f": {answer.error}"
-    raise StepNotReady(f"Replica {target} does not take sends yet{error}.", delay_s=0.2)
+    error = "" if answer.status is not None else say(": %(error)s", error=answer.error)
+    raise StepNotReady(
+        say("Replica %(target)s does not take sends yet%(error)s.", target=target, error=error), delay_s=0.2
+    )
 
 
 def quorum_forget(context: StepContext) -> None:
@@ -227,12 +271,18 @@ def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, Repli
     name = _group(context)
     view = group_sample(context.cluster, name, context.driver)
     if view is None:
-        raise StepFailed(f"The broker group {name} is gone.")
+        raise StepFailed(say("The broker group %(name)s is gone.", name=name))
     leader = view.master
     if leader is None:
-        raise StepNotReady(f"{name} has no leader right now.")
+        raise StepNotReady(say("%(name)s has no leader right now.", name=name))
     if sends and leader.accepts_sends is False:
-        raise StepNotReady(f"Replica {leader.replica_id} leads, but can confirm nothing: {leader.refusal}.")
+        raise StepNotReady(
+            say(
+                "Replica %(replica_id)s leads, but can confirm nothing: %(refusal)s.",
+                replica_id=leader.replica_id,
+                refusal=leader.refusal,
+            )
+        )
     return view, leader, electorate_of(view)
 
 
@@ -245,10 +295,22 @@ def _hand_over(
         context.cluster, addresses[leader.replica_id], group=view.name, target=target
     )
     if answer.status is None:
-        raise StepNotReady(f"Replica {leader.replica_id} did not hand its role over: {answer.error}")
+        raise StepNotReady(
+            say(
+                "Replica %(replica_id)s did not hand its role over: %(error)s",
+                replica_id=leader.replica_id,
+                error=answer.error,
+            )
+        )
     if failover is not None:
         timeline_add(
-            failover, "sends_held", f"Replica {leader.replica_id} takes no sends until replica {target} leads."
+            failover,
+            "sends_held",
+            say(
+                "Replica %(replica_id)s takes no sends until replica %(target)s leads.",
+                replica_id=leader.replica_id,
+                target=target,
+            ),
         )
     deadline = time.monotonic() + _TRANSFER_S
     asked = [addresses[replica_id] for replica_id in (leader.replica_id, target)]
@@ -260,9 +322,15 @@ def _hand_over(
         old = answers[addresses[leader.replica_id]].status
         gone_on = old is not None and old.role == "master" and old.quorum is not None
         if gone_on and old is not None and old.quorum is not None and old.quorum.transferring_to is None:
-            raise StepNotReady(f"Replica {target} did not take over in time: replica {leader.replica_id} goes on.")
+            raise StepNotReady(
+                say(
+                    "Replica %(target)s did not take over in time: replica %(replica_id)s goes on.",
+                    target=target,
+                    replica_id=leader.replica_id,
+                )
+            )
         time.sleep(_POLL_S)
-    raise StepNotReady(f"Replica {target} does not lead yet.")
+    raise StepNotReady(say("Replica %(target)s does not lead yet.", target=target))
 
 
 def _change(
@@ -279,12 +347,15 @@ def _change(
         replica_address=address,
     )
     if answer.status is None:
-        raise StepNotReady(f"Replica {leader.replica_id} answered: {answer.error}", delay_s=0.2)
+        raise StepNotReady(
+            say("Replica %(replica_id)s answered: %(error)s", replica_id=leader.replica_id, error=answer.error),
+            delay_s=0.2,
+        )
 
 
 def _confirmed(electorate: Electorate) -> None:
     if electorate.change_pending:
-        raise StepNotReady("A majority has not confirmed the last change of the voters yet.", delay_s=0.2)
+        raise StepNotReady(say("A majority has not confirmed the last change of the voters yet."), delay_s=0.2)
 
 
 def elected_note(context: StepContext, failover: Failover, target: int, epoch: int) -> None:
@@ -294,8 +365,16 @@ def elected_note(context: StepContext, failover: Failover, target: int, epoch: i
     record = (
         None if status is None or status.epoch != epoch else epoch_record_time(context.cluster, row.address, status)
     )
-    told = "" if record is None else f", whose record it wrote at {record:%H:%M:%S.%f}"[:-3] + " UTC by its clock"
-    timeline_add(failover, "elected", f"Replica {target} is the leader (epoch {epoch}){told}.")
+    if record is None:
+        words = say("Replica %(target)s is the leader (epoch %(epoch)s).", target=target, epoch=epoch)
+    else:
+        words = say(
+            "Replica %(target)s is the leader (epoch %(epoch)s), whose record it wrote at %(time)s UTC by its clock.",
+            target=target,
+            epoch=epoch,
+            time=f"{record:%H:%M:%S.%f}"[:-3],
+        )
+    timeline_add(failover, "elected", words)
 
 
 def _group(context: StepContext) -> str:

@@ -12,6 +12,7 @@ from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, R
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.failover.membership.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
 from controlplane.failover.membership.verdict import keeps_up
 from controlplane.failover.mode.order import LogSeen, ModeSeen, mode_move, mode_stations, staying_behind
@@ -28,7 +29,7 @@ from mqwire.mode import Mode
 
 _log = get_logger("controlplane.failover")
 
-_TRY_AGAIN = "Look at the role map, and retry when every replica has caught up."
+_TRY_AGAIN = say("Look at the role map, and retry when every replica has caught up.")
 _MEBIBYTE = 1024 * 1024
 
 
@@ -53,14 +54,24 @@ def mode_catch_up(context: StepContext) -> None:
     """Wait until every replica holds what its master holds."""
     for view in cluster_sample(context.cluster, context.driver):
         if view.master is None:
-            raise StepNotReady(f"{view.name} has no leader right now.", delay_s=1.0)
+            raise StepNotReady(say("%(group)s has no leader right now.", group=view.name), delay_s=1.0)
         for replica in view.replicas:
             if replica is view.master or keeps_up(replica):
                 continue
             behind = replica.gap_bytes
-            words = "It does not pull yet." if behind is None else f"It is {behind / _MEBIBYTE:.1f} MiB behind."
+            words = (
+                say("It does not pull yet.")
+                if behind is None
+                else say("It is %(behind)s MiB behind.", behind=f"{behind / _MEBIBYTE:.1f}")
+            )
             raise StepNotReady(
-                f"Replica {replica.replica_id} of {view.name} has not caught up yet. {words}", delay_s=0.5
+                say(
+                    "Replica %(replica_id)s of %(group)s has not caught up yet. %(words)s",
+                    replica_id=replica.replica_id,
+                    group=view.name,
+                    words=words,
+                ),
+                delay_s=0.5,
             )
 
 
@@ -98,11 +109,22 @@ def mode_remove(context: StepContext) -> None:
         leader = leaders[name]
         if leader.replica_id in gone:
             raise StepFailed(
-                f"Replica {leader.replica_id} of {name} leads by now, and was to be removed.",
-                hint="Switch over to another replica, and retry.",
+                say(
+                    "Replica %(replica_id)s of %(name)s leads by now, and was to be removed.",
+                    replica_id=leader.replica_id,
+                    name=name,
+                ),
+                hint=say("Switch over to another replica, and retry."),
             )
         if not leader.accepts_sends:
-            raise StepNotReady(f"Replica {leader.replica_id} of {name} refuses sends: {leader.refusal}.")
+            raise StepNotReady(
+                say(
+                    "Replica %(replica_id)s of %(name)s refuses sends: %(refusal)s.",
+                    replica_id=leader.replica_id,
+                    name=name,
+                    refusal=leader.refusal,
+                )
+            )
         others = [status.address for status in groups[name].values() if status.replica_id not in gone]
         others.sort(key=lambda address: address != leader.address)
         staying = {other.broker_id: other.address for other in rows if other.group.name == name}
@@ -124,14 +146,26 @@ def _require_level(context: StepContext, gone: Replica, *, leader_id: int, stayi
     told = {replica_id: answers[address].status for replica_id, address in staying.items()}
     silent = [replica_id for replica_id, status in told.items() if status is None]
     if silent:
-        raise StepNotReady(f"Replica {silent[0]} of {gone.group.name} does not answer, and is to stay.", delay_s=1.0)
+        raise StepNotReady(
+            say(
+                "Replica %(silent)s of %(group)s does not answer, and is to stay.",
+                silent=silent[0],
+                group=gone.group.name,
+            ),
+            delay_s=1.0,
+        )
     seen = [_log_seen(status) for status in told.values() if status is not None]
     leader = next(one for one in seen if one.replica_id == leader_id)
     end_offset = removal_end_noted(context, gone, leader.end_offset)
     behind = staying_behind(seen, leader, end_offset)
     if behind:
         raise StepNotReady(
-            f"Replica {behind[0]} of {gone.group.name} has not caught up with what replica {gone.broker_id} held.",
+            say(
+                "Replica %(behind)s of %(group)s has not caught up with what replica %(broker_id)s held.",
+                behind=behind[0],
+                group=gone.group.name,
+                broker_id=gone.broker_id,
+            ),
             delay_s=0.3,
         )
 
@@ -181,7 +215,14 @@ def _have_lead_alone(context: StepContext) -> None:
                 new_epoch=claiming.epoch + 1,
             )
             if answer.status is None:
-                raise StepNotReady(f"Replica {claiming.replica_id} of {name} does not lead again yet: {answer.error}")
+                raise StepNotReady(
+                    say(
+                        "Replica %(replica_id)s of %(name)s does not lead again yet: %(error)s",
+                        replica_id=claiming.replica_id,
+                        name=name,
+                        error=answer.error,
+                    )
+                )
 
 
 def _have_mode(context: StepContext, mode: str, accepted: Sequence[str]) -> None:
@@ -202,11 +243,22 @@ def _have_mode(context: StepContext, mode: str, accepted: Sequence[str]) -> None
                 in_sync_replicas=in_sync_replicas_of(mode),
             )
             if answer.refused_for_good:
-                raise StepFailed(f"{name}: {answer.error}", hint=_TRY_AGAIN)
+                raise StepFailed(say("%(name)s: %(error)s", name=name, error=answer.error), hint=_TRY_AGAIN)
             if answer.status is None:
-                raise StepNotReady(f"Replica {move.ask} of {name} answered: {answer.error}", delay_s=0.3)
+                raise StepNotReady(
+                    say("Replica %(ask)s of %(name)s answered: %(error)s", ask=move.ask, name=name, error=answer.error),
+                    delay_s=0.3,
+                )
         names = " and ".join(str(replica_id) for replica_id in move.waits_for)
-        raise StepNotReady(f"In {name} replica {names} does not act by the mode {wanted} yet.", delay_s=0.3)
+        raise StepNotReady(
+            say(
+                "In %(name)s replica %(names)s does not act by the mode %(wanted)s yet.",
+                name=name,
+                names=names,
+                wanted=wanted,
+            ),
+            delay_s=0.3,
+        )
 
 
 def _log_seen(status: ReplicaStatus) -> LogSeen:
@@ -236,14 +288,17 @@ def _statuses(context: StepContext, *, also_silent: bool = False) -> dict[str, d
         if status is not None:
             groups[name][replica.broker_id] = status
         elif not also_silent and replica.broker_id not in going.get(name, ()):
-            raise StepNotReady(f"Replica {replica.broker_id} of {name} does not answer.", delay_s=1.0)
+            raise StepNotReady(
+                say("Replica %(broker_id)s of %(name)s does not answer.", broker_id=replica.broker_id, name=name),
+                delay_s=1.0,
+            )
     return groups
 
 
 def _leader(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus:
     leading = [status for status in statuses.values() if status.role == "master"]
     if not leading:
-        raise StepNotReady(f"{name} has no leader right now.")
+        raise StepNotReady(say("%(name)s has no leader right now.", name=name))
     return max(leading, key=lambda status: status.epoch)
 
 

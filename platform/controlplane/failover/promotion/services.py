@@ -2,6 +2,7 @@
 workers do the rest (steps.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind
 from controlplane.failover.promotion.safety import promotion_refusal
@@ -31,18 +33,19 @@ from controlplane.failover.promotion.verdict import (
 )
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
+from controlplane.failover.words import listed
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 
 _log = get_logger("controlplane.failover")
 
-_WISHES: dict[str, str] = {
-    FailoverKind.PROMOTE: "promote {}",
-    FailoverKind.SWITCHOVER: "switch to {}",
-    FailoverKind.AUTOMATIC: "promote {}",
-    FailoverKind.REPEAT: "have {} lead again",
-    FailoverKind.DRILL: "a drill, after which {} leads",
+_WISHES: dict[str, Callable[[int], str]] = {
+    FailoverKind.PROMOTE: lambda replica: say("promote replica %(replica)s", replica=replica),
+    FailoverKind.SWITCHOVER: lambda replica: say("switch to replica %(replica)s", replica=replica),
+    FailoverKind.AUTOMATIC: lambda replica: say("promote replica %(replica)s", replica=replica),
+    FailoverKind.REPEAT: lambda replica: say("have replica %(replica)s lead again", replica=replica),
+    FailoverKind.DRILL: lambda replica: say("a drill, after which replica %(replica)s leads", replica=replica),
 }
 
 # A failed automatic promotion is not repeated at once: somebody should look.
@@ -85,28 +88,32 @@ def failover_preflight(
     Without `candidate_id` the best one is taken: the highest (last epoch, held offset).
     """
     if view is None:
-        return _impossible("", kind, "There is no such broker group.", now)
+        return _impossible("", kind, say("There is no such broker group."), now)
     if (refusal := promotion_refusal(view)) is not None:
         return _impossible(view.name, kind, refusal, now)
     if len(view.replicas) < 2:
-        cause = (
-            "The group has one replica: there is no replica to promote. While its broker runs, the modes async, sync and dledger"
-            " add others (POST …/mode/)."
+        cause = say(
+            "The group has one replica: there is no replica to promote. While its broker runs, the"
+            " modes async, sync and dledger add others (POST …/mode/)."
         )
         return _impossible(view.name, kind, cause, now)
     ranked = candidates_ranked(view)
     candidate = view.replica(candidate_id) if candidate_id is not None else next(iter(ranked), None)
     master, former = view.master, view.former_master
     if candidate is None:
-        cause = "No replica can be promoted." if candidate_id is None else f"There is no replica {candidate_id}."
+        cause = (
+            say("No replica can be promoted.")
+            if candidate_id is None
+            else say("There is no replica %(candidate_id)s.", candidate_id=candidate_id)
+        )
         return _impossible(view.name, kind, cause, now)
     problems = [
         *_candidate_problems(candidate),
         *(_switchover_problems(master, candidate) if kind == FailoverKind.SWITCHOVER else ()),
     ]
     if kind == FailoverKind.SWITCHOVER:
-        cleanness = Cleanness(True, "sends pause until the candidate has caught up, so nothing is lost.", 0, 0)
-        fence = "The master refuses sends until the candidate has caught up, then steps down."
+        cleanness = Cleanness(True, say("sends pause until the candidate has caught up, so nothing is lost."), 0, 0)
+        fence: str = say("The master refuses sends until the candidate has caught up, then steps down.")
     else:
         cleanness = cleanness_of(view, candidate.replica_id)
         fence = _fence_words(view, candidate, former, now)
@@ -153,14 +160,14 @@ def failover_start(
     actor_require(actor, "group.promote", cluster.tenant)
     preflight = group_preflight(cluster=cluster, group=group, kind=kind, candidate_id=candidate_id, driver=driver)
     if preflight.problems or preflight.candidate is None:
-        raise NotPromotable(" ".join(preflight.problems))
+        raise NotPromotable(say_all(*preflight.problems))
     confirmed = confirm == group.name
     if confirm and not confirmed:
-        raise InvalidInput.for_field("confirm", f"Type the group's name, {group.name}.", "mismatch")
+        raise InvalidInput.for_field("confirm", say("Type the group's name, %(group)s.", group=group.name), "mismatch")
     if preflight.confirmation_needed and not confirmed:
         raise ConfirmationNeeded(
-            f"Messages may be lost: {preflight.cleanness.because}",
-            hint=f"Send `confirm` with the group's name, {group.name}, to go on all the same.",
+            say("Messages may be lost: %(because)s", because=preflight.cleanness.because),
+            hint=say("Send `confirm` with the group's name, %(group)s, to go on all the same.", group=group.name),
             extra={
                 "bytes_at_risk": _text(preflight.cleanness.bytes_at_risk),
                 "messages_at_risk": _text(preflight.cleanness.messages_at_risk),
@@ -218,9 +225,9 @@ def _start(
     is_switchover = preflight.kind == FailoverKind.SWITCHOVER
     with transaction.atomic():
         if not is_switchover and (old_master is None or not old_master.leads or old_master.cannot_serve):
-            who = "Highwater itself" if isinstance(actor, SystemActor) else actor_label(actor)
-            cause = f"{group.name} had no master, and {who} asked for one."
-            operation_interrupt(cluster, f"Interrupted: {cause}")
+            who = say("Highwater itself") if isinstance(actor, SystemActor) else actor_label(actor)
+            cause = say("%(group)s had no master, and %(who)s asked for one.", group=group.name, who=who)
+            operation_interrupt(cluster, say("Interrupted: %(cause)s", cause=cause))
         operation = operation_start(
             actor=actor,
             cluster=cluster,
@@ -247,12 +254,12 @@ def _start(
             writes_stopped_at=stopped_at,
         )
         if old_master is not None and not old_master.answers and old_master.unreachable_since is not None:
-            what = f"Replica {old_master.replica_id} did not answer."
+            what = say("Replica %(replica_id)s did not answer.", replica_id=old_master.replica_id)
             timeline_add(failover, "detected", what, at=old_master.unreachable_since)
         if old_master is not None and old_master.claims:
             timeline_add(failover, "claim_blocked", preflight.claim_words)
-        wish = _WISHES[failover.kind].format(f"replica {candidate.replica_id}")
-        timeline_add(failover, "requested", f"By {failover.asked_by}: {wish}.")
+        wish = _WISHES[failover.kind](candidate.replica_id)
+        timeline_add(failover, "requested", say("By %(asked_by)s: %(wish)s.", asked_by=failover.asked_by, wish=wish))
         audit_event_record(
             actor=actor,
             action=str(operation.type),
@@ -272,23 +279,33 @@ def _impossible(group: str, kind: FailoverKind, cause: str, now: datetime) -> Pr
 
 
 def _candidate_problems(candidate: ReplicaView) -> list[str]:
-    name = f"Replica {candidate.replica_id}"
+    name = say("Replica %(replica_id)s", replica_id=candidate.replica_id)
     if not candidate.answers:
-        return [f"{name} does not answer."]
+        return [say("%(name)s does not answer.", name=name)]
     if candidate.leads:
-        return [f"{name} is already the master."]
+        return [say("%(name)s is already the master.", name=name)]
     if candidate.quorum is not None:
-        return [f"{name} still elects: it can't be promoted before the change of the mode has reached it."]
+        return [
+            say("%(name)s still elects: it can't be promoted before the change of the mode has reached it.", name=name)
+        ]
     if not candidate.promotable:
-        return [f"{name} can't lead: {candidate.not_promotable_because or 'it gives no reason'}."]
+        return [
+            say(
+                "%(name)s can't lead: %(not_promotable_because)s.",
+                name=name,
+                not_promotable_because=candidate.not_promotable_because or say("it gives no reason"),
+            )
+        ]
     return []
 
 
 def _switchover_problems(master: ReplicaView | None, candidate: ReplicaView) -> list[str]:
     if master is None:
-        return ["There is no master to switch from: promote a replica instead."]
+        return [say("There is no master to switch from: promote a replica instead.")]
     if master is not candidate and not candidate.in_sync:
-        return [f"Replica {candidate.replica_id} is not in sync: wait until it has caught up."]
+        return [
+            say("Replica %(replica_id)s is not in sync: wait until it has caught up.", replica_id=candidate.replica_id)
+        ]
     return []
 
 
@@ -296,14 +313,22 @@ def _fence_words(view: GroupView, candidate: ReplicaView, former: ReplicaView | 
     if former is None or former is candidate:
         silent = [replica for replica in view.silent if replica is not candidate]
         if not silent:
-            return "No other replica leads: there is nothing to fence."
-        names = " and ".join(f"replica {replica.replica_id}" for replica in silent)
-        return f"The process of {names}, which may lead unseen, is stopped, and that is confirmed, first."
+            return say("No other replica leads: there is nothing to fence.")
+        names = listed([say("replica %(ids)s", ids=replica.replica_id) for replica in silent])
+        return say(
+            "The process of %(names)s, which may lead unseen, is stopped, and that is confirmed, first.", names=names
+        )
     if former.leads:
-        return f"Replica {former.replica_id} is alive and leads: it is demoted first. A switchover would lose nothing."
+        return say(
+            "Replica %(replica_id)s is alive and leads: it is demoted first. A switchover would lose nothing.",
+            replica_id=former.replica_id,
+        )
     if is_dead(former, now) or not former.answers:
-        return f"Replica {former.replica_id} does not answer: its process is stopped, and that is confirmed, first."
-    return f"Replica {former.replica_id} answers as a slave: it is told the new epoch."
+        return say(
+            "Replica %(replica_id)s does not answer: its process is stopped, and that is confirmed, first.",
+            replica_id=former.replica_id,
+        )
+    return say("Replica %(replica_id)s answers as a slave: it is told the new epoch.", replica_id=former.replica_id)
 
 
 def _text(number: int | None) -> str | None:

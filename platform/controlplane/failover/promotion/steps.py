@@ -18,6 +18,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import bounded, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.promotion.fencing import (
     decision_after_fence,
@@ -32,6 +33,8 @@ from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
+from controlplane.failover.words import listed
+from controlplane.failover.words import told as told_by_rule
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
@@ -49,8 +52,8 @@ _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
 _TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
-_CONFIRM = "Ask again, and type the group's name to confirm the loss."
-_TRY_AGAIN = "Look at the group's replicas, and ask again."
+_CONFIRM = say("Ask again, and type the group's name to confirm the loss.")
+_TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
 def failover_preflight(context: StepContext) -> None:
@@ -60,15 +63,34 @@ def failover_preflight(context: StepContext) -> None:
     if failover.new_epoch is not None:
         return
     if candidate.leads:
-        raise StepFailed(f"Replica {candidate.replica_id} is already the master.", hint=_TRY_AGAIN)
+        raise StepFailed(
+            say("Replica %(replica_id)s is already the master.", replica_id=candidate.replica_id), hint=_TRY_AGAIN
+        )
     if failover.kind == FailoverKind.SWITCHOVER and view.master is None:
-        raise StepFailed("There is no master to switch from.", hint="Promote a replica instead.")
+        raise StepFailed(say("There is no master to switch from."), hint=say("Promote a replica instead."))
     _require_no_elections(view)
     ballot = _reserve(failover, _leadership(failover), view)
     former = view.former_master
-    held = f"Replica {candidate.replica_id} holds the log to {candidate.held_offset} in epoch {candidate.log_epoch}"
-    known = "" if former is None else f"; replica {former.replica_id} was last known to end at {former.end_offset}"
-    timeline_add(failover, "preflight", f"{held}{known}. Epoch {ballot.epoch} is reserved.")
+    held = say(
+        "Replica %(replica_id)s holds the log to %(held_offset)s in epoch %(log_epoch)s",
+        replica_id=candidate.replica_id,
+        held_offset=candidate.held_offset,
+        log_epoch=candidate.log_epoch,
+    )
+    known = (
+        ""
+        if former is None
+        else say(
+            "; replica %(replica_id)s was last known to end at %(end_offset)s",
+            replica_id=former.replica_id,
+            end_offset=former.end_offset,
+        )
+    )
+    timeline_add(
+        failover,
+        "preflight",
+        say("%(held)s%(known)s. Epoch %(epoch)s is reserved.", held=held, known=known, epoch=ballot.epoch),
+    )
 
 
 def failover_drain(context: StepContext) -> None:
@@ -78,7 +100,7 @@ def failover_drain(context: StepContext) -> None:
         return
     master = view.master
     if master is None or master.replica_id == failover.candidate_id:
-        raise StepFailed("The master is gone: nothing was switched.", hint="Promote a replica instead.")
+        raise StepFailed(say("The master is gone: nothing was switched."), hint=say("Promote a replica instead."))
     addresses = _addresses(context.cluster, failover.group_name)
     source, target = addresses[master.replica_id], addresses[failover.candidate_id]
     sends_stopped_note(failover)
@@ -86,8 +108,16 @@ def failover_drain(context: StepContext) -> None:
         context.cluster, source, group=failover.group_name, epoch=master.epoch or 0, for_ms=_FREEZE_MS
     )
     if frozen.status is None:
-        raise StepNotReady(f"The master did not hold sends: {frozen.error}")
-    timeline_add(failover, "sends_held", f"Replica {master.replica_id} holds sends for {_FREEZE_MS // 1000} s at most.")
+        raise StepNotReady(say("The master did not hold sends: %(error)s", error=frozen.error))
+    timeline_add(
+        failover,
+        "sends_held",
+        say(
+            "Replica %(replica_id)s holds sends for %(freeze_ms)s s at most.",
+            replica_id=master.replica_id,
+            freeze_ms=_FREEZE_MS // 1000,
+        ),
+    )
     deadline = time.monotonic() + _DRAIN_S
     behind = 0
     while time.monotonic() < deadline:
@@ -98,7 +128,15 @@ def failover_drain(context: StepContext) -> None:
         behind = end.end_offset - held.held_offset
         if is_drained(end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held.held_offset):
             _save(failover, drained_offset=end.end_offset)
-            timeline_add(failover, "drained", f"Replica {failover.candidate_id} holds all {end.end_offset} bytes.")
+            timeline_add(
+                failover,
+                "drained",
+                say(
+                    "Replica %(candidate_id)s holds all %(end_offset)s bytes.",
+                    candidate_id=failover.candidate_id,
+                    end_offset=end.end_offset,
+                ),
+            )
             return
         time.sleep(_DRAIN_POLL_S)
     replica_remoting.replica_freeze_sends(
@@ -106,9 +144,14 @@ def failover_drain(context: StepContext) -> None:
     )
     Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=None)
     raise StepFailed(
-        f"Replica {failover.candidate_id} was still {behind} bytes behind after {_DRAIN_S:.0f} s."
-        " The master takes sends again; nothing was switched.",
-        hint="Wait until the replica is in sync, and ask again.",
+        say(
+            "Replica %(candidate_id)s was still %(behind)s bytes behind after %(drain_s)s s. The"
+            " master takes sends again; nothing was switched.",
+            candidate_id=failover.candidate_id,
+            behind=behind,
+            drain_s=f"{_DRAIN_S:.0f}",
+        ),
+        hint=say("Wait until the replica is in sync, and ask again."),
     )
 
 
@@ -118,7 +161,7 @@ def failover_fence(context: StepContext) -> None:
     if _is_done(failover, view):
         return
     if failover.new_epoch is None or failover.expected_epoch is None:
-        raise StepFailed("No epoch was reserved.", hint=_TRY_AGAIN)
+        raise StepFailed(say("No epoch was reserved."), hint=_TRY_AGAIN)
     if failover.decided_id is None:
         _fence_and_decide(context, failover, view)
     if failover.decided_id != failover.candidate_id:
@@ -130,7 +173,7 @@ def failover_promote(context: StepContext) -> None:
     failover, view = present_failover(context), _view(context)
     if not _is_done(failover, view):
         if any(replica.leads for replica in view.replicas):
-            raise StepFailed("Another replica leads: somebody else changed the group.", hint=_TRY_AGAIN)
+            raise StepFailed(say("Another replica leads: somebody else changed the group."), hint=_TRY_AGAIN)
         _require_no_elections(view)
         candidate = _answering(view, failover.candidate_id)
         if failover.decided_id is None or has_promised_newer(candidate, failover.expected_epoch or 0):
@@ -140,14 +183,28 @@ def failover_promote(context: StepContext) -> None:
                 _give_back(context, failover)
         answer = _promote(failover, failover.candidate_id, promised_ids(view, failover.expected_epoch or 0))
         if answer.status is None:
-            raise StepNotReady(f"Replica {failover.candidate_id} was not promoted: {answer.error}")
+            raise StepNotReady(
+                say(
+                    "Replica %(candidate_id)s was not promoted: %(error)s",
+                    candidate_id=failover.candidate_id,
+                    error=answer.error,
+                )
+            )
     leader = Replica.objects.get(
         group__cluster=context.cluster, group__name=failover.group_name, broker_id=failover.candidate_id
     )
     GroupLeadership.objects.filter(group=leader.group, epoch=failover.new_epoch or 0).update(
         leader=leader, updated_at=timezone.now()
     )
-    timeline_add(failover, "promoted", f"Replica {failover.candidate_id} is the master (epoch {failover.new_epoch}).")
+    timeline_add(
+        failover,
+        "promoted",
+        say(
+            "Replica %(candidate_id)s is the master (epoch %(new_epoch)s).",
+            candidate_id=failover.candidate_id,
+            new_epoch=failover.new_epoch,
+        ),
+    )
 
 
 def failover_verify(context: StepContext) -> None:
@@ -167,26 +224,35 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
     """Look once; returns what is waited for, or None when the first write is written into the timeline."""
     status = replica_remoting.replica_statuses(context.cluster, [address])[address].status
     if status is None:
-        return f"Replica {failover.candidate_id} does not answer."
+        return say("Replica %(candidate_id)s does not answer.", candidate_id=failover.candidate_id)
     if status.epoch > (failover.new_epoch or 0):
-        raise StepFailed(f"The group went on to epoch {status.epoch}.", hint=_TRY_AGAIN)
+        raise StepFailed(say("The group went on to epoch %(epoch)s.", epoch=status.epoch), hint=_TRY_AGAIN)
     if status.role != "master":
-        return f"Replica {failover.candidate_id} does not lead yet."
+        return say("Replica %(candidate_id)s does not lead yet.", candidate_id=failover.candidate_id)
     masters = replica_remoting.group_masters(context.cluster, failover.group_name, leader_addresses(context.cluster.pk))
     wrong = sorted(server for server, master in masters.items() if master is not None and master != address)
     if wrong or address not in masters.values():
-        return f"The name servers do not tell of the new master yet: {masters}"
-    timeline_add(failover, "registered", f"{address} is brokerId 0 of {failover.group_name}.")
+        return say("The name servers do not tell of the new master yet: %(masters)s", masters=str(masters))
+    timeline_add(
+        failover,
+        "registered",
+        say("%(address)s is brokerId 0 of %(group_name)s.", address=address, group_name=failover.group_name),
+    )
     probe = replica_remoting.probe_send(context.cluster, address)
     if not probe.stored:
-        return f"The new master does not take sends yet: {probe.answer}"
+        return say("The new master does not take sends yet: %(answer)s", answer=probe.answer)
     now = timezone.now()
     Failover.objects.filter(pk=failover.pk, writes_back_at=None).update(writes_back_at=now, updated_at=now)
     failover.refresh_from_db()
     outage = ""
     if failover.outage_ms is not None and failover.kind != FailoverKind.DRILL:  # a drill's probes tell it better
-        outage = f" No send was taken for {failover.outage_ms / 1000:.2f} s."
-    timeline_add(failover, "first_write", f"A message of ours was answered {probe.answer}.{outage}", at=now)
+        outage = say("No send was taken for %(seconds)s s.", seconds=f"{failover.outage_ms / 1000:.2f}")
+    timeline_add(
+        failover,
+        "first_write",
+        say_all(say("A message of ours was answered %(answer)s.", answer=probe.answer), outage),
+        at=now,
+    )
     return None
 
 
@@ -201,11 +267,21 @@ def failover_topics(context: StepContext) -> None:
         lacked = topics_assert(context.cluster, failover.group_name, address)
     except ApplicationError as error:
         if (context.now - context.started_at).total_seconds() < _TOPICS_S:
-            raise StepNotReady(f"The new master could not be told of its topics: {error.message}") from error
-        timeline_add(failover, "topics", f"The new master could not be told of its topics: {error.message}")
+            raise StepNotReady(
+                say("The new master could not be told of its topics: %(message)s", message=error.message)
+            ) from error
+        timeline_add(
+            failover,
+            "topics",
+            say("The new master could not be told of its topics: %(message)s", message=error.message),
+        )
         return
     if lacked:
-        timeline_add(failover, "topics", f"The new master did not know, and was told of: {', '.join(sorted(lacked))}.")
+        timeline_add(
+            failover,
+            "topics",
+            say("The new master did not know, and was told of: %(join)s.", join=", ".join(sorted(lacked))),
+        )
 
 
 def failover_rejoin(context: StepContext) -> None:
@@ -221,7 +297,9 @@ def failover_rejoin(context: StepContext) -> None:
             replica.fenced or (replica == old and failover.fence == "stopped")
         ):
             _start_again(context, replica)
-            timeline_add(failover, "rejoining", f"Replica {replica.broker_id} is started as a slave.")
+            timeline_add(
+                failover, "rejoining", say("Replica %(broker_id)s is started as a slave.", broker_id=replica.broker_id)
+            )
     if old is None or failover.old_master_id == failover.candidate_id:
         return
     status = replica_remoting.replica_statuses(cluster, [old.address])[old.address].status
@@ -229,7 +307,9 @@ def failover_rejoin(context: StepContext) -> None:
         rejoined_note(failover, status)
         return
     if (context.now - context.started_at).total_seconds() < _REJOIN_S:
-        raise StepNotReady(f"Replica {old.broker_id} does not follow the new master yet.", delay_s=0.5)
+        raise StepNotReady(
+            say("Replica %(broker_id)s does not follow the new master yet.", broker_id=old.broker_id), delay_s=0.5
+        )
 
 
 def _start_again(context: StepContext, replica: Replica) -> None:
@@ -249,7 +329,7 @@ def _view(context: StepContext) -> GroupView:
     name = str(context.operation.metadata["group"])
     view = group_sample(context.cluster, name, context.driver)
     if view is None:
-        raise StepFailed(f"The broker group {name} is gone.")
+        raise StepFailed(say("The broker group %(name)s is gone.", name=name))
     return view
 
 
@@ -261,7 +341,7 @@ def _require_no_elections(view: GroupView) -> None:
 def _answering(view: GroupView, replica_id: int) -> ReplicaView:
     replica = view.replica(replica_id)
     if replica is None or not replica.answers:
-        raise StepNotReady(f"Replica {replica_id} does not answer.")
+        raise StepNotReady(say("Replica %(replica_id)s does not answer.", replica_id=replica_id))
     return replica
 
 
@@ -291,12 +371,12 @@ def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -
     ballot = next_ballot(view, leadership.epoch)
     with transaction.atomic():
         if not leadership_raise(leadership, ballot.epoch, leadership.leader):
-            raise StepNotReady("The group's epoch was raised by somebody else.", delay_s=0.2)
+            raise StepNotReady(say("The group's epoch was raised by somebody else."), delay_s=0.2)
         won = Failover.objects.filter(pk=failover.pk, new_epoch=failover.new_epoch).update(
             expected_epoch=ballot.fence, new_epoch=ballot.epoch, decided_id=None, updated_at=timezone.now()
         )
         if won != 1:
-            raise StepNotReady("Another worker reserved an epoch.", delay_s=0.2)  # and undo the raise
+            raise StepNotReady(say("Another worker reserved an epoch."), delay_s=0.2)  # and undo the raise
     failover.refresh_from_db()
     return ballot
 
@@ -322,7 +402,14 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
         old_master_id=failover.old_master_id,
     )
     for replica_id in doubtful.answering:
-        raise StepNotReady(f"Replica {replica_id} did not step down: {told[replica_id].error}", delay_s=0.3)
+        raise StepNotReady(
+            say(
+                "Replica %(replica_id)s did not step down: %(error)s",
+                replica_id=replica_id,
+                error=told[replica_id].error,
+            ),
+            delay_s=0.3,
+        )
     for replica_id in doubtful.silent:
         replica_kill(context, failover.group_name, replica_id)
         fence = "stopped"
@@ -341,7 +428,11 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     if decision.leader_id is None:
         _start_stopped(context, failover)
         raise StepFailed(
-            f"Messages may be lost: {decision.cleanness.because} No one has agreed to that.", hint=_CONFIRM
+            say(
+                "Messages may be lost: %(because)s No one has agreed to that.",
+                because=told_by_rule(decision.cleanness.because),
+            ),
+            hint=_CONFIRM,
         )
     wanted_id = failover.candidate_id if decision.gives_back else decision.leader_id
     won = Failover.objects.filter(pk=failover.pk, new_epoch=ballot.epoch, decided_id=None).update(
@@ -349,30 +440,39 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
         candidate_id=wanted_id,
         fence=fence,
         lossless=decision.cleanness.clean,
-        lossless_because=decision.cleanness.because[:512],
+        lossless_because=bounded(told_by_rule(decision.cleanness.because), 512),
         bytes_at_risk=decision.cleanness.bytes_at_risk,
         messages_at_risk=decision.cleanness.messages_at_risk,
         updated_at=timezone.now(),
     )
     if won != 1:
-        raise StepNotReady("Another worker has decided.", delay_s=0.1)
+        raise StepNotReady(say("Another worker has decided."), delay_s=0.1)
     asked_for = failover.candidate_id
     failover.refresh_from_db()
     if decision.gives_back:
         return
     words = {
-        "none": "No other replica led.",
-        "demoted": "It stepped down.",
+        "none": say("No other replica led."),
+        "demoted": say("It stepped down."),
         "stopped": _stopped_words(context, failover),
     }
-    may_be_lost = "Messages may be lost, as was confirmed" if failover.confirmed_loss else "Messages may be lost"
-    loss = "Nothing acknowledged is lost" if decision.cleanness.clean else may_be_lost
-    instead = "" if wanted_id == asked_for else f" Replica {asked_for} would not have been clean."
-    promised = " and ".join(str(replica_id) for replica_id in sorted(promises))
+    may_be_lost = (
+        say("Messages may be lost, as was confirmed") if failover.confirmed_loss else say("Messages may be lost")
+    )
+    loss = say("Nothing acknowledged is lost") if decision.cleanness.clean else may_be_lost
+    instead = (
+        "" if wanted_id == asked_for else say("Replica %(asked_for)s would not have been clean.", asked_for=asked_for)
+    )
+    promised = listed([str(replica_id) for replica_id in sorted(promises)])
     timeline_add(
         failover,
         "fenced",
-        f"{words[fence]} Epoch {ballot.fence} was promised by {promised}. {loss}: {decision.cleanness.because}{instead}",
+        say_all(
+            words[fence],
+            say("Epoch %(epoch)s was promised by %(promised)s.", epoch=ballot.fence, promised=promised),
+            say("%(loss)s: %(because)s", loss=loss, because=told_by_rule(decision.cleanness.because)),
+            instead,
+        ),
     )
 
 
@@ -394,8 +494,11 @@ def _leadership(failover: Failover) -> GroupLeadership:
 
 def _stopped_words(context: StepContext, failover: Failover) -> str:
     stopped = Replica.objects.filter(group__cluster=context.cluster, group__name=failover.group_name, fenced=True)
-    names = [f"replica {replica.broker_id}" for replica in stopped.order_by("broker_id")]
-    return f"The process of {' and of '.join(names)} is stopped."
+    text: str = ""
+    for replica in stopped.order_by("-broker_id"):
+        name = say("replica %(ids)s", ids=replica.broker_id)
+        text = say("%(first)s and of %(second)s", first=name, second=text) if text else name
+    return say("The process of %(names)s is stopped.", names=text)
 
 
 def replica_kill(context: StepContext, group_name: str, replica_id: int) -> None:
@@ -415,7 +518,13 @@ def replica_kill(context: StepContext, group_name: str, replica_id: int) -> None
     context.driver.process_kill(name)
     state = context.driver.process_statuses([name])[name].state
     if state not in _STOPPED:
-        raise StepNotReady(f"The process of replica {replica_id} is {state}, not stopped yet.")
+        raise StepNotReady(
+            say(
+                "The process of replica %(replica_id)s is %(state)s, not stopped yet.",
+                replica_id=replica_id,
+                state=state,
+            )
+        )
 
 
 def _give_back(context: StepContext, failover: Failover) -> None:
@@ -424,11 +533,23 @@ def _give_back(context: StepContext, failover: Failover) -> None:
     assert former_id is not None, "decided before"
     answer = _promote(failover, former_id)
     if answer.status is None and not answer.refused:
-        raise StepNotReady(f"Replica {former_id} does not lead again yet: {answer.error}", delay_s=0.3)
+        raise StepNotReady(
+            say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),
+            delay_s=0.3,
+        )
     _start_stopped(context, failover)
     if answer.status is not None:
-        timeline_add(failover, "given_back", f"Replica {former_id} leads again, in epoch {answer.status.epoch}.")
-    raise StepFailed(f"Messages may be lost: {failover.lossless_because} No one has agreed to that.", hint=_CONFIRM)
+        timeline_add(
+            failover,
+            "given_back",
+            say(
+                "Replica %(former_id)s leads again, in epoch %(epoch)s.", former_id=former_id, epoch=answer.status.epoch
+            ),
+        )
+    raise StepFailed(
+        say("Messages may be lost: %(because)s No one has agreed to that.", because=failover.lossless_because),
+        hint=_CONFIRM,
+    )
 
 
 def _start_stopped(context: StepContext, failover: Failover) -> None:

@@ -14,6 +14,8 @@ from django.test import Client
 from django.utils.translation.template import templatize
 
 from controlplane.common.catalogues import read_catalogue
+from tests.console.test_console_access import addresses
+from tests.console.world import World
 
 _ROOT = Path(settings.ROOT_DIR)
 _TEMPLATES = _ROOT / "web" / "templates"
@@ -28,6 +30,8 @@ _NAMES = {
     "AccessKey", "Broker", "brokerClusterName", "CSV", "DLedger", "Epoch", "Highwater", "IP", "NameServer", "SecretKey", "Shell",
     "TLS", "UTC",
 }  # fmt: skip
+# What people of the tests' world have typed, and the names of what they have.
+_TYPED = {"acme", "Acme", "Trading", "orders"}
 # A string of the source that Django makes of a template.
 _TEXT = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _SHOWN_ATTRIBUTES = {"alt", "aria-label", "data-label", "data-tabs", "data-title", "placeholder", "title"}
@@ -70,7 +74,7 @@ def _assert_translated(messages: Iterator[str]) -> None:
     chinese = _chinese()
     for message in messages:
         assert message in chinese, message
-        placeholders = [set(re.findall(r"%\(\w+\)[sd]", text)) for text in (message, chinese[message])]
+        placeholders = [set(re.findall(r"%\(\w+\)[sd]|%%", text)) for text in (message, chinese[message])]
         assert placeholders[0] == placeholders[1], message
 
 
@@ -153,3 +157,17 @@ def test_the_rest_api_is_english_for_who_reads_pages_in_chinese(client: Client) 
     answer = client.get("/api/v1/tenants/", headers=CHINESE)
     assert answer["Content-Language"] == "en"
     assert answer.json()["detail"].isascii()
+
+
+@pytest.mark.django_db
+def test_a_page_in_chinese_has_no_english_words(world: World) -> None:
+    client = world.client(world.alice)
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
+    found = {}
+    for address in addresses(world):
+        answer = client.get(address)
+        if not answer.headers.get("Content-Type", "").startswith("text/html"):
+            continue
+        if left := sorted(set(_english(answer.content.decode())) - _TYPED):
+            found[address] = left
+    assert found == {}

@@ -1,5 +1,7 @@
 """Names browsers by what they send as User-Agent: for people to know their own again, never to decide anything."""
 
+from controlplane.common.sentences import say
+
 # The first that is found counts: most browsers also name those that they want to be taken for.
 _BROWSERS = (
     ("Edg", "Edge"),
@@ -27,5 +29,5 @@ def browser_name(user_agent: str) -> str:
     browser = next((name for mark, name in _BROWSERS if mark in user_agent), "")
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), "")
     if browser and system:
-        return f"{browser} on {system}"
-    return browser or user_agent[:60] or "Unknown browser"
+        return say("%(browser)s on %(system)s", browser=browser, system=system)
+    return browser or user_agent[:60] or say("Unknown browser")

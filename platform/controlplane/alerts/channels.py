@@ -14,11 +14,12 @@ from controlplane.alerts.outgoing import Network, url_problem
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 
 CHANNELS_MAX = 20
-EMAIL_NAME = "E-mail to owners, admins and operators"
+EMAIL_NAME = say("E-mail to owners, admins and operators")
 _SIGNED = (ChannelKind.WEBHOOK, ChannelKind.DINGTALK, ChannelKind.FEISHU)
 
 
@@ -46,7 +47,7 @@ def channel_get(tenant: Tenant, channel_id: uuid.UUID) -> AlertChannel:
     """Return one channel; raises NotFound."""
     channel = channel_list(tenant).filter(pk=channel_id).first()
     if channel is None:
-        raise NotFound("There is no such channel.")
+        raise NotFound(say("There is no such channel."))
     return channel
 
 
@@ -57,7 +58,7 @@ def address_shown(channel: AlertChannel) -> str:
     try:
         parts = urlsplit(secret_decrypt(channel.address_encrypted))
     except SecretUnreadable:  # the page is shown nevertheless, so that the channel can be deleted
-        return "unreadable: it was encrypted under another SECRET_KEY"
+        return say("unreadable: it was encrypted under another SECRET_KEY")
     return f"{parts.scheme}://{parts.hostname}/…"
 
 
@@ -78,7 +79,9 @@ def channel_create(
         raise InvalidInput.for_field("secret", f"{ChannelKind(kind).label} signs no messages.", "not_signed")
     if channel_list(tenant).count() >= CHANNELS_MAX:
         raise LimitReached(
-            f"There are {CHANNELS_MAX} channels.", code="over_limit", hint="Delete one that is not needed."
+            say("There are %(channels_max)s channels.", channels_max=CHANNELS_MAX),
+            code="over_limit",
+            hint=say("Delete one that is not needed."),
         )
     generated = secret_generate() if kind == ChannelKind.WEBHOOK and not secret else ""
     try:
@@ -93,7 +96,7 @@ def channel_create(
             )
             _record(actor, "alert_channel.create", channel, {"kind": kind, "host": address_shown(channel)})
     except IntegrityError:
-        raise Conflict("A channel has this name.", code="name_taken", hint="Choose another one.") from None
+        raise Conflict(say("A channel has this name."), code="name_taken", hint=say("Choose another one.")) from None
     return channel, generated
 
 
@@ -117,7 +120,7 @@ def channel_delete(*, actor: Actor, channel: AlertChannel) -> None:
     """Delete a channel with the log of what was sent to it. Raises Conflict for e-mail, which is only switched off."""
     actor_require(actor, "alert.manage", channel.tenant)
     if channel.kind == ChannelKind.EMAIL:
-        raise Conflict("E-mail can't be deleted.", code="email_stays", hint="Switch it off.")
+        raise Conflict(say("E-mail can't be deleted."), code="email_stays", hint=say("Switch it off."))
     with transaction.atomic():
         _record(actor, "alert_channel.delete", channel, {"kind": channel.kind})
         channel.delete()

@@ -46,6 +46,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import LimitReached, NotFound
 from controlplane.common.logging import get_logger
 from controlplane.common.models import AuditEvent
+from controlplane.common.sentences import say
 from controlplane.common.turns import turn
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
@@ -220,7 +221,7 @@ def delivery_get(tenant: Tenant, delivery_id: uuid.UUID) -> AlertDelivery:
     """Return one of them; raises NotFound."""
     row = delivery_list(tenant).filter(pk=delivery_id).first()
     if row is None:
-        raise NotFound("There is no such delivery.")
+        raise NotFound(say("There is no such delivery."))
     return row
 
 
@@ -248,7 +249,9 @@ def _asked_for(
     )
     if recent.count() >= ASKED_FOR_MAX:
         raise LimitReached(
-            f"{ASKED_FOR_MAX} messages were asked for within a minute.", code="over_limit", hint="Wait a minute."
+            say("%(asked_for_max)s messages were asked for within a minute.", asked_for_max=ASKED_FOR_MAX),
+            code="over_limit",
+            hint=say("Wait a minute."),
         )
     with transaction.atomic():
         row = AlertDelivery.objects.create(channel=channel, payload=payload, not_before=now, is_again_of=again_of)

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from controlplane.common.sentences import say
+
 URL_CHARACTERS_MAX = 2000
 ANSWER_BYTES_MAX = 4096
 _TIMEOUT_S = 5.0
@@ -50,25 +52,28 @@ def url_problem(url: str, allowed: Sequence[Network] = ()) -> str:
         or not url.isascii()
         or any(character <= " " or character == "\x7f" for character in url)
     ):
-        return f"Use a URL of at most {URL_CHARACTERS_MAX} ASCII characters, without blanks."
+        return say(
+            "Use a URL of at most %(url_characters_max)s ASCII characters, without blanks.",
+            url_characters_max=URL_CHARACTERS_MAX,
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        return "This isn’t a URL."
+        return say("This isn’t a URL.")
     if parts.scheme not in (("https", "http") if allowed else ("https",)):
-        return "Use a URL that begins with https://."
+        return say("Use a URL that begins with https://.")
     if not parts.hostname:
-        return "The URL names no host."
+        return say("The URL names no host.")
     if parts.username is not None or parts.password is not None:
-        return "The URL must not hold a user’s name or password."
+        return say("The URL must not hold a user’s name or password.")
     if port is not None and port != 443 and (port < 1024 and not allowed):
-        return "Use port 443, or one from 1024 on."
+        return say("Use port 443, or one from 1024 on.")
     try:
         literal = ipaddress.ip_address(parts.hostname)
     except ValueError:
         return ""
-    return "" if may_connect(literal, allowed) else "This address is not on the public internet."
+    return "" if may_connect(literal, allowed) else say("This address is not on the public internet.")
 
 
 def may_connect(address: Address, allowed: Sequence[Network] = ()) -> bool:
@@ -129,7 +134,7 @@ def _connection(scheme: str, host: str, port: int, allowed: Sequence[Network]) -
         and (may_all or any(address in network for network in allowed))
     ]
     if not good:
-        raise OutgoingError(f"{host} is not on the public internet.")
+        raise OutgoingError(say("%(host)s is not on the public internet.", host=host))
     checked: _Checked = _CheckedHTTPS(host, port) if scheme == "https" else _Checked(host, port)
     checked.addresses = good
     return checked
@@ -149,7 +154,7 @@ def _resolve(host: str, port: int) -> list[str]:
     thread.start()
     thread.join(_TIMEOUT_S)
     if not found:
-        raise OutgoingError(f"The name {host} is not known.")
+        raise OutgoingError(say("The name %(host)s is not known.", host=host))
     return list(found)
 
 

@@ -12,6 +12,7 @@ from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertStat
 from controlplane.alerts.silences import Silences
 from controlplane.clusters.models import Cluster
 from controlplane.common.errors import NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 
 
@@ -32,7 +33,7 @@ def alert_get(tenant: Tenant, alert_id: uuid.UUID) -> Alert:
     """Return one alert; raises NotFound."""
     alert = alert_list(tenant).filter(pk=alert_id).first()
     if alert is None:
-        raise NotFound("There is no such alert.")
+        raise NotFound(say("There is no such alert."))
     return alert
 
 
@@ -59,7 +60,7 @@ def rules_of(cluster: Cluster) -> list[Rule]:
 def rule_get(cluster: Cluster, kind: str) -> Rule:
     """Return what holds for a kind; raises NotFound for one that isn't in the table."""
     if kind not in KINDS:
-        raise NotFound("There is no such kind of alert.", hint=f"One of: {', '.join(KINDS)}.")
+        raise NotFound(say("There is no such kind of alert."), hint=f"One of: {', '.join(KINDS)}.")
     return next(rule for rule in rules_of(cluster) if rule.kind.name == kind)
 
 
@@ -72,7 +73,7 @@ def silence_get(tenant: Tenant, silence_id: uuid.UUID) -> AlertSilence:
     """Return a silence that is not over; raises NotFound."""
     silence = silence_list(tenant).filter(pk=silence_id).first()
     if silence is None:
-        raise NotFound("There is no such silence, or it is over.")
+        raise NotFound(say("There is no such silence, or it is over."))
     return silence
 
 

@@ -13,6 +13,7 @@ from controlplane.alerts.selectors import rule_get, silence_list
 from controlplane.clusters.models import Cluster
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 
@@ -40,7 +41,11 @@ def rule_set(
     if problem := threshold_problem(before.kind, float(after["threshold"])):
         raise InvalidInput.for_field("threshold", problem, "out_of_range")
     if not 0 <= int(after["duration_s"]) <= DURATION_MAX_S:
-        raise InvalidInput.for_field("duration_s", f"Use a number from 0 to {DURATION_MAX_S}.", "out_of_range")
+        raise InvalidInput.for_field(
+            "duration_s",
+            say("Use a number from 0 to %(duration_max_s)s.", duration_max_s=DURATION_MAX_S),
+            "out_of_range",
+        )
     with transaction.atomic():
         AlertRule.objects.update_or_create(cluster=cluster, kind=kind, defaults=after)
         _record(actor, "alert_rule.set", f"{cluster.path}alert-rules/{kind}/", cluster.tenant, after)
@@ -69,7 +74,9 @@ def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
             _record(actor, "alert.acknowledge", alert.path, tenant, {"alert": str(alert), "note": note})
     alert.refresh_from_db()
     if not won and alert.acknowledged_at is None:
-        raise Conflict("The alert has ended.", code="alert_ended", hint="There is nothing left to acknowledge.")
+        raise Conflict(
+            say("The alert has ended."), code="alert_ended", hint=say("There is nothing left to acknowledge.")
+        )
     return alert
 
 
@@ -88,14 +95,18 @@ def silence_create(
     now = timezone.now()
     if not now < until <= now + SILENCE_MAX:
         raise InvalidInput.for_field(
-            "until", f"Use a time in the future, at most {SILENCE_MAX.days} days away.", "out_of_range"
+            "until", say("Use a time in the future, at most %(days)s days away.", days=SILENCE_MAX.days), "out_of_range"
         )
     if kind and kind not in KINDS:
         raise InvalidInput.for_field("kind", f"Use one of {', '.join(KINDS)}, or leave it out.", "unknown_kind")
     if subject and (cluster is None or not kind):
-        raise InvalidInput.for_field("subject", "Name the cluster and the kind, too.", "incomplete")
+        raise InvalidInput.for_field("subject", say("Name the cluster and the kind, too."), "incomplete")
     if silence_list(tenant).count() >= SILENCES_MAX:
-        raise Conflict(f"There are {SILENCES_MAX} silences.", code="too_many", hint="End one that is not needed.")
+        raise Conflict(
+            say("There are %(silences_max)s silences.", silences_max=SILENCES_MAX),
+            code="too_many",
+            hint=say("End one that is not needed."),
+        )
     with transaction.atomic():
         silence = AlertSilence.objects.create(
             tenant=tenant,

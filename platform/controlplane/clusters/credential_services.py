@@ -18,6 +18,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
@@ -91,7 +92,7 @@ def credential_create(
         raise InvalidInput.for_field("role", f"Use one of {', '.join(CredentialRole.values)}.", "invalid_choice")
     require_running(cluster)
     if not name.strip():
-        raise InvalidInput.for_field("name", "A name is needed.", "required")
+        raise InvalidInput.for_field("name", say("A name is needed."), "required")
     at_most = tenant_limit(cluster.tenant, "credentials_per_cluster")
     with transaction.atomic():
         Cluster.objects.select_for_update().get(pk=cluster.pk)  # of two requests, one is the last that fits
@@ -103,7 +104,8 @@ def credential_create(
         distribution = accounts_distribute(cluster)
         if not distribution.confirmed:
             raise BrokerUnreachable(
-                "No broker or name server of the cluster answers.", hint="Look at the cluster's health, and try again."
+                say("No broker or name server of the cluster answers."),
+                hint=say("Look at the cluster's health, and try again."),
             )
     except BrokerUnreachable:
         # No one has seen the secret. If a daemon did take the account, it is useless, and gone with the next
@@ -131,8 +133,11 @@ def credential_delete(*, actor: Actor, credential: Credential) -> None:
     missing = accounts_distribute(credential.cluster).missing
     if missing:
         raise BrokerUnreachable(
-            f"The key is refused everywhere but, perhaps, at {', '.join(missing)}: no confirmation came from there.",
-            hint="It is deleted there as soon as it answers. Look at the cluster's health, or ask again.",
+            say(
+                "The key is refused everywhere but, perhaps, at %(join)s: no confirmation came from there.",
+                join=", ".join(missing),
+            ),
+            hint=say("It is deleted there as soon as it answers. Look at the cluster's health, or ask again."),
             extra={"missing_daemons": list(missing)},
         )
     Credential.objects.filter(pk=credential.pk).delete()

@@ -16,14 +16,21 @@ from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import BrokerQuota, broker_quotas
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput, LimitReached
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 
 # What is counted here: what it is, and how a limit reads.
 COUNTED = {
-    "clusters": "Clusters",
-    "brokers": "Brokers, all replicas together",
-    "topics_per_cluster": "Topics in one cluster",
-    "credentials_per_cluster": "Access keys in one cluster",
+    "clusters": say("Clusters"),
+    "brokers": say("Brokers, all replicas together"),
+    "topics_per_cluster": say("Topics in one cluster"),
+    "credentials_per_cluster": say("Access keys in one cluster"),
+}
+_WITHIN = {
+    "clusters": say("clusters"),
+    "brokers": say("brokers, all replicas together"),
+    "topics_per_cluster": say("topics in one cluster"),
+    "credentials_per_cluster": say("access keys in one cluster"),
 }
 # What each broker keeps: our limit's name -> its keys in broker.conf.
 KEPT_BY_BROKERS = {
@@ -94,9 +101,9 @@ def limits_check(tenant: Tenant, *, more_brokers: int = 0) -> None:
 def over_limit(name: str, limit: int) -> LimitReached:
     """Return the error for one more than the limit."""
     return LimitReached(
-        f"This is more than the tenant's limit: {COUNTED[name].lower()}, at most {limit}.",
+        say("This is more than the tenant's limit: %(what)s, at most %(limit)s.", what=_WITHIN[name], limit=limit),
         code="over_limit",
-        hint="Delete what is not needed, or ask the platform's operator for more.",
+        hint=say("Delete what is not needed, or ask the platform's operator for more."),
         extra={"limit": name, "at_most": limit},
     )
 

@@ -35,7 +35,7 @@ from controlplane.clusters.workflows import WORKFLOWS, step_definition
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
-from controlplane.common.sentences import bounded
+from controlplane.common.sentences import bounded, say
 
 _log = get_logger("controlplane.operations")
 
@@ -104,22 +104,22 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
     """
     if operation.type == OperationType.GROUP_DRILL:
         raise Conflict(
-            "A failover drill is not retried: what it measured ended with it.",
+            say("A failover drill is not retried: what it measured ended with it."),
             code="operation_outdated",
-            hint="Start another drill once the group is healthy.",
+            hint=say("Start another drill once the group is healthy."),
         )
     expected = {
         OperationType.CLUSTER_CREATE: (ClusterState.FAILED, ClusterState.PROVISIONING),
         OperationType.CLUSTER_DELETE: (ClusterState.DELETING, ClusterState.DELETING),
     }.get(OperationType(operation.type), (ClusterState.RUNNING, ClusterState.RUNNING))
-    moved_on = Conflict("The cluster has moved on since this operation.", code="operation_outdated")
+    moved_on = Conflict(say("The cluster has moved on since this operation."), code="operation_outdated")
     try:
         with transaction.atomic():
             won = Operation.objects.filter(pk=operation.pk, state=OperationState.FAILED).update(
                 state=OperationState.IN_PROGRESS, error=None, finished_at=None, updated_at=timezone.now()
             )
             if won != 1:
-                raise Conflict("Only a failed operation can be retried.", code="operation_not_failed")
+                raise Conflict(say("Only a failed operation can be retried."), code="operation_not_failed")
             later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
             if operation.type not in LEADERSHIP:  # who leads by now changes nothing of what is to be done
                 later = later.exclude(type__in=LEADERSHIP)
@@ -174,7 +174,7 @@ def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
         message=bounded(cause, 1024),
         updated_at=now,
     )
-    error = {"cause": cause, "hint": "Retry it when every group has a master again.", "step": step.name}
+    error = {"cause": cause, "hint": say("Retry it when every group has a master again."), "step": step.name}
     Operation.objects.filter(pk=running.pk).update(
         state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
     )
@@ -185,33 +185,48 @@ def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
 def _in_progress(cluster: Cluster) -> Conflict:
     """What is in progress, how far it is, how long that may take, and what to do."""
     running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
-    message, hint, extra = (
-        "Another operation on this cluster is in progress",
-        "Wait until it has ended, and ask again.",
-        {},
-    )
-    if running is not None:
-        extra = {"operation": running.path}
-        step = running.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
-        message += f": {running.type}, which {running.requested_by} asked for"
-        if step is not None:
-            definition = step_definition(running.type, step.name)
-            message += f", is at “{definition.title}”" + (f" ({step.message})" if step.message else "")
-            hint = (
-                f"That step takes {_duration(definition.timeout_s)} at most, then the operation fails, and can be retried."
-                f" Follow it at {running.path}, and ask again when it has ended."
+    if running is None:
+        return Conflict(
+            say("Another operation on this cluster is in progress."),
+            code="operation_in_progress",
+            hint=say("Wait until it has ended, and ask again."),
+        )
+    step = running.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+    told = {"type": running.type, "by": running.requested_by}
+    if step is None:
+        message = say("Another operation on this cluster is in progress: %(type)s, which %(by)s asked for.", **told)
+        hint = say("Wait until it has ended, and ask again.")
+    else:
+        definition = step_definition(running.type, step.name)
+        if step.message:
+            message = say(
+                "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”"
+                " (%(message)s).",
+                title=definition.title,
+                message=step.message,
+                **told,
             )
-    return Conflict(f"{message.rstrip('.')}.", code="operation_in_progress", hint=hint, extra=extra)
+        else:
+            message = say(
+                "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”.",
+                title=definition.title,
+                **told,
+            )
+        hint = say(
+            "That step takes %(time)s at most, then the operation fails, and can be retried. Follow it at %(path)s, and ask"
+            " again when it has ended.",
+            time=_duration(definition.timeout_s),
+            path=running.path,
+        )
+    return Conflict(message, code="operation_in_progress", hint=hint, extra={"operation": running.path})
 
 
 def _duration(seconds: int) -> str:
-    return (
-        f"{seconds} seconds"
-        if seconds <= 120
-        else f"{seconds // 60} minutes"
-        if seconds <= 7200
-        else f"{seconds // 3600} hours"
-    )
+    if seconds <= 120:
+        return say("%(count)s seconds", count=seconds)
+    if seconds <= 7200:
+        return say("%(count)s minutes", count=seconds // 60)
+    return say("%(count)s hours", count=seconds // 3600)
 
 
 def step_claim(step_id: uuid.UUID) -> StepClaim | None:
@@ -325,7 +340,7 @@ def operations_resume() -> int:
     for step_id, claim in expired.values_list("pk", "claim"):
         with transaction.atomic():
             won = OperationStep.objects.filter(pk=step_id, state=StepState.RUNNING, claim=claim).update(
-                state=StepState.PENDING, claim=None, lease_until=None, message="its worker ended", updated_at=now
+                state=StepState.PENDING, claim=None, lease_until=None, message=say("its worker ended"), updated_at=now
             )
             if won == 1:
                 step_enqueue(step_id)

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.common.encryption import derive_key
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 
 _PURPOSE = b"highwater credential secret"
 
@@ -45,8 +46,8 @@ def secret_decrypt(ciphertext: bytes | memoryview) -> str:
         return _cipher(_configured_keys()).decrypt(bytes(ciphertext)).decode("utf-8")
     except InvalidToken:
         raise SecretUnreadable(
-            "This secret was encrypted under another SECRET_KEY.",
-            hint="Add the former key to SECRET_KEY_FALLBACKS, or delete the credential and create a new one.",
+            say("This secret was encrypted under another SECRET_KEY."),
+            hint=say("Add the former key to SECRET_KEY_FALLBACKS, or delete the credential and create a new one."),
         ) from None
 
 

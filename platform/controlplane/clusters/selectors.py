@@ -23,6 +23,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.workflows import step_definition
 from controlplane.common.errors import NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require, actor_roles
 
@@ -41,7 +42,7 @@ def cluster_get(tenant: Tenant, slug: str) -> Cluster:
     """Return one cluster of the tenant; raises NotFound."""
     cluster = cluster_list(tenant).filter(slug=slug).first()
     if cluster is None:
-        raise NotFound("There is no such cluster.")
+        raise NotFound(say("There is no such cluster."))
     return cluster
 
 
@@ -54,7 +55,7 @@ def credential_get(cluster: Cluster, access_key: str) -> Credential:
     """Return one credential; raises NotFound. The control plane's own looks absent."""
     credential = credential_list(cluster).filter(access_key=access_key).first()
     if credential is None:
-        raise NotFound("There is no such credential.")
+        raise NotFound(say("There is no such credential."))
     return credential
 
 
@@ -75,7 +76,7 @@ def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
         .first()
     )
     if operation is None or not actor_roles(actor, operation.tenant):
-        raise NotFound("There is no such operation.")
+        raise NotFound(say("There is no such operation."))
     actor_require(actor, "operation.view", operation.tenant)
     return operation
 
@@ -155,7 +156,9 @@ def cluster_health(cluster: Cluster) -> ClusterHealth:
     samples = [process.sampled_at for process in processes]
     sampled_at = None if None in samples else min(time for time in samples if time is not None)
     if sampled_at is not None and timezone.now() - sampled_at > HEALTH_STALE_AFTER:
-        return ClusterHealth(Health.UNKNOWN, ["There is no recent data about this cluster."], sampled_at, sampled_at)
+        return ClusterHealth(
+            Health.UNKNOWN, [say("There is no recent data about this cluster.")], sampled_at, sampled_at
+        )
     down = [process for process in processes if process.health == Health.DOWN]
     if down:
         since = min((process.health_since for process in down if process.health_since is not None), default=None)

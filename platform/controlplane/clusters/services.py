@@ -27,6 +27,7 @@ from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, PreconditionFailed
+from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
@@ -80,7 +81,9 @@ def cluster_create(
                     failover_policy=failover_policy,
                 )
         except IntegrityError:
-            raise Conflict(f"This tenant has a cluster called `{slug}` already.", code="slug_taken") from None
+            raise Conflict(
+                say("This tenant has a cluster called `%(slug)s` already.", slug=slug), code="slug_taken"
+            ) from None
         for position in range(shape.name_servers):
             NameServer.objects.create(cluster=cluster, position=position, host=settings.HIGHWATER_ADVERTISED_HOST)
         for position in range(shape.groups):
@@ -126,7 +129,9 @@ class Shape:
         if not least_groups <= groups <= most_groups:
             raise _out_of_range("groups", mode, "broker group{s}", least_groups, most_groups)
         if mode == ClusterMode.DLEDGER and replicas not in VOTERS:
-            raise InvalidInput.for_field("replicas", "Mode `dledger` has 3 or 5 replicas per group.", "out_of_range")
+            raise InvalidInput.for_field(
+                "replicas", say("Mode `dledger` has 3 or 5 replicas per group."), "out_of_range"
+            )
         if not least_replicas <= replicas <= most_replicas:
             raise _out_of_range("replicas", mode, "replica{s} per group", least_replicas, most_replicas)
         return cls(groups, replicas, 1 if mode == ClusterMode.SINGLE else 2)
@@ -147,7 +152,7 @@ def _policy_check(policy: str, mode: str) -> None:
             "failover_policy", f"Use one of {', '.join(FailoverPolicy.values)}.", "invalid_choice"
         )
     if mode == ClusterMode.DLEDGER and policy != FailoverPolicy.MANUAL:
-        words = "Groups of the mode `dledger` elect their leaders themselves: leave the policy out."
+        words = say("Groups of the mode `dledger` elect their leaders themselves: leave the policy out.")
         raise InvalidInput.for_field("failover_policy", words, "invalid_choice")
 
 
@@ -199,15 +204,18 @@ def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> O
     if by not in list(Growth):
         raise InvalidInput.for_field("by", f"Use one of {', '.join(Growth)}.", "invalid_choice")
     if cluster.mode == ClusterMode.SINGLE:
-        words = (
+        words = say(
             "A single-master cluster has one broker. Change its mode first, to async, sync or dledger: POST …/mode/."
         )
         raise InvalidInput.for_field("mode", words, "invalid")
     if by == Growth.REPLICA and not cluster.is_replicated:
-        words = f"Groups of the mode `{cluster.mode}` have no slaves. The modes async and sync add them: POST …/mode/."
+        words = say(
+            "Groups of the mode `%(mode)s` have no slaves. The modes async and sync add them: POST …/mode/.",
+            mode=cluster.mode,
+        )
         raise InvalidInput.for_field("mode", words, "invalid")
     if by == Growth.REPLICA and cluster.elects_leaders:
-        words = "A group that elects its leader grows from 3 to 5 replicas: POST …/groups/{group}/resize/."
+        words = say("A group that elects its leader grows from 3 to 5 replicas: POST …/groups/{group}/resize/.")
         raise InvalidInput.for_field("by", words, "invalid")
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
@@ -233,7 +241,9 @@ def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> O
 def _add_group(cluster: Cluster) -> BrokerGroup:
     groups = list(cluster.broker_groups.all())
     if len(groups) >= GROUPS_MAX:
-        raise Conflict(f"A cluster has at most {GROUPS_MAX} broker groups.", code="too_many")
+        raise Conflict(
+            say("A cluster has at most %(groups_max)s broker groups.", groups_max=GROUPS_MAX), code="too_many"
+        )
     replicas = groups[0].replicas.count()
     if cluster.elects_leaders:  # one that is just being replaced, grown or shrunk is no measure
         replicas = max(VOTERS) if replicas >= max(VOTERS) else min(VOTERS)
@@ -245,9 +255,9 @@ def _add_replicas(cluster: Cluster) -> int:
     groups = list(cluster.broker_groups.all())
     if max(len(group.replicas.all()) for group in groups) >= REPLICAS_MAX:
         raise Conflict(
-            f"A broker group has at most {REPLICAS_MAX} replicas.",
+            say("A broker group has at most %(replicas_max)s replicas.", replicas_max=REPLICAS_MAX),
             code="too_many",
-            hint="Groups that elect their leader may have five: POST …/mode/ with mode dledger.",
+            hint=say("Groups that elect their leader may have five: POST …/mode/ with mode dledger."),
         )
     next_id = max(replica_id_next(group) for group in groups)
     for group in groups:
@@ -276,7 +286,7 @@ def cluster_update(
     name = cluster.name if name is None else name_check("name", name)
     failover_policy = cluster.failover_policy if failover_policy is None else failover_policy
     if not name:
-        raise InvalidInput.for_field("name", "A name is needed.", "required")
+        raise InvalidInput.for_field("name", say("A name is needed."), "required")
     _policy_check(failover_policy, cluster.mode)
     with transaction.atomic():
         now = timezone.now()
@@ -284,7 +294,7 @@ def cluster_update(
             name=name, failover_policy=failover_policy, updated_at=now
         )
         if won != 1:
-            raise PreconditionFailed("The cluster was changed in the meantime.")
+            raise PreconditionFailed(say("The cluster was changed in the meantime."))
         audit_event_record(
             actor=actor,
             action="cluster.update",
@@ -309,9 +319,9 @@ def cluster_delete(*, actor: Actor, cluster: Cluster) -> Operation:
         )
         if won != 1:
             raise Conflict(
-                "The cluster is being provisioned or deleted.",
+                say("The cluster is being provisioned or deleted."),
                 code="operation_in_progress",
-                hint="Wait until the operation has finished or failed, and ask again.",
+                hint=say("Wait until the operation has finished or failed, and ask again."),
             )
         operation = operation_start(actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_DELETE)
         audit_event_record(actor=actor, action="cluster.delete", resource=cluster.path, tenant_id=cluster.tenant_id)

@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from controlplane.common.models import AuditChain, AuditEvent
+from controlplane.common.sentences import say
 
 # Of the events that belong to no tenant.
 PLATFORM_CHAIN = uuid.UUID(int=0)
@@ -113,25 +114,25 @@ def chain_check(tenant_id: uuid.UUID | None, *, newest: int | None = None) -> Ch
     if first > 1:
         before = events.filter(sequence=first - 1).first()
         if before is None:
-            return ChainCheck(head.length, head.head, 0, first - 1, None, "it is missing")
+            return ChainCheck(head.length, head.head, 0, first - 1, None, say("it is missing"))
         previous = before.hash
     for event in events.filter(sequence__gte=first, sequence__lte=head.length).order_by("sequence").iterator():
         wanted = first + checked
         if event.sequence > wanted:
-            return ChainCheck(head.length, head.head, checked, wanted, None, "it is missing")
+            return ChainCheck(head.length, head.head, checked, wanted, None, say("it is missing"))
         if event.sequence < wanted:
-            return _broken(head, checked, event, "its number is there twice")
+            return _broken(head, checked, event, say("its number is there twice"))
         if hash_of(event, previous) != event.hash:
-            return _broken(head, checked, event, "it, or its place among the others, was changed")
+            return _broken(head, checked, event, say("it, or its place among the others, was changed"))
         previous, checked = event.hash, checked + 1
     if first + checked <= head.length:
-        return ChainCheck(head.length, head.head, checked, first + checked, None, "it is missing")
+        return ChainCheck(head.length, head.head, checked, first + checked, None, say("it is missing"))
     if previous != head.head:
         return ChainCheck(
-            head.length, head.head, checked, head.length, None, "its hash is not the one noted as the last"
+            head.length, head.head, checked, head.length, None, say("its hash is not the one noted as the last")
         )
     if (stray := _outside(events, chain).first()) is not None:
-        return _broken(head, checked, stray, "it was never part of the chain")
+        return _broken(head, checked, stray, say("it was never part of the chain"))
     return ChainCheck(head.length, head.head, checked)
 
 

@@ -6,6 +6,8 @@ Anything else that escapes a service is our bug, and is answered with 500 withou
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from controlplane.common.sentences import say
+
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
@@ -25,7 +27,7 @@ class ApplicationError(Exception):
 
     status: ClassVar[int] = 400
     code: str = "bad_request"
-    title: ClassVar[str] = "The request can't be carried out"
+    title: ClassVar[str] = say("The request can't be carried out")
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class InvalidInput(ApplicationError):
     """A value breaks a rule. `errors` names the fields."""
 
     code = "invalid_input"
-    title = "Invalid input"
+    title: ClassVar[str] = say("Invalid input")
 
     @classmethod
     def for_field(cls, field: str, message: str, code: str = "invalid") -> "InvalidInput":
@@ -65,14 +67,14 @@ class NotAllowed(ApplicationError):
 
     status = 403
     code = "not_allowed"
-    title = "Not allowed"
+    title: ClassVar[str] = say("Not allowed")
 
 
 class FactorNeeded(NotAllowed):
     """A person may do this, and first has to give the second factor again."""
 
     code = "factor_needed"
-    title = "Confirm with your second factor"
+    title: ClassVar[str] = say("Confirm with your second factor")
 
 
 class NotFound(ApplicationError):
@@ -80,7 +82,7 @@ class NotFound(ApplicationError):
 
     status = 404
     code = "not_found"
-    title = "Not found"
+    title: ClassVar[str] = say("Not found")
 
 
 class LimitReached(ApplicationError):
@@ -88,7 +90,7 @@ class LimitReached(ApplicationError):
 
     status = 409
     code = "over_limit"
-    title = "Limit reached"
+    title: ClassVar[str] = say("Limit reached")
 
 
 class Conflict(ApplicationError):
@@ -96,7 +98,7 @@ class Conflict(ApplicationError):
 
     status = 409
     code = "conflict"
-    title = "Conflict"
+    title: ClassVar[str] = say("Conflict")
 
 
 class PreconditionFailed(ApplicationError):
@@ -104,7 +106,7 @@ class PreconditionFailed(ApplicationError):
 
     status = 412
     code = "precondition_failed"
-    title = "Precondition failed"
+    title: ClassVar[str] = say("Precondition failed")
 
 
 class Unprocessable(ApplicationError):
@@ -112,7 +114,7 @@ class Unprocessable(ApplicationError):
 
     status = 422
     code = "unprocessable"
-    title = "Unprocessable"
+    title: ClassVar[str] = say("Unprocessable")
 
 
 class BrokerRefused(ApplicationError):
@@ -120,7 +122,7 @@ class BrokerRefused(ApplicationError):
 
     status = 502
     code = "broker_refused"
-    title = "The cluster refused the request"
+    title: ClassVar[str] = say("The cluster refused the request")
 
 
 class BrokerUnreachable(ApplicationError):
@@ -128,4 +130,4 @@ class BrokerUnreachable(ApplicationError):
 
     status = 503
     code = "broker_unreachable"
-    title = "The cluster does not answer"
+    title: ClassVar[str] = say("The cluster does not answer")

@@ -3,6 +3,7 @@
 import unicodedata
 
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 
 # Control characters, what turns the direction of text, and half characters: a name shows all that it is.
 _REFUSED = ("Cc", "Cs", "Co", "Zl", "Zp")
@@ -15,6 +16,8 @@ def name_check(field: str, text: str) -> str:
     for character in name:
         if unicodedata.category(character) in _REFUSED or character in _INVISIBLE:
             raise InvalidInput.for_field(
-                field, f"U+{ord(character):04X} can't be seen in a name. Leave it out.", "invisible_character"
+                field,
+                say("%(character)s can't be seen in a name. Leave it out.", character=f"U+{ord(character):04X}"),
+                "invisible_character",
             )
     return name

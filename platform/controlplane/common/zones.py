@@ -4,6 +4,7 @@ from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 
 
 @cache
@@ -17,7 +18,9 @@ def zone_check(name: str) -> str:
     """Return the name; raises InvalidInput for one that the tz database doesn't know."""
     if name not in zone_names():
         raise InvalidInput.for_field(
-            "time_zone", "Use a name of the IANA time zone database, such as Europe/Berlin, or UTC.", "invalid_zone"
+            "time_zone",
+            say("Use a name of the IANA time zone database, such as Europe/Berlin, or UTC."),
+            "invalid_zone",
         )
     return name
 

@@ -1,20 +1,23 @@
 """What can be wrong with a promotion that somebody asks for."""
 
+from typing import ClassVar
+
 from controlplane.common.errors import ApplicationError, Unprocessable
+from controlplane.common.sentences import say
 
 
 class NotPromotable(Unprocessable):
     """The group or the candidate does not admit it now; the message says why."""
 
     code = "not_promotable"
-    title = "Not promotable"
+    title: ClassVar[str] = say("Not promotable")
 
 
 class NotPossible(Unprocessable):
     """A group that elects its leader does not admit the change now; the message says why."""
 
     code = "not_possible"
-    title = "Not possible now"
+    title: ClassVar[str] = say("Not possible now")
 
 
 class ConfirmationNeeded(ApplicationError):
@@ -22,4 +25,4 @@ class ConfirmationNeeded(ApplicationError):
 
     status = 409
     code = "confirmation_needed"
-    title = "Confirmation needed"
+    title: ClassVar[str] = say("Confirmation needed")

@@ -9,6 +9,7 @@ from django.db.models import Q, QuerySet
 
 from controlplane.common.errors import Conflict
 from controlplane.common.models import AuditEvent
+from controlplane.common.sentences import say
 from controlplane.common.spreadsheets import spreadsheet_text
 from controlplane.tenants.models import Tenant
 
@@ -40,7 +41,9 @@ def audit_csv(events: QuerySet[AuditEvent]) -> bytes:
     """Return the events as CSV. Raises Conflict when there are more than 50,000."""
     if events[CSV_EVENTS_MAX : CSV_EVENTS_MAX + 1].exists():
         raise Conflict(
-            f"There are more than {CSV_EVENTS_MAX} events.", code="too_many", hint="Ask for a shorter time, in parts."
+            say("There are more than %(csv_events_max)s events.", csv_events_max=CSV_EVENTS_MAX),
+            code="too_many",
+            hint=say("Ask for a shorter time, in parts."),
         )
     out = io.StringIO(newline="")
     writer = csv.writer(out)

@@ -24,6 +24,7 @@ from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotAllowed, NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Invitation, Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_includes, actor_require, role_require
@@ -57,7 +58,7 @@ def invitation_get(tenant: Tenant, invitation_id: uuid.UUID) -> Invitation:
     """Return one of them; raises NotFound."""
     invitation = invitation_list(tenant).filter(pk=invitation_id).first()
     if invitation is None:
-        raise NotFound("There is no such invitation.")
+        raise NotFound(say("There is no such invitation."))
     return invitation
 
 
@@ -77,7 +78,7 @@ def invitation_create(*, actor: Actor, tenant: Tenant, email: str, role: str) ->
         actor_require(actor, "member.manage", tenant)
         role_require(actor, tenant, role)
         if tenant.memberships.filter(user__email=email).exists():
-            raise Conflict(f"{email} is a member already.", code="already_member")
+            raise Conflict(say("%(email)s is a member already.", email=email), code="already_member")
         invitation_list(tenant).filter(email=email).update(ended_at=timezone.now())
         _require_room(tenant, inviter)
         invitation = Invitation.objects.create(
@@ -118,8 +119,11 @@ def invitation_of_secret(secret: str) -> Invitation:
         )
     if invitation is None or not _inviter_may(invitation):
         raise NotFound(
-            "This invitation is not valid: it was used, revoked or replaced, or is older than"
-            f" {LIFE.days} days. Ask the person who invited you for another one.",
+            say(
+                "This invitation is not valid: it was used, revoked or replaced, or is older than"
+                " %(days)s days. Ask the person who invited you for another one.",
+                days=LIFE.days,
+            ),
             code="invitation_not_valid",
         )
     return invitation
@@ -181,14 +185,16 @@ def invitations_mail() -> int:
 def _require_room(tenant: Tenant, inviter: User | None) -> None:
     if invitation_list(tenant).count() >= OPEN_MAX:
         raise LimitReached(
-            f"{OPEN_MAX} invitations of this tenant are open.", code="over_limit", hint="Revoke those not needed."
+            say("%(open_max)s invitations of this tenant are open.", open_max=OPEN_MAX),
+            code="over_limit",
+            hint=say("Revoke those not needed."),
         )
     since = timezone.now() - timedelta(days=1)
     if inviter is not None and Invitation.objects.filter(inviter=inviter, created_at__gt=since).count() >= DAILY_MAX:
         raise LimitReached(
-            f"You have invited {DAILY_MAX} people within a day, which is the most.",
+            say("You have invited %(daily_max)s people within a day, which is the most.", daily_max=DAILY_MAX),
             code="over_limit",
-            hint="Go on tomorrow.",
+            hint=say("Go on tomorrow."),
         )
 
 
@@ -207,9 +213,9 @@ def _locked(user: User, secret: str) -> Invitation:
     invitation = invitation_of_secret(secret)
     if invitation.email != user.email:
         raise NotAllowed(
-            "This invitation was sent to another address than that of your account.",
+            say("This invitation was sent to another address than that of your account."),
             code="other_address",
-            hint="Log in with the address that was invited, or ask for an invitation of yours.",
+            hint=say("Log in with the address that was invited, or ask for an invitation of yours."),
         )
     return invitation
 

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from controlplane.accounts.actors import Actor, SystemActor, TokenActor
 from controlplane.accounts.models import User
 from controlplane.common.errors import NotFound
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Membership, Tenant
 from controlplane.tenants.rules import actor_roles
 
@@ -29,7 +30,7 @@ def tenant_get(actor: Actor, slug: str) -> Tenant:
     """Return the tenant; raises NotFound for an absent one and for an outsider alike."""
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None or not actor_roles(actor, tenant):
-        raise NotFound("There is no such tenant.")
+        raise NotFound(say("There is no such tenant."))
     return tenant
 
 
@@ -42,5 +43,5 @@ def membership_get(tenant: Tenant, membership_id: uuid.UUID) -> Membership:
     """Return one membership of the tenant; raises NotFound."""
     membership = tenant.memberships.select_related("user").filter(pk=membership_id).first()
     if membership is None:
-        raise NotFound("There is no such member.")
+        raise NotFound(say("There is no such member."))
     return membership

@@ -10,19 +10,20 @@ from controlplane.accounts.actors import Actor
 from controlplane.accounts.fresh_factor import FRESH_FOR_S, factors_of, is_fresh
 from controlplane.accounts.models import User
 from controlplane.common.errors import FactorNeeded
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
 
 # What a sentence calls each.
 SENSITIVE_ACTS: dict[str, str] = {
-    "cluster.delete": "deletes a cluster",
-    "topic.delete": "deletes a topic",
-    "offset.reset": "resets offsets",
-    "group.promote_with_loss": "promotes a replica though messages may be lost",
-    "group.recover": "goes on without a lost majority",
-    "credential.create": "makes a key pair",
-    "credential.reveal": "reads a secret",
-    "token.create": "makes an API token",
-    "tenant.factor_off": "turns this question off",
+    "cluster.delete": say("deletes a cluster"),
+    "topic.delete": say("deletes a topic"),
+    "offset.reset": say("resets offsets"),
+    "group.promote_with_loss": say("promotes a replica though messages may be lost"),
+    "group.recover": say("goes on without a lost majority"),
+    "credential.create": say("makes a key pair"),
+    "credential.reveal": say("reads a secret"),
+    "token.create": say("makes an API token"),
+    "tenant.factor_off": say("turns this question off"),
 }
 
 
@@ -33,11 +34,23 @@ def factor_require(actor: Actor, act: str, tenant: Tenant) -> None:
         return
     if factors_of(actor):
         raise FactorNeeded(
-            f"The tenant {tenant.slug} asks for the second factor again before someone {what}.",
-            hint=f"Confirm at /2fa/reauthenticate/ in the browser; it counts for {FRESH_FOR_S // 60} minutes. Or use an API token.",
+            say(
+                "The tenant %(tenant)s asks for the second factor again before someone %(what)s.",
+                tenant=tenant.slug,
+                what=what,
+            ),
+            hint=say(
+                "Confirm at /2fa/reauthenticate/ in the browser; it counts for %(fresh_for_s)s minutes."
+                " Or use an API token.",
+                fresh_for_s=FRESH_FOR_S // 60,
+            ),
         )
     raise FactorNeeded(
-        f"The tenant {tenant.slug} asks for a second factor before someone {what}, and your account has none.",
-        hint="Set up an authenticator app or a passkey under Account, Second factor (/2fa/).",
+        say(
+            "The tenant %(tenant)s asks for a second factor before someone %(what)s, and your account has none.",
+            tenant=tenant.slug,
+            what=what,
+        ),
+        hint=say("Set up an authenticator app or a passkey under Account, Second factor (/2fa/)."),
         code="factor_missing",
     )

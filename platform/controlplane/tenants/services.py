@@ -10,6 +10,7 @@ from controlplane.accounts.fresh_factor import factors_of
 from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
+from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.common.zones import zone_check
 from controlplane.tenants.invitation_services import invitations_of_inviter_revoke
@@ -28,9 +29,13 @@ _RESERVED_SLUGS = frozenset({"new", "api", "admin", "static", "login", "logout",
 def slug_check(field: str, slug: str) -> str:
     """Return the slug; raises InvalidInput when it breaks the rule."""
     if not SLUG_PATTERN.fullmatch(slug):
-        raise InvalidInput.for_field(field, f"Use {SLUG_RULE}.", "invalid_slug")
+        raise InvalidInput.for_field(
+            field,
+            say("Use 2 to 39 lower-case letters, digits and single hyphens, starting with a letter."),
+            "invalid_slug",
+        )
     if slug in _RESERVED_SLUGS:
-        raise InvalidInput.for_field(field, f"`{slug}` is reserved.", "reserved")
+        raise InvalidInput.for_field(field, say("`%(slug)s` is reserved.", slug=slug), "reserved")
     return slug
 
 
@@ -51,7 +56,7 @@ def tenant_create(*, actor: User | SystemActor, slug: str, name: str, owner: Use
                 Membership.objects.create(tenant=tenant, user=first_owner, role=Role.OWNER)
             audit_event_record(actor=actor, action="tenant.create", resource=tenant.path, tenant_id=tenant.pk)
     except IntegrityError:
-        raise Conflict(f"The name `{slug}` is taken.", code="slug_taken") from None
+        raise Conflict(say("The name `%(slug)s` is taken.", slug=slug), code="slug_taken") from None
     return tenant
 
 
@@ -60,9 +65,12 @@ def _require_room(owner: User) -> None:
     User.objects.select_for_update().get(pk=owner.pk)
     if owner.memberships.filter(role=Role.OWNER).count() >= settings.HIGHWATER_TENANTS_PER_USER:
         raise LimitReached(
-            f"You own {settings.HIGHWATER_TENANTS_PER_USER} tenants, which is the most that one user may.",
+            say(
+                "You own %(highwater_tenants_per_user)s tenants, which is the most that one user may.",
+                highwater_tenants_per_user=settings.HIGHWATER_TENANTS_PER_USER,
+            ),
             code="over_limit",
-            hint="Leave one that is not needed, or ask the platform's operator to make one for you.",
+            hint=say("Leave one that is not needed, or ask the platform's operator to make one for you."),
         )
 
 
@@ -79,7 +87,7 @@ def tenant_update(
     """
     actor_require(actor, "tenant.update", tenant)
     if name is not None and not name.strip():
-        raise InvalidInput.for_field("name", "A name is needed.", "required")
+        raise InvalidInput.for_field("name", say("A name is needed."), "required")
     name = None if name is None else name_check("name", name)
     if time_zone is not None:
         zone_check(time_zone)
@@ -88,7 +96,7 @@ def tenant_update(
     if wants_second_factor and not tenant.wants_second_factor and isinstance(actor, User) and not factors_of(actor):
         raise InvalidInput.for_field(
             "wants_second_factor",
-            "Set up a second factor of your own first, under Account, Second factor.",
+            say("Set up a second factor of your own first, under Account, Second factor."),
             "no_factor",
         )
     with transaction.atomic():
@@ -149,7 +157,7 @@ def _locked(actor: Actor, membership: Membership) -> Membership:
     members_lock(actor, membership.tenant)
     now = Membership.objects.select_related("tenant", "user").filter(pk=membership.pk).first()
     if now is None:
-        raise NotFound("There is no such member.")
+        raise NotFound(say("There is no such member."))
     return now
 
 
@@ -157,7 +165,7 @@ def _require_another_owner(membership: Membership, *, leaving: bool) -> None:
     """Raise Conflict when the last owner would leave. The tenant's members are locked: no other owner can leave meanwhile."""
     owners = membership.tenant.memberships.filter(role=Role.OWNER).values_list("pk", flat=True)
     if leaving and list(owners) == [membership.pk]:
-        raise Conflict("A tenant needs an owner. Make someone else an owner first.", code="last_owner")
+        raise Conflict(say("A tenant needs an owner. Make someone else an owner first."), code="last_owner")
 
 
 def _record(actor: Actor, action: str, membership: Membership) -> None:

@@ -16,6 +16,7 @@ from controlplane.accounts.operators import OPERATE_SCOPE, is_operator
 from controlplane.accounts.tokens import token_text_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, LimitReached, NotAllowed, NotFound
+from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Role, ServiceAccount, Tenant
@@ -45,7 +46,7 @@ def api_token_get(tenant: Tenant, token_id: uuid.UUID) -> ApiToken:
     """Return one token of the tenant; raises NotFound."""
     token = api_token_list(tenant).filter(pk=token_id).first()
     if token is None:
-        raise NotFound("There is no such token.")
+        raise NotFound(say("There is no such token."))
     return token
 
 
@@ -83,13 +84,13 @@ def api_token_issue(
             _account_require(actor, account, role, service_account)
         factor_require(actor, "token.create", tenant)
         if not actor_includes(actor, tenant, role):
-            raise NotAllowed("A token can't have a role that may do more than its issuer.")
+            raise NotAllowed(say("A token can't have a role that may do more than its issuer."))
         if isinstance(actor, TokenActor) and not set(scopes) <= set(actor.token.scopes):
-            raise NotAllowed("A token can't have more scopes than the token that issues it.")
+            raise NotAllowed(say("A token can't have more scopes than the token that issues it."))
         if not isinstance(actor, SystemActor) and _valid(tenant).count() >= TOKENS_MAX:
             raise LimitReached(
-                f"The tenant has {TOKENS_MAX} valid tokens, and may not have more.",
-                hint="Revoke those that are not needed.",
+                say("The tenant has %(most)s valid tokens, and may not have more.", most=TOKENS_MAX),
+                hint=say("Revoke those that are not needed."),
             )
         token = ApiToken.objects.create(
             tenant=tenant,

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from controlplane.common.sentences import say, say_all
+
 _HERE = Path(__file__).parent
 _TLS_LINE = re.compile(r".* @TLS@\n")
 _TLS_MARK = re.compile(r" +(?:#|//) @TLS@(?=\n)")
@@ -53,44 +55,47 @@ _LANGUAGES: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "java",
         "Java",
-        "Apache’s own client, unmodified. Java 8 or later.",
+        say("Apache’s own client, unmodified. Java 8 or later."),
         (
             ("pom.xml", "java/pom.xml"),
             ("src/main/java/Quickstart.java", "java/Quickstart.java"),
             (CA_FILE, CA_FILE),
-            ("Run", "java/run.sh"),
+            (say("Run"), "java/run.sh"),
         ),
     ),
     (
         "go",
         "Go",
-        "Apache’s rocketmq-client-go, version 2, unmodified.",
-        (("Install", "go/install.sh"), ("main.go", "go/main.go"), ("Run", "go/run.sh")),
+        say("Apache’s rocketmq-client-go, version 2, unmodified."),
+        ((say("Install"), "go/install.sh"), ("main.go", "go/main.go"), (say("Run"), "go/run.sh")),
     ),
     (
         "node",
         "Node",
         (
-            "ali-ons is the npm package that speaks RocketMQ’s remoting protocol in pure JavaScript. Apache’s own"
-            " rocketmq-client-nodejs speaks only the gRPC protocol of RocketMQ 5, which this cluster does not offer."
+            say(
+                "ali-ons is the npm package that speaks RocketMQ’s remoting protocol in pure JavaScript."
+                " Apache’s own rocketmq-client-nodejs speaks only the gRPC protocol of RocketMQ 5, which"
+                " this cluster does not offer."
+            )
         ),
-        (("Install", "node/install.sh"), ("quickstart.js", "node/quickstart.js"), ("Run", "node/run.sh")),
+        ((say("Install"), "node/install.sh"), ("quickstart.js", "node/quickstart.js"), (say("Run"), "node/run.sh")),
     ),
     (
         "python",
         "Python",
-        "Highwater’s own client, pure Python 3.11 or later. It works with Apache RocketMQ, too.",
+        say("Highwater’s own client, pure Python 3.11 or later. It works with Apache RocketMQ, too."),
         (
-            ("Install", "python/install.sh"),
+            (say("Install"), "python/install.sh"),
             ("quickstart.py", "python/quickstart.py"),
             (CA_FILE, CA_FILE),
-            ("Run", "python/run.sh"),
+            (say("Run"), "python/run.sh"),
         ),
     ),
 )
 
 
-_WITHOUT_TLS = "It has no TLS: use it in a network that you trust."
+_WITHOUT_TLS = say("It has no TLS: use it in a network that you trust.")
 
 
 def snippets_render(values: Values) -> list[Snippet]:
@@ -99,7 +104,7 @@ def snippets_render(values: Values) -> list[Snippet]:
         Snippet(
             name=name,
             title=title,
-            note=f"{note} {_WITHOUT_TLS}" if values.tls_ca and not any(CA_FILE in file for file in files) else note,
+            note=say_all(note, _WITHOUT_TLS) if values.tls_ca and not any(CA_FILE in file for file in files) else note,
             files=tuple(
                 SnippetFile(file_title, _fill(source, values), f"snippet-{name}-{position}")
                 for position, (file_title, source) in enumerate(files)

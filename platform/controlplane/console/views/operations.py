@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.clusters.models import Operation, OperationState, OperationType, StepState
@@ -21,18 +22,18 @@ from controlplane.console.pills import pill_of
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 
-_VERBS = {
-    OperationType.CLUSTER_DELETE: "Deleting",
-    OperationType.CLUSTER_GROW: "Growing",
-    OperationType.GROUP_PROMOTE: "Promoting a replica of",
-    OperationType.GROUP_SWITCHOVER: "Switching the master of",
-    OperationType.GROUP_TRANSFER: "Transferring the leadership of",
-    OperationType.GROUP_DRILL: "Failover drill of",
-    OperationType.GROUP_PREFER: "Preferring a leader of",
-    OperationType.GROUP_REPLACE: "Replacing a replica of",
-    OperationType.GROUP_GROW: "Growing a group of",
-    OperationType.GROUP_SHRINK: "Shrinking a group of",
-    OperationType.GROUP_RECOVER: "Recovering a group of",
+_HEADINGS: dict[OperationType, str] = {
+    OperationType.CLUSTER_DELETE: gettext_noop("Deleting %(name)s"),
+    OperationType.CLUSTER_GROW: gettext_noop("Growing %(name)s"),
+    OperationType.GROUP_PROMOTE: gettext_noop("Promoting a replica of %(name)s"),
+    OperationType.GROUP_SWITCHOVER: gettext_noop("Switching the master of %(name)s"),
+    OperationType.GROUP_TRANSFER: gettext_noop("Transferring the leadership of %(name)s"),
+    OperationType.GROUP_DRILL: gettext_noop("Failover drill of %(name)s"),
+    OperationType.GROUP_PREFER: gettext_noop("Preferring a leader of %(name)s"),
+    OperationType.GROUP_REPLACE: gettext_noop("Replacing a replica of %(name)s"),
+    OperationType.GROUP_GROW: gettext_noop("Growing a group of %(name)s"),
+    OperationType.GROUP_SHRINK: gettext_noop("Shrinking a group of %(name)s"),
+    OperationType.GROUP_RECOVER: gettext_noop("Recovering a group of %(name)s"),
 }
 _DONE = {
     OperationType.CLUSTER_DELETE: say("The cluster is deleted"),
@@ -128,10 +129,16 @@ def _heading(operation: Operation) -> str:
     name, metadata = operation.cluster.name, operation.metadata
     if operation.type == OperationType.CLUSTER_MODE:
         if metadata["from"] != metadata["to"]:
-            return f"Changing {name} from {metadata['from']} to {metadata['to']}"
-        return f"{'Adding replicas to' if metadata.get('adding') else 'Removing replicas of'} {name}"
-    verb = _VERBS.get(OperationType(operation.type), "Creating")
-    return f"{verb} {name}"
+            return say(
+                "Changing %(name)s from %(before)s to %(after)s",
+                name=name,
+                before=metadata["from"],
+                after=metadata["to"],
+            )
+        if metadata.get("adding"):
+            return say("Adding replicas to %(name)s", name=name)
+        return say("Removing replicas of %(name)s", name=name)
+    return say(_HEADINGS.get(OperationType(operation.type), gettext_noop("Creating %(name)s")), name=name)
 
 
 def _words(operation: Operation, rows: list[StepRow]) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 from django.forms import Form
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_http_methods
 
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.forms import Choice, TypedLossForm
@@ -54,7 +56,7 @@ class _Page:
 def _transfer_form(group: GroupRow, data: QueryDict | None) -> Form:
     others = [replica for replica in group.replicas if replica.is_voter and replica.replica_id != group.master_id]
     return WhichReplicaForm(
-        data, label="New leader", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+        data, label=say("New leader"), choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
     )
 
 
@@ -62,9 +64,9 @@ def _prefer_form(group: GroupRow, data: QueryDict | None) -> Form:
     voters = [replica for replica in group.replicas if replica.is_voter]
     return WhichReplicaForm(
         data,
-        label="Preferred leader",
+        label=say("Preferred leader"),
         choices=[(one.replica_id, _choice(one)) for one in voters],
-        nobody=Choice("No preference", "The elected leader stays."),
+        nobody=Choice(say("No preference"), say("The elected leader stays.")),
     )
 
 
@@ -74,7 +76,7 @@ def _replace_form(group: GroupRow, data: QueryDict | None) -> Form:
         key=lambda replica: (replica.role != "unknown", replica.replica_id),
     )
     return WhichReplicaForm(
-        data, label="Replica to replace", choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+        data, label=say("Replica to replace"), choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
     )
 
 
@@ -82,15 +84,23 @@ def _recover_form(group: GroupRow, data: QueryDict | None) -> Form:
     left = [replica for replica in group.replicas if replica.is_voter is not False and replica.role != "unknown"]
     return WhichReplicaForm(
         data,
-        label="Replica to go on with: the one that holds most",
+        label=say("Replica to go on with: the one that holds most"),
         choices=[(one.replica_id, _recover_choice(one)) for one in left],
         nobody=None,
     )
 
 
 def _recover_choice(replica: ReplicaRow) -> Choice:
-    end = "not known how far" if replica.end_offset is None else f"to {replica.end_offset} in epoch {replica.epoch}"
-    return Choice(f"Replica {replica.replica_id}", f"{replica.address}. Its log goes {end}.")
+    if replica.end_offset is None:
+        detail = say("%(address)s. Its log goes not known how far.", address=replica.address)
+    else:
+        detail = say(
+            "%(address)s. Its log goes to %(end)s in epoch %(epoch)s.",
+            address=replica.address,
+            end=replica.end_offset,
+            epoch=replica.epoch,
+        )
+    return Choice(say("Replica %(replica)s", replica=replica.replica_id), detail)
 
 
 def _resize_form(group: GroupRow, data: QueryDict | None) -> Form:
@@ -99,55 +109,67 @@ def _resize_form(group: GroupRow, data: QueryDict | None) -> Form:
 
 def _choice(replica: ReplicaRow) -> Choice:
     if replica.role == "unknown":
-        return Choice(f"Replica {replica.replica_id}", f"{replica.address}. It does not answer.")
+        return Choice(
+            say("Replica %(replica_id)s", replica_id=replica.replica_id),
+            say("%(address)s. It does not answer.", address=replica.address),
+        )
     if replica.role == "master":
-        return Choice(f"Replica {replica.replica_id}", f"{replica.address}. It leads now.")
-    gap = "not known how far behind" if replica.gap_bytes is None else f"{replica.gap_bytes} bytes behind"
-    return Choice(f"Replica {replica.replica_id}", f"{replica.address}. {gap[0].upper()}{gap[1:]}.")
+        return Choice(
+            say("Replica %(replica_id)s", replica_id=replica.replica_id),
+            say("%(address)s. It leads now.", address=replica.address),
+        )
+    if replica.gap_bytes is None:
+        detail = say("%(address)s. Not known how far behind.", address=replica.address)
+    else:
+        detail = say("%(address)s. %(gap)s bytes behind.", address=replica.address, gap=replica.gap_bytes)
+    return Choice(say("Replica %(replica)s", replica=replica.replica_id), detail)
 
 
 _TRANSFER = _Page(
     ChangeKind.TRANSFER,
-    "Transfer the leadership of",
-    "Planned and without loss: the leader hands its role to a voter that holds all that it holds.",
-    "Transfer leadership",
+    gettext_noop("Transfer the leadership of %(group)s"),
+    say("Planned and without loss: the leader hands its role to a voter that holds all that it holds."),
+    say("Transfer leadership"),
     _transfer_form,
     lambda form: Transfer(form.replica_id()),
     lambda form: {"target": form.replica_id()},
 )
 _PREFER = _Page(
     ChangeKind.PREFER,
-    "Preferred leader of",
-    "The group gives the leadership to this replica whenever it is in sync, and works without it when it is not.",
-    "Set preferred leader",
+    gettext_noop("Preferred leader of %(group)s"),
+    say("The group gives the leadership to this replica whenever it is in sync, and works without it when it is not."),
+    say("Set preferred leader"),
     _prefer_form,
     lambda form: Prefer(form.replica_id()),
     lambda form: {"replica": form.replica_id()},
 )
 _REPLACE = _Page(
     ChangeKind.REPLACE,
-    "Replace a replica of",
-    "An empty replica takes the place of one that is lost. Sends and receives go on.",
-    "Replace replica",
+    gettext_noop("Replace a replica of %(group)s"),
+    say("An empty replica takes the place of one that is lost. Sends and receives go on."),
+    say("Replace replica"),
     _replace_form,
     lambda form: Replace(form.replica_id()),
     lambda form: {"replica": form.replica_id()},
 )
 _RECOVER = _Page(
     ChangeKind.RECOVER,
-    "Recover",
-    "Only when a majority of the group’s disks is gone for good. The replicas that are left go on alone; what only the lost"
-    " ones held is lost. If one of those disks can be brought back, do that instead.",
-    "Give up the lost replicas",
+    gettext_noop("Recover %(group)s"),
+    say(
+        "Only when a majority of the group’s disks is gone for good. The replicas that are left"
+        " go on alone; what only the lost ones held is lost. If one of those disks can be brought"
+        " back, do that instead."
+    ),
+    say("Give up the lost replicas"),
     _recover_form,
     lambda form: Recover(form.replica_id()),
     lambda form: {"replica": form.replica_id()},
 )
 _RESIZE = _Page(
     "resize",
-    "Number of replicas of",
-    "One voter at a time. Sends and receives go on.",
-    "Change the number",
+    gettext_noop("Number of replicas of %(group)s"),
+    say("One voter at a time. Sends and receives go on."),
+    say("Change the number"),
     _resize_form,
     lambda form: Resize(form.cleaned_data["replicas"]),
     lambda form: {"replicas": form.cleaned_data["replicas"]},
@@ -225,7 +247,7 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
         "can_delete_cluster": actor_can(request.user, "cluster.delete", tenant),
         "group": group,
         "change": page,
-        "heading": f"{page.heading} {group.name}",
+        "heading": say(page.heading, group=group.name),
         "form": chosen,
         "confirm_form": confirm,
         "preview": preview,

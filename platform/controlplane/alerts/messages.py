@@ -16,6 +16,7 @@ from urllib.parse import quote_plus
 
 from controlplane.alerts.models import Alert, ChannelKind
 from controlplane.alerts.words import sentence
+from controlplane.common.sentences import say
 
 # One message names no more; it says how many more there are.
 ALERTS_MAX = 20
@@ -67,18 +68,27 @@ def trial_payload(tenant: str, tenant_name: str, base_url: str) -> dict[str, Any
 
 def title(payload: Mapping[str, Any]) -> str:
     """Return the message in a line."""
+    return f"[Highwater] {title_words(payload)}"
+
+
+def title_words(payload: Mapping[str, Any]) -> str:
+    """Return the same as a sentence, without who sends it."""
     name, fired, resolved = payload["tenant_name"], payload["fired"], payload["resolved"]
     if payload["event"] == "test":
-        return f"[Highwater] {name}: this is a test"
+        return say("%(name)s: this is a test", name=name)
     if payload["event"] == "budget":
-        return f"[Highwater] {name}: {payload['threshold_percent']} % of the budget is spent"
+        return say("%(name)s: %(percent)s %% of the budget is spent", name=name, percent=payload["threshold_percent"])
     if len(fired) == 1 and not resolved:
-        return f"[Highwater] {name}: {fired[0]['title']} in {fired[0]['cluster']}"
+        what = say(fired[0]["title"])
+        return say("%(name)s: %(what)s in %(cluster)s", name=name, what=what, cluster=fired[0]["cluster"])
     if len(resolved) == 1 and not fired:
-        return f"[Highwater] {name}: ended: {resolved[0]['title']} in {resolved[0]['cluster']}"
-    parts = [f"{len(fired)} firing"] if fired else []
-    parts += [f"{len(resolved)} ended"] if resolved else []
-    return f"[Highwater] {name}: {', '.join(parts)}"
+        what = say(resolved[0]["title"])
+        return say("%(name)s: ended: %(what)s in %(cluster)s", name=name, what=what, cluster=resolved[0]["cluster"])
+    if not resolved:
+        return say("%(name)s: %(fired)s firing", name=name, fired=len(fired))
+    if not fired:
+        return say("%(name)s: %(ended)s ended", name=name, ended=len(resolved))
+    return say("%(name)s: %(fired)s firing, %(ended)s ended", name=name, fired=len(fired), ended=len(resolved))
 
 
 def text(payload: Mapping[str, Any]) -> str:

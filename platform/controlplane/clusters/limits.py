@@ -166,4 +166,4 @@ def _most(clusters: QuerySet[Cluster], rows: Count) -> int:
 
 
 def _title(replica: Replica) -> str:
-    return f"{replica.group.name}, replica {replica.broker_id}"
+    return say("%(group)s, replica %(replica)s", group=replica.group.name, replica=replica.broker_id)

@@ -52,7 +52,7 @@ class BudgetForm(forms.Form):
 class TenantSettingsForm(forms.Form):
     """A tenant's name, zone, and what it asks of its members."""
 
-    name = forms.CharField(max_length=100, label="Name")
+    name = forms.CharField(max_length=100, label=say("Name"))
     time_zone = forms.ChoiceField(
         label=say("Time zone"),
         help_text=say("In which pages show times. What is stored, billed and answered by the API is UTC."),

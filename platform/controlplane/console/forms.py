@@ -8,6 +8,7 @@ from django.forms.utils import flatatt
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
+from django.utils.translation import gettext_lazy
 
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
@@ -547,7 +548,7 @@ class SearchForm(forms.Form):
         label=say("Key or message id"),
         max_length=KEY_MAX_LENGTH,
         widget=forms.TextInput(attrs=CODE_INPUT),
-        error_messages={"required": say("Give a key or a message id.")},
+        error_messages={"required": gettext_lazy("Give a key or a message id.")},
     )
     since = UtcMoment(label=say("Stored from (UTC)"), help_text="", required=False)
     until = UtcMoment(label=say("Stored until (UTC)"), help_text="", required=False)
@@ -593,7 +594,7 @@ class TraceForm(forms.Form):
         max_length=KEY_MAX_LENGTH,
         widget=forms.TextInput(attrs=CODE_INPUT),
         help_text=say("A key, the id that the producer got (UNIQ_KEY), or the broker’s (offsetMsgId)."),
-        error_messages={"required": say("Give a key or a message id.")},
+        error_messages={"required": gettext_lazy("Give a key or a message id.")},
     )
     topic = forms.ChoiceField(label=say("Topic"), required=False)
 

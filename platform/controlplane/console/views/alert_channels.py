@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.alerts.channels import (
+    EMAIL_NAME,
     address_shown,
     channel_create,
     channel_delete,
@@ -17,7 +18,7 @@ from controlplane.alerts.channels import (
     channel_update,
 )
 from controlplane.alerts.deliveries import channel_test, delivery_again, delivery_get, delivery_list
-from controlplane.alerts.messages import title
+from controlplane.alerts.messages import title_words
 from controlplane.alerts.models import AlertChannel, AlertDelivery, ChannelKind
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
@@ -32,11 +33,20 @@ ROWS_PER_PAGE = 50
 _EXAMPLE = {"kind": "webhook", "name": "pager", "address": "https://example.com/hook"}
 
 
+def channel_words(channel: AlertChannel) -> str:
+    """Return a channel's name: e-mail's, which no one typed, as a sentence."""
+    return EMAIL_NAME if channel.name == EMAIL_NAME else channel.name
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
     """A channel with the host that it leads to."""
 
     channel: AlertChannel
+
+    @property
+    def name(self) -> str:
+        return channel_words(self.channel)
 
     @property
     def address(self) -> str:
@@ -60,8 +70,12 @@ class DeliveryRow:
     delivery: AlertDelivery
 
     @property
+    def channel_name(self) -> str:
+        return channel_words(self.delivery.channel)
+
+    @property
     def title(self) -> str:
-        return title(self.delivery.payload).removeprefix("[Highwater] ")
+        return title_words(self.delivery.payload)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -53,7 +53,10 @@ class BrokerRows:
 def limits_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show what the tenant may have, and how much of it is used."""
     brokers = [
-        BrokerRows(f"{use.cluster.name}, {use.broker}", None if use.quotas is None else _fullest(use.quotas))
+        BrokerRows(
+            say("%(cluster)s, %(broker)s", cluster=use.cluster.name, broker=use.broker),
+            None if use.quotas is None else _fullest(use.quotas),
+        )
         for use in broker_uses(tenant)
     ]
     context = {"limits": limit_uses(tenant), "brokers": brokers, "curl": curl("GET", f"{tenant.path}limits/")}

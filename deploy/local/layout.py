@@ -80,6 +80,11 @@ class Layout:
         return self.state / "clusters"
 
     @property
+    def mail(self) -> Path:
+        """What would be mailed, a file each: a laptop has no mail server, and a log shall hold no link that resets a password."""
+        return self.state / "mail"
+
+    @property
     def spark(self) -> Path:
         """What Spark's jobs need and the environment lacks: packages, a Java runtime; and how far their installation is."""
         return self.state / "spark"
@@ -113,7 +118,7 @@ class Layout:
     def create(self) -> None:
         """Makes the folders, readable by their owner only: they hold passwords and messages."""
         try:
-            for folder in (self.state, self.logs, self.supervisor, self.supervisor_programs, self.clusters):
+            for folder in (self.state, self.logs, self.mail, self.supervisor, self.supervisor_programs, self.clusters):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise DevError(

@@ -52,6 +52,15 @@ def test_the_web_server_is_ready(platform: PlatformStack) -> None:
     assert httpx.get(f"{platform.console_url}/readyz", trust_env=False).status_code == httpx.codes.OK
 
 
+def test_mail_lies_in_a_private_folder_and_in_no_log(platform: PlatformStack) -> None:
+    """It holds links that reset passwords."""
+    printed = platform.manage("sendtestemail", "reader@example.com")
+    (mail,) = platform.stack.layout.mail.iterdir()
+    assert "reader@example.com" in mail.read_text()
+    assert "reader@example.com" not in printed
+    assert stat.S_IMODE(mail.parent.stat().st_mode) == 0o700
+
+
 def test_a_second_up_changes_nothing(platform: PlatformStack, monkeypatch: pytest.MonkeyPatch) -> None:
     # Somebody may be editing while the tests run; that is the next test's business.
     known = platform.stack.layout.fingerprint_file.read_text().strip()

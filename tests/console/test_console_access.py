@@ -150,6 +150,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/",
             "clusters/orders/new-topic/",
             "clusters/orders/topics/payments/",
+            "clusters/orders/topics/payments/change/",
             "clusters/orders/topics/payments/retry/",
             "clusters/orders/topics/payments/delete/",
             "clusters/orders/topics/payments/queues/",

@@ -51,6 +51,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("topics", "/t/acme/clusters/orders/topics/"),
         ("topic new", "/t/acme/clusters/orders/new-topic/"),
         ("topic unreachable", "/t/acme/clusters/orders/topics/payments/"),
+        ("topic change", "/t/acme/clusters/orders/topics/payments/change/"),
         ("topic delete", "/t/acme/clusters/orders/topics/payments/delete/"),
         ("members", "/t/acme/members/"),
         ("invitation", "{invitation}"),

@@ -470,6 +470,39 @@ class TopicForm(forms.Form):
         )
 
 
+class TopicChangeForm(forms.Form):
+    """What can be changed of a topic."""
+
+    read_queue_nums = forms.IntegerField(
+        label=say("Read queues"),
+        help_text=say("With fewer, what is left in the queues that go can no longer be consumed."),
+    )
+    write_queue_nums = forms.IntegerField(
+        label=say("Write queues"), help_text=say("To drain queues: fewer of these first, then fewer read queues.")
+    )
+    perm = forms.TypedChoiceField(
+        label=say("Clients may"),
+        coerce=int,
+        widget=forms.RadioSelect,
+        choices=[
+            (6, Choice(say("Send and consume"))),
+            (4, Choice(say("Consume only"), say("Sends are refused: a topic that is to be emptied."))),
+            (2, Choice(say("Send only"), say("Consumers get nothing until it is changed again."))),
+        ],
+    )
+    description = forms.CharField(max_length=500, required=False, label=say("What it is for"), widget=forms.TextInput)
+
+    def changes(self) -> dict[str, object]:
+        """Return what is otherwise than before, as the API's request; a wrong value as it was typed."""
+        if not self.is_bound:
+            return {}
+        self.is_valid()
+        typed = {name: self.cleaned_data.get(name, self[name].data) for name in self.fields}
+        return {
+            name: value for name, value in typed.items() if value != self.get_initial_for_field(self.fields[name], name)
+        }
+
+
 class MessageForm(forms.Form):
     """A test message."""
 

@@ -47,6 +47,7 @@ app_name = "console"
 
 _topic: list[URLPattern | URLResolver] = [
     path("", topics.topic_page, name="topic"),
+    path("change/", topics.topic_change, name="topic-change"),
     path("retry/", topics.topic_retry, name="topic-retry"),
     path("delete/", topics.topic_delete_page, name="topic-delete"),
     path("queues/", topics.topic_queues, name="topic-queues"),

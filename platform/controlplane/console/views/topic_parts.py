@@ -114,6 +114,7 @@ def topic_render(
         "seen_again_at": reverse("console:topic", args=[tenant.slug, topic.cluster.slug, topic.name]),
         "can_send": topic.cluster.is_running and actor_can(request.user, "message.send", tenant),
         "can_browse": can_browse,
+        "can_change_topic": topic.cluster.is_running and actor_can(request.user, "topic.update", tenant),
         "can_delete_topic": actor_can(request.user, "topic.delete", tenant),
         **queues_context(topic),
         **send_context(topic, form),

@@ -10,14 +10,14 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
-from controlplane.console.forms import MessageForm, TopicForm, TypedNameForm
+from controlplane.console.forms import MessageForm, TopicChangeForm, TopicForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import queues_context, topic_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.selectors import topic_get, topic_list
-from controlplane.topics.services import TopicOptions, topic_create, topic_delete
+from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
 
 TOPICS_SHOWN_MAX = 200
 
@@ -81,6 +81,35 @@ def topic_queues(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: s
     found = topic_get(cluster_get(tenant, cluster), topic)
     context = {"tenant": tenant, "cluster": found.cluster, "topic": found, **queues_context(found)}
     return render(request, "console/parts/queues.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("topic.update")
+def topic_change(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Change a topic's queues, permission or description on the brokers, then show it."""
+    found = topic_get(cluster_get(tenant, cluster), topic)
+    names = ("read_queue_nums", "write_queue_nums", "perm", "description")
+    before = {name: getattr(found, name) for name in names}
+    form = TopicChangeForm(request.POST if request.method == "POST" else None, initial=before)
+    command = curl("PATCH", found.path, form.changes())
+    if wants_curl(request):
+        return curl_answer(command)
+    if form.is_valid():
+        try:
+            topic_update(
+                actor=request.user,
+                topic=found,
+                options=TopicOptions(message_type=found.message_type, **form.cleaned_data),
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, gettext("The topic %(name)s is changed.") % {"name": found.name})
+            return redirect("console:topic", tenant.slug, found.cluster.slug, found.name)
+    context = {**cluster_context(request, found.cluster), "topic": found, "form": form, "curl": command}
+    return tenant_render(
+        request, tenant, "console/topic_change.html", context, section="clusters", status=status_of(form)
+    )
 
 
 @require_POST

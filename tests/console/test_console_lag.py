@@ -192,6 +192,19 @@ def test_the_pages_of_lag_look_right(page: Page, live_server: LiveServer, laggin
     look_at(page, "lag unreachable")
 
 
+def test_an_operator_finds_the_runs_that_failed(world: World, olga: User) -> None:
+    failed = make_run(JobRunState.FAILED)
+    done = make_run()
+    page = world.client(olga).get("/operator/jobs/?job=usage_billing&state=failed").content.decode()
+    assert f"/operator/jobs/{failed.pk}/" in page
+    assert f"/operator/jobs/{done.pk}/" not in page
+
+
+def test_where_no_run_is_such_a_one_the_page_leads_to_all(world: World, olga: User) -> None:
+    make_run()
+    assert "All runs" in world.client(olga).get("/operator/jobs/?state=failed").content.decode()
+
+
 def test_the_delay_of_one_run_stands_at_the_end_of_an_hour() -> None:
     at = datetime(2026, 11, 24, 23, 12, tzinfo=UTC)
     chart = delay_chart([Delay(at, timedelta(minutes=5))])

@@ -395,6 +395,24 @@ def test_an_operator_queues_looks_retries_and_acknowledges(
 
 
 @pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["lag_analytics", "ingest", "ingest"]),
+        ("?state=failed", ["ingest"]),
+        ("?job=ingest", ["ingest", "ingest"]),
+        ("?job=lag_analytics&state=failed", []),
+    ],
+)
+def test_runs_are_listed_by_job_and_by_state(
+    world: World, olga: User, api: Callable[..., Json], query: str, found: list[str]
+) -> None:
+    make_run(job=Job.INGEST)
+    make_run(JobRunState.FAILED, Job.INGEST)
+    make_run(job=Job.LAG_ANALYTICS)
+    assert [run["job"] for run in api(olga).call("GET", f"{RUNS}{query}").json()["results"]] == found
+
+
+@pytest.mark.parametrize(
     ("body", "field"),
     [
         ({"job": "mining"}, "job"),

@@ -9,7 +9,7 @@ from controlplane.billing.money import CURRENCIES, DEFAULT_CURRENCY
 from controlplane.billing.plan_services import KINDS, Rates
 from controlplane.common.sentences import say
 from controlplane.common.zones import zone_names
-from controlplane.insight.models import Job
+from controlplane.insight.models import Job, JobRunState
 from controlplane.tenants.models import Tenant
 
 _CURRENCIES = [(code, code) for code in CURRENCIES]
@@ -176,6 +176,15 @@ class JobForm(forms.Form):
         required=False, label=say("From (UTC)"), help_text=say("For a backfill; left empty, the usual range.")
     )
     range_to = UtcMoment(required=False, label=say("To (UTC)"), help_text=say("Not included."))
+
+
+class JobSearchForm(forms.Form):
+    """Which runs are listed."""
+
+    job = forms.ChoiceField(choices=[("", say("all jobs")), *Job.choices], label=say("Job"), required=False)
+    state = forms.ChoiceField(
+        choices=[("", say("any state")), *JobRunState.choices], label=say("State"), required=False
+    )
 
 
 class AgreeForm(forms.Form):

@@ -33,6 +33,7 @@ from controlplane.insight.serializers import (
     GroupLagPageSerializer,
     GroupLagSerializer,
     JobRunCreateSerializer,
+    JobRunQuerySerializer,
     JobRunSerializer,
     LagHistoryQuerySerializer,
     LagHistorySerializer,
@@ -181,10 +182,17 @@ class JobRunListApi(OperatorApi):
 
     pagination_class: type[CursorPagination] = NewestFirst
 
-    @extend_schema(operation_id="job_run_list", responses=JobRunSerializer(many=True), tags=["operator"])
+    @extend_schema(
+        operation_id="job_run_list",
+        parameters=[JobRunQuerySerializer],
+        responses=JobRunSerializer(many=True),
+        tags=["operator"],
+    )
     def get(self, request: Request) -> Response:
-        """List the runs, newest first."""
-        return paginated(self, request, job_run_list(), JobRunSerializer)
+        """List the runs, newest first; of one job, or in one state."""
+        query = JobRunQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        return paginated(self, request, job_run_list(**query.validated_data), JobRunSerializer)
 
     @extend_schema(
         operation_id="job_run_queue",

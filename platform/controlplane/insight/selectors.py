@@ -70,9 +70,10 @@ def ingest_delays(limit: int = 200) -> list[Delay]:
     ]
 
 
-def job_run_list() -> QuerySet[JobRun]:
-    """Return all runs. For operators only: ask `operator_require` first."""
-    return JobRun.objects.all()
+def job_run_list(job: str = "", state: str = "") -> QuerySet[JobRun]:
+    """Return the runs, of one job or in one state where that is given. For operators only: ask `operator_require` first."""
+    wanted = {name: value for name, value in (("job", job), ("state", state)) if value}
+    return JobRun.objects.filter(**wanted)
 
 
 def job_run_get(run_id: uuid.UUID) -> JobRun:

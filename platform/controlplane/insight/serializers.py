@@ -145,6 +145,13 @@ class LagHistorySerializer(Shape):
     queues = QueueHistorySerializer(many=True)
 
 
+class JobRunQuerySerializer(Shape):
+    """Which runs."""
+
+    job = serializers.ChoiceField(choices=Job.choices, required=False, default="")
+    state = serializers.ChoiceField(choices=JobRunState.choices, required=False, default="")
+
+
 class JobRunSerializer(Shape):
     """A run of a job."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -30,7 +31,15 @@ from controlplane.billing.selectors import plan_get, price_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words
 from controlplane.console.access import ConsoleRequest, console_page
-from controlplane.console.billing_forms import JobForm, PlanChangeForm, PlanForm, PriceForm, RatesForm, SubscriptionForm
+from controlplane.console.billing_forms import (
+    JobForm,
+    JobSearchForm,
+    PlanChangeForm,
+    PlanForm,
+    PriceForm,
+    RatesForm,
+    SubscriptionForm,
+)
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
@@ -185,6 +194,8 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
         else:
             tell_done(request, gettext("%(job)s is queued.") % {"job": run.get_job_display()})
             return redirect("console:operator-job", run.pk)
+    wanted = JobSearchForm(request.GET, auto_id="find_%s")
+    found = job_run_list(**wanted.cleaned_data) if wanted.is_valid() else job_run_list()
     body = {"job": "usage_billing", "range_from": "2026-11-01T00:00:00Z", "range_to": "2026-12-01T00:00:00Z"}
     context = {
         "form": form,
@@ -192,8 +203,9 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
         "covered": [{"job": job, "counted": counted(job), "until": _until(job)} for job in Job],
         "kept": retention(),
         "charts": [delay_chart(ingest_delays())],
-        "runs": Paginator(job_run_list().order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
-        "query": "",
+        "wanted": wanted,
+        "runs": Paginator(found.order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
+        "query": urlencode({name: value for name, value in wanted.cleaned_data.items() if value}),
         "curl": curl("POST", "/api/v1/operator/job-runs/", body),
     }
     return operator_render(request, "console/operator/jobs.html", context, "jobs", status_of(form))

@@ -83,7 +83,8 @@ class RequestContextMiddleware:
 class LanguageMiddleware:
     """Answers in the language that was chosen in the foot of a page, else in English; the REST API always in English.
 
-    Accept-Language is not asked while most pages are in English only: a reader of Chinese would get two languages on one page.
+    Accept-Language is not asked: browsers are often in another language than their readers want here;
+    the switch is on every page.
     """
 
     def __init__(self, get_response: GetResponse) -> None:

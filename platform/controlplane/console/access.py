@@ -56,7 +56,7 @@ def console_page(
         except NotFound as error:
             raise Http404(error.message) from error
         except NotAllowed as error:
-            raise PermissionDenied(error.message) from error
+            raise PermissionDenied(in_words(error.message)) from error
         except ApplicationError as error:
             return _problem(request, error)
 

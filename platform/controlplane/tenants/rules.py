@@ -13,6 +13,7 @@ from rules.predicates import Predicate, predicate
 from controlplane.accounts.actors import Actor, SystemActor, TokenActor
 from controlplane.accounts.models import User
 from controlplane.common.errors import NotAllowed
+from controlplane.common.sentences import say
 from controlplane.tenants.models import Membership, Role, Tenant
 
 # Each includes those of lower rank. Billing has none: it may do what the table says, and nothing else.
@@ -146,15 +147,24 @@ def actor_require(actor: Actor, permission: str, tenant: Tenant) -> None:
     if not actor_can(actor, permission, tenant):
         requirement = PERMISSIONS[permission]
         if isinstance(actor, TokenActor) and requirement.scope not in actor.token.scopes:
-            raise NotAllowed(f"This token lacks the scope `{requirement.scope}`.", code="missing_scope")
-        also = f", or `{Role.BILLING}`," if requirement.for_billing else ""
-        raise NotAllowed(f"This needs the role `{requirement.role}` or above{also} in tenant `{tenant.slug}`.")
+            raise NotAllowed(
+                say("This token lacks the scope `%(scope)s`.", scope=requirement.scope), code="missing_scope"
+            )
+        also = say(", or `%(role)s`,", role=Role.BILLING.value) if requirement.for_billing else ""
+        raise NotAllowed(
+            say(
+                "This needs the role `%(role)s` or above%(also)s in tenant `%(tenant)s`.",
+                role=requirement.role,
+                also=also,
+                tenant=tenant.slug,
+            )
+        )
 
 
 def role_require(actor: Actor, tenant: Tenant, role: str) -> None:
     """Raise NotAllowed unless the actor may give and take the role."""
     if not actor_includes(actor, tenant, role):
-        raise NotAllowed(f"Only who may do all that the role `{role}` may gives it or takes it away.")
+        raise NotAllowed(say("Only who may do all that the role `%(role)s` may gives it or takes it away.", role=role))
 
 
 def _predicate(permission: str) -> Predicate:

@@ -6,10 +6,12 @@ document.documentElement.dataset.scripted = "true";
 const COPIED_FOR_MS = 2000;
 const THEME_COOKIE_AGE_S = 60 * 60 * 24 * 365;
 
+// Speaks to screen readers, and holds the words of this file in the language of the page.
+const announcer = document.getElementById("announcer");
+
 function announce(text) {
-  const region = document.getElementById("announcer");
-  if (region) {
-    region.textContent = text;
+  if (announcer) {
+    announcer.textContent = text;
   }
 }
 
@@ -20,12 +22,12 @@ async function copy(button) {
   const before = label.textContent;
   try {
     await writeToClipboard(text);
-    label.textContent = "Copied";
-    announce("Copied to the clipboard.");
+    label.textContent = announcer.dataset.copied;
+    announce(announcer.dataset.copiedTold);
   } catch {
     selectText(source);
-    label.textContent = "Press Ctrl+C";
-    announce("The browser did not allow copying. The text is selected; press Control and C.");
+    label.textContent = announcer.dataset.refused;
+    announce(announcer.dataset.refusedTold);
   }
   setTimeout(() => (label.textContent = before), COPIED_FOR_MS);
 }

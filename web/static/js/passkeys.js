@@ -1,13 +1,5 @@
 // What django-allauth's passkey scripts leave to the page: to say what went wrong, and to take Enter for the button.
 
-const SENTENCES = {
-  NotAllowedError: "The browser got no passkey: it was cancelled, took too long, or there is none for this console.",
-  InvalidStateError: "This device or security key has a passkey of this account already.",
-  NotSupportedError: "This device or security key can’t do that. A security key without a PIN can’t log in alone.",
-  ConstraintError: "This device or security key can’t do that. A security key without a PIN can’t log in alone.",
-  SecurityError: "The browser doesn’t allow passkeys at this address.",
-};
-
 document.addEventListener("allauth.error", (event) => {
   const trouble = document.getElementById("passkey-trouble");
   if (!trouble) {
@@ -15,7 +7,9 @@ document.addEventListener("allauth.error", (event) => {
   }
   event.preventDefault();
   const exception = event.detail.exception;
-  trouble.querySelector("p").textContent = SENTENCES[exception.name] ?? `The passkey did not work: ${exception.message}`;
+  // The page holds the sentences, in its language: data-not-allowed-error for a NotAllowedError.
+  const words = trouble.dataset[exception.name.charAt(0).toLowerCase() + exception.name.slice(1)];
+  trouble.querySelector("p").textContent = words ?? `${trouble.dataset.other} ${exception.message}`;
   trouble.hidden = false;
 });
 

@@ -189,9 +189,9 @@ class NoOffsets:
         await trio.lowlevel.checkpoint()
 
 
-def group() -> tuple[Member, Member]:
+def group(mode: Mode = Mode.ASYNC) -> tuple[Member, Member]:
     """A leader in epoch 1 and its level follower."""
-    leader, follower = Member(0, leader=True), Member(1)
+    leader, follower = Member(0, leader=True, mode=mode), Member(1, mode=mode)
     leader.replica.promote(0, 1, 0.0, 0)
     leader.send(3)
     follower.pull_from(leader)

@@ -64,6 +64,18 @@ def test_a_confirm_offset_beyond_what_is_held_confirms_nothing_that_another_lead
     assert follower.replica.confirm_offset <= other.replica.confirm_offset < follower.store.end_offset
 
 
+def test_a_lease_from_a_leader_that_was_suspended_meanwhile_counts_from_when_it_was_asked_for() -> None:
+    """That leader counts from when it found the pull in its socket: what it keeps to is longer, never shorter."""
+    leader, follower = group(mode=Mode.SYNC)
+    assert leader.replica.in_sync is not None
+    asked_at_s, found_at_s = 10.0, 60.0
+    leader.replica.pulled(follower.replica.next_pull(max_bytes=1, max_wait_ms=0), "r1", found_at_s)
+    lease_s = leader.replica.in_sync.lease_s(1)
+    follower.replica.told_in_sync(1, asked_at_s, lease_s)
+    assert follower.replica.lease is not None
+    assert asked_at_s < follower.replica.lease[1] <= asked_at_s + lease_s
+
+
 def test_an_epoch_begins_with_the_blank_in_front_of_its_record() -> None:
     leader, follower = group()
     while leader.store.end_offset % FILE_BYTES < FILE_BYTES - 230:  # less room than an epoch record needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_offset import QueryConsumerOffsetResponseHeader
 from mqwire.headers_send import SendMessageResponseHeader
 from mqwire.message import decode_records
+from mqwire.mode import Mode
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
@@ -25,12 +27,22 @@ from tests.sim.trio_process import TrioProcess
 from tests.sim.wire import TOPICS
 
 if TYPE_CHECKING:
+    from brokerd.replica.in_sync import InSyncSet
     from brokerd.replica.replica import Replica
     from brokerd.services.replica_follower import FollowerService
     from tests.sim.machine import Machine
 
 _JUDGED = (*TOPICS, RMQ_SYS_SCHEDULE_TOPIC)
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
+
+
+@dataclass(frozen=True, slots=True)
+class _Inherited:
+    """Who was in sync when a leader began, until when it waits for them, and what was confirmed then."""
+
+    replica_ids: frozenset[int] = frozenset()
+    until_s: float = 0.0
+    confirm_offset: int = 0
 
 
 class BrokerProcess:
@@ -46,6 +58,7 @@ class BrokerProcess:
         self.settings = settings
         self.is_open = False
         self._observed = (0, 0, 0)
+        self._inherited = _Inherited()
         self._config = config_of(settings, machine.name_servers, machine.reserved_hours)
         random = Random(self.loop.random.getrandbits(64))
         self.trio = TrioProcess(
@@ -119,7 +132,7 @@ class BrokerProcess:
         """Hear of what leaves no trace in the broker's state."""
         broker, replica = self.broker, self.broker.replica
         append, append_batch = broker.append, broker.append_batch
-        promote, grant_claim = replica.promote, replica.grant_claim
+        promote, claimed, grant_claim = replica.promote, replica.claimed, replica.grant_claim
         start = replica.start
 
         def watched_start(now_s: float, now_ms: int) -> None:
@@ -142,11 +155,17 @@ class BrokerProcess:
         def watched_promote(
             expected_epoch: int, new_epoch: int, now_s: float, now_ms: int, in_sync: Collection[int] = ()
         ) -> None:
-            led, epoch = replica.leads, replica.epoch
+            led, epoch, confirmed = replica.leads, replica.epoch, replica.confirm_offset
             log = (EpochMap(replica.epochs.entries), broker.store.end_offset)
             promote(expected_epoch, new_epoch, now_s, now_ms, in_sync)
             if not led or replica.epoch != epoch:
+                self._inherits(in_sync, now_s, confirmed)
                 self._promoted(expected_epoch, epoch, *log)
+
+        def watched_claimed(epoch: int, now_s: float, now_ms: int) -> None:
+            confirmed = replica.confirm_offset
+            claimed(epoch, now_s, now_ms)
+            self._inherits(replica.known_replicas, now_s, confirmed)
 
         def watched_claim(*, last_epoch: int, end_offset: int, **others: Any) -> None:
             own = (replica.epochs.last_epoch, broker.store.end_offset)
@@ -176,6 +195,7 @@ class BrokerProcess:
         broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
         replica.start = watched_start  # type: ignore[method-assign] # the observer stands in between
         replica.promote = watched_promote  # type: ignore[method-assign] # as above
+        replica.claimed = watched_claimed  # type: ignore[method-assign] # as above
         replica.grant_claim = watched_claim  # type: ignore[method-assign] # as above
         replica.stop_leading = watched_end  # type: ignore[method-assign] # as above
 
@@ -206,6 +226,11 @@ class BrokerProcess:
         self.loop.note(f"{self.name} promoted to epoch {new_epoch} clean={clean} at {end_offset}")
         if not clean:
             self.history.unclean_promotion(new_epoch, epochs, end_offset)
+
+    def _inherits(self, in_sync: Collection[int], now_s: float, confirmed: int) -> None:
+        """It begins to lead, and these were in sync before."""
+        until_s = now_s + self.replica.settings.follower_timeout_s
+        self._inherited = _Inherited(frozenset(in_sync) - {self.settings.replica_id}, until_s, confirmed)
 
     def answer_leaves(self, request: Any, reply: RemotingCommand) -> None:
         """An answer is being written to a client."""
@@ -258,6 +283,7 @@ class BrokerProcess:
         if in_sync is None:
             return
         epoch, confirmed = replica.epoch, in_sync.confirm_offset
+        self._check_inherited(in_sync)
         enough = in_sync.size >= replica.settings.surely_held_by
         safe = confirmed if enough else 0
         if self._observed == (epoch, confirmed, safe):
@@ -271,6 +297,22 @@ class BrokerProcess:
         begin = min(before_confirmed, before_safe) if enough else before_confirmed
         self._mark_confirmed(begin, confirmed, enough)
         self._observed = (epoch, confirmed, max(safe, before_safe if before_epoch == epoch else 0))
+
+    def _check_inherited(self, in_sync: InSyncSet) -> None:
+        """In mode sync readers are shown nothing more before who was in sync has reported, or was silent for as long as any may be.
+
+        Else they see what no other replica holds, and the next promotion is not clean for that.
+        """
+        inherited = self._inherited
+        if self.replica.settings.mode is not Mode.SYNC:
+            self._inherited = _Inherited()
+        elif in_sync.confirm_offset > inherited.confirm_offset and self.now_s < inherited.until_s:
+            awaited = sorted(inherited.replica_ids - in_sync.followers.keys())
+            if awaited:
+                self.machine.violation(
+                    f"{self.name} shows up to {in_sync.confirm_offset} in epoch {self.replica.epoch}, and began at"
+                    f" {inherited.confirm_offset}: replicas {awaited} were in sync, and have not reported yet"
+                )
 
     def _mark_confirmed(self, begin: int, end: int, enough: bool) -> None:
         records = self.history.confirmed_records

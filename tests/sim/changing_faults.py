@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mqwire.mode import Mode
 from tests.sim.quorum_faults import QuorumFaults
 
 if TYPE_CHECKING:
     from tests.sim.changing_world import ChangingWorld
     from tests.sim.machine import Machine
+
+
+_COMPOSED_S = 9.0  # as long as a fault with several parts takes at most
+_LOOK_S = 0.005
 
 
 class ChangingFaults(QuorumFaults):
@@ -23,6 +28,7 @@ class ChangingFaults(QuorumFaults):
         self.stopped = False
         random = world.loop.random
         self._power_cuts = world.flush == "sync"
+        self._composed_until_s = 0.0
         kinds: list[tuple[Callable[[], None], float]] = [
             (self._kill, 2.0),
             (self._stop, 1.0),
@@ -49,6 +55,7 @@ class ChangingFaults(QuorumFaults):
             kinds += [(self._power_cut, 2.0), (self._power_cut_of_all, 0.5), (self._power_cut_of_a_majority, 0.5)]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.5] or kinds
         self._kinds.append((self._change_mode, random.choice((2.0, 4.0, 8.0))))
+        self._kinds += self._planned(world.seed)
         self._mean_s = random.choice((0.4, 0.8, 1.5))
         self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1)) if self._power_cuts else 0.0
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
@@ -56,6 +63,9 @@ class ChangingFaults(QuorumFaults):
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))
         world.decrees.failovers = random.choice((0.2, 0.7, 1.0))
         world.decrees.unclean = random.choice((0.0, 0.0, 0.3))
+
+    def _plans(self) -> dict[int, Callable[[], None]]:
+        return {6: self._change_and_leave}
 
     def _stop(self) -> None:
         machine = self._leader() if self._loop.random.random() < 0.7 else self._machine()
@@ -83,6 +93,40 @@ class ChangingFaults(QuorumFaults):
         self._change_mode()
         self._cut_off_within(random.choice((0.0, 0.02)), pairs, lasts_s)
         self._cut_off_within(0.5, [(leader.name, plane), (plane, leader.name)], lasts_s)
+
+    def _change_and_leave(self) -> None:
+        """A leader acts by async, which the row does not know, and acknowledges alone; once the change has failed it is gone."""
+        loop, decrees, leader = self._loop, self._world.decrees, self._leader()
+        if not decrees.settled or loop.now_s < self._composed_until_s:
+            return
+        if decrees.row_mode != Mode.SYNC:
+            decrees.change_mode(Mode.SYNC)
+            return
+        self._composed_until_s = loop.now_s + _COMPOSED_S
+        decrees.change_mode(Mode.ASYNC)
+
+        def look() -> None:
+            process = leader.process
+            if self.stopped or process is None or not process.replica.leads or decrees.operation is None:
+                return
+            if process.replica.settings.mode is not Mode.ASYNC:
+                loop.after(_LOOK_S, look)
+                return
+            others = [(leader.name, one.name) for one in self._machines if one is not leader]
+            self._block_for(_COMPOSED_S, [*others, (leader.name, decrees.name)])
+            loop.after(_LOOK_S, leave)
+
+        def leave() -> None:
+            if self.stopped:
+                return
+            if decrees.operation is not None:
+                loop.after(_LOOK_S, leave)
+                return
+            leader.kill()
+            self._failover()
+            self._later(4.0, leader.start)
+
+        loop.after(_LOOK_S, look)
 
     def _cut_off_within(self, within_s: float, pairs: list[tuple[str, str]], lasts_s: float) -> None:
         def cut_off() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from brokerd.replica.mode_change import PendingMode
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
+from mqwire.mode import Mode
 from tests.sim.broker_process import BrokerProcess
 from tests.sim.changing_history import ChangingHistory
 from tests.sim.history import Copy
@@ -23,10 +25,12 @@ class ChangingProcess(ElectingProcess):
         adopt = modes.adopt
 
         def watched_adopt(now_s: float) -> bool:
-            pending, before = modes.pending, (replica.settings, replica.members)
+            pending, before, led = modes.pending, (replica.settings, replica.members), replica.leads
             if not adopt(now_s):
                 return False
             assert pending is not None, "it adopts what was pending"
+            if led:
+                self._check_confirmed(pending, *before)
             self._older.append((pending.begin_offset, *before))
             self.loop.note(f"{self.name} acts by {replica.settings.mode} in epoch {replica.epoch}")
             self.history.counts[f"modes: {replica.settings.mode}"] += 1
@@ -34,6 +38,21 @@ class ChangingProcess(ElectingProcess):
             return True
 
         modes.adopt = watched_adopt  # type: ignore[method-assign] # the observer stands in between
+
+    def _check_confirmed(self, change: PendingMode, settings: ReplicaSettings, members: Members) -> None:
+        """A change is in force once as many disks hold its record as confirmOffset asks for in the mode before it."""
+        *_, (start, record) = self.walk(change.begin_offset, change.end_offset)  # a blank may lie in front of it
+        machines = [self.machine, *self.machine.others]
+        holders = {one.settings.replica_id for one in machines if one.holds_bytes(start, record)}
+        if settings.mode is Mode.DLEDGER:
+            enough = len(holders.intersection(members.voters)) >= members.majority
+        else:
+            enough = len(holders) >= settings.min_in_sync_replicas  # confirmOffset goes on below inSyncReplicas
+        if not enough:
+            self.machine.violation(
+                f"{self.name} acts by {change.policy.mode} in epoch {self.replica.epoch}, and only {sorted(holders)} hold the"
+                f" record that says so, which {settings.mode} must confirm"
+            )
 
     def policies_of(self, copy: Copy) -> list[tuple[ReplicaSettings, Members]]:
         """By which a record may be acknowledged: what is in force, and in front of a change what was so before."""

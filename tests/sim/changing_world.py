@@ -44,6 +44,7 @@ class ChangingWorld(QuorumWorld):
 
     def __init__(self, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
         self.flush = flush
+        self.seed = seed
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
         count = replicas or random.choice((2, 3, 3, 3, 5))

@@ -27,6 +27,7 @@ class Faults:
         self._world = world
         self._loop = world.loop
         self.stopped = False
+        self._composed_until_s = 0.0
         random = world.loop.random
         kinds: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3.0),
@@ -67,9 +68,12 @@ class Faults:
 
     def _planned(self, seed: int) -> list[tuple[Callable[[], None], float]]:
         """Composed faults that chance hardly brings about: some seeds have plenty of one, by their number."""
-        plans: dict[int, Callable[[], None]] = {3: self._out_of_sight, 7: self._worst_candidate}
-        plan = plans.get(seed % _PLAN_EVERY)
+        plan = self._plans().get(seed % _PLAN_EVERY)
         return [] if plan is None else [(plan, sum(weight for _, weight in self._kinds))]
+
+    def _plans(self) -> dict[int, Callable[[], None]]:
+        plans: dict[int, Callable[[], None]] = {3: self._out_of_sight, 7: self._worst_candidate}
+        return plans | {1: self._leader_alone} if self._world.mode == "sync" else plans
 
     def _of_disks(self) -> list[tuple[Callable[[], None], float]]:
         """Of any kind of group."""
@@ -389,10 +393,11 @@ class Faults:
         others = [machine for machine in world.machines if machine is not laggard]
         leaders = [machine for machine in others if machine.process and machine.process.replica.leads]
         followers = [machine for machine in others if machine not in leaders]
-        if not leaders:
+        if not leaders or loop.now_s < self._composed_until_s:
             return
         lag_s = world.max_time_not_level_s + loop.random.uniform(0.5, 2.0)
-        self._block_for(lag_s, [(one.name, laggard.name) for one in others])
+        self._composed_until_s = loop.now_s + lag_s + _PROMOTION_S
+        self._block_for(lag_s + _PROMOTION_S, [(one.name, laggard.name) for one in others])
         loses_disk = loop.random.choice((None, *followers)) if not control.replaced and not self._rots() else None
         if loses_disk is not None:
             control.replaced.add(loses_disk.name)
@@ -406,7 +411,7 @@ class Faults:
                 leaders[0].kill()
                 self._later(2.0, leaders[0].start)
             else:
-                self._block_for(2.0, [(one.name, control.name) for one in others])
+                self._block_for(_PROMOTION_S, [(one.name, control.name) for one in others])
             loop.after(0.05, lambda: control.start(control.failover(laggard.name)))
 
         loop.after(lag_s - 0.1, away)

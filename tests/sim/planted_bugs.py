@@ -246,6 +246,16 @@ def _refused_sends_are_stored() -> AbstractContextManager[Any]:
     return both
 
 
+def _disk_joins_before_it_has_caught_up() -> AbstractContextManager[Any]:
+    received = Replica.received
+
+    def joins(self: Replica, *data: Any) -> None:
+        self._joins_at = 0
+        received(self, *data)
+
+    return patch.object(Replica, "received", joins)
+
+
 BUGS = (
     PlantedBug("the epoch file is not synced", "sync", "sync", _epoch_file_without_sync),
     PlantedBug("acknowledged before the flush", "single", "sync", _acknowledged_before_the_flush),
@@ -277,4 +287,7 @@ SURVIVORS = (
     # Such bytes begin where this log ends, and the next pull's divergence check cuts what the new leader does not have. No one
     # counts them meanwhile: a promise was answered without them, and a pull that names the new epoch ends the old leadership.
     PlantedBug("an answer of an older epoch is appended", "async", "sync", _old_answers_appended, 3),
+    # A new disk has no voice before the leader adopts it, and that it does when it holds what is confirmed, and the others have
+    # confirmed a record without it: so they hold all of that, too.
+    PlantedBug("a disk joins before it has caught up", "dledger", "sync", _disk_joins_before_it_has_caught_up),
 )

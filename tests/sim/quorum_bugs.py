@@ -129,8 +129,8 @@ def _diverged_log_counted() -> Patched:
     """What a pull reports is believed although its log is no prefix of the leader's."""
     pulled = Replica.pulled
 
-    def believes(self: Replica, request: ReplicaPull, address: str, now_s: float) -> PullDecision:
-        decision = pulled(self, request, address, now_s)
+    def believes(self: Replica, request: ReplicaPull, address: str, now_s: float, answered_s: float) -> PullDecision:
+        decision = pulled(self, request, address, now_s, answered_s)
         if isinstance(decision, Diverged) and self._in_sync is not None:
             self._in_sync.report(
                 request.replica_id,
@@ -138,6 +138,8 @@ def _diverged_log_counted() -> Patched:
                 durable_offset=request.durable_offset,
                 leader_end_offset=self._store.end_offset,
                 now_s=now_s,
+                joined=request.joined,
+                incarnation=request.incarnation,
             )
         return decision
 

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tests.sim.quorum_world import QuorumWorld
 
 
+_COMPOSED_S = 6.0  # as long as a fault with several parts takes at most
+_LOOK_S = 0.01
+_CALM_S = 1.2  # between faults, lest others spoil such a one
+
+
 class QuorumFaults(Faults):
     """See the module. A world without `power_cuts` has none; one with ASYNC_FLUSH and them changes no voters."""
 
@@ -23,6 +28,7 @@ class QuorumFaults(Faults):
         self.stopped = False
         random = world.loop.random
         self._power_cuts = world.power_cuts
+        self._composed_until_s = 0.0
         kinds: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3.0),
             (self._stop, 1.5),
@@ -48,11 +54,16 @@ class QuorumFaults(Faults):
                 kinds.remove((world.control_plane.change_members, 3.0))
             kinds += [(self._power_cut, 2.5), (self._power_cut_of_all, 0.7), (self._power_cut_of_a_majority, 0.7)]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
-        self._mean_s = random.choice((0.3, 0.6, 1.2))
+        planned = self._planned(world.seed)
+        self._kinds += planned
+        self._mean_s = random.choice((0.3, 0.6, 1.2)) if not planned else _CALM_S
         self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1)) if self._power_cuts else 0.0
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))
+
+    def _plans(self) -> dict[int, Callable[[], None]]:
+        return {5: self._disk_in_the_past}
 
     @property
     def _machines(self) -> list[QuorumMachine]:
@@ -98,14 +109,41 @@ class QuorumFaults(Faults):
 
     def _replace_disk(self) -> None:
         """Never more empty disks than the group can lose, whichever voters count, or will count in a moment."""
-        machine = self._machine()
-        if self._world.control_plane.may_change_members:
-            return
-        if not self._world.can_lose(machine):  # type: ignore[arg-type] # its machines are of this kind
+        machine = self._loop.random.choice(self._machines)
+        if not self._may_lose(machine):
             return
         machine.kill()
         machine.replace_disk()
         self._later(1.5, machine.start)
+
+    def _disk_in_the_past(self) -> None:
+        """A leader was replaced and has not noticed yet: it is the only one that a voter with a new disk reaches."""
+        loop, network, leader = self._loop, self._world.network, self._leader()
+        others = [machine for machine in self._machines if machine is not leader]
+        leads = leader.process is not None and leader.process.replica.has_confirmed_epoch
+        if loop.now_s < self._composed_until_s or not leads or len(others) != 2:
+            return
+        self._composed_until_s = loop.now_s + _COMPOSED_S
+        names = [*(other.name for other in others), *self._world.name_server_names]
+        self._block_for(_COMPOSED_S, [(leader.name, name) for name in names])
+
+        def look() -> None:
+            newer = [one for one in others if one.process and one.process.replica.has_confirmed_epoch]
+            if self.stopped or leader.process is None or not leader.process.replica.leads:
+                return
+            if not newer or not self._may_lose(fresh := next(one for one in others if one is not newer[0])):
+                loop.after(_LOOK_S, look)
+                return
+            fresh.replace_disk()
+            self._block_for(_COMPOSED_S, [(fresh.name, newer[0].name)])
+            network.blocked -= {(leader.name, fresh.name), (fresh.name, leader.name)}
+            fresh.start()
+
+        loop.after(_LOOK_S, look)
+
+    def _may_lose(self, machine: QuorumMachine) -> bool:
+        """Whether its disk may be replaced, whichever voters count, or will count in a moment."""
+        return not self._world.control_plane.may_change_members and self._world.can_lose(machine)
 
     def _is_spare(self, machine: Machine) -> bool:
         return self._world.can_lose(machine)  # type: ignore[arg-type] # its machines are of this kind

@@ -35,6 +35,7 @@ class QuorumWorld:
 
     def __init__(self, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
         self.flush = flush
+        self.seed = seed
         self.mode = "dledger"
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random

@@ -19,6 +19,7 @@ urlpatterns = [
     path("", include("controlplane.clusters.urls")),
     path("", include("controlplane.topics.urls")),
     path("", include("controlplane.consumers.urls")),
+    path("", include("controlplane.provisioning.urls")),
     path("", include("controlplane.failover.urls")),
     path("", include("controlplane.insight.urls")),
     path("", include("controlplane.billing.urls")),

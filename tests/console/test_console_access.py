@@ -15,8 +15,10 @@ from controlplane.alerts.messages import trial_payload
 from controlplane.alerts.models import Alert, AlertDelivery, AlertSilence
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.console.views import operator_machine
 from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import Drill, Failover, FailoverKind
+from controlplane.provisioning.drivers.base import DaemonProcess
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
@@ -25,6 +27,7 @@ from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
+from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import alert_of, dead_letter_replay, offset_reset
 
 
@@ -285,3 +288,20 @@ def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_
     assert escape(reason) in page
     with patch("shutil.disk_usage", return_value=SimpleNamespace(total=1, free=1, used=0)):
         assert "are promised more than is free" in world.client(world.alice).get("/operator/machine/").content.decode()
+
+
+def test_the_machine_page_tells_what_fits_no_row_and_clears_it(world: World, tmp_path: Path) -> None:
+    world.alice.is_staff = True
+    world.alice.save()
+    driver = DriverTwin(tmp_path)
+    driver.process_start(DaemonProcess("hw-6f0a2a536d0c-broker-a-0", uuid.uuid4(), [], ""))
+    client = world.client(world.alice)
+    with patch.object(operator_machine, "get_driver", return_value=driver):
+        assert "hw-6f0a2a536d0c-broker-a-0" in client.get("/operator/machine/").content.decode()
+        assert client.post("/operator/machine/clear/").status_code == 302
+        page = client.get("/operator/machine/").content.decode()
+    assert "Every daemon, directory and port belongs to a cluster" in page
+
+
+def test_no_one_but_operators_clears_the_machine(world: World) -> None:
+    assert world.client(world.alice).post("/operator/machine/clear/").status_code == 404

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.utils import timezone
 
-from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
+from controlplane.provisioning.drivers.base import DaemonProcess, Inventory, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
 
 
@@ -66,6 +66,11 @@ class DriverTwin:
         return {
             name: ProcessStatus(name, self.states.get(name, ProcessState.MISSING), started_at=now) for name in names
         }
+
+    def inventory(self) -> Inventory:
+        self._called("inventory")
+        clusters = {uuid.UUID(path.split("/")[0]) for path in self.files}
+        return Inventory(list(self.processes), sorted(clusters))
 
     def log_tail(self, cluster_id: uuid.UUID, name: str, lines: int) -> list[str]:
         return self.logs.get(name, [])[-lines:]

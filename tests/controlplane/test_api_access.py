@@ -214,6 +214,8 @@ ROWS = [
     Row("operator/maintenance/", "POST", 404, 404, body={}),
     Row("operator/maintenance/<uuid:maintenance_id>/", "GET", 404, 404),
     Row("operator/maintenance/<uuid:maintenance_id>/", "DELETE", 404, 404),
+    Row("operator/leftovers/", "GET", 404, 404),
+    Row("operator/leftovers/", "POST", 404, 404, body={}),
     Row("operator/job-runs/", "GET", 404, 404),
     Row("operator/job-runs/", "POST", 404, 404, body={"job": "ingest"}),
     Row("operator/job-runs/<uuid:run_id>/", "GET", 404, 404),

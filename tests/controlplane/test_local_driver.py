@@ -121,6 +121,19 @@ def test_a_removed_process_is_stopped_and_forgotten(
     supervisor.driver.process_remove(one.name)  # harmless
 
 
+def test_the_inventory_names_daemons_and_directories_of_clusters_alone(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    daemon = process()
+    supervisor.driver.process_start(daemon)
+    supervisor.driver.files_write(daemon.cluster_id, {"x/y": ""})
+    (supervisor.state_dir / "clusters" / "lost+found").mkdir(parents=True, exist_ok=True)
+    found = supervisor.driver.inventory()
+    assert (daemon.name in found.processes) is daemon.name.startswith("hw-")
+    assert daemon.cluster_id in found.clusters
+    assert all(isinstance(one, uuid.UUID) for one in found.clusters)
+
+
 def test_percent_signs_and_blanks_reach_the_process_unchanged(
     supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
 ) -> None:

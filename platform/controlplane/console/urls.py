@@ -178,6 +178,7 @@ _operator: list[URLPattern | URLResolver] = [
     ),
     path("status/<uuid:incident>/", operator_status.incident_page, name="operator-incident"),
     path("machine/", operator_machine.machine, name="operator-machine"),
+    path("machine/clear/", operator_machine.leftovers_clear_page, name="operator-machine-clear"),
     path("jobs/", operator.jobs, name="operator-jobs"),
     path("jobs/<uuid:run>/", operator.job_page, name="operator-job"),
     path("jobs/<uuid:run>/retry/", operator.job_retry, name="operator-job-retry"),

@@ -18,7 +18,7 @@ from controlplane.clusters.models import (
     in_sync_replicas_of,
 )
 from controlplane.common.sentences import say
-from controlplane.provisioning.drivers.base import DaemonProcess, Driver
+from controlplane.provisioning.drivers.base import PROCESS_PREFIX, DaemonProcess, Driver
 from controlplane.provisioning.isolation import cluster_user
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.rendering import (
@@ -50,12 +50,12 @@ class Daemon:
 
 def name_server_process_name(cluster: Cluster, server: NameServer) -> str:
     """Return the process's name at the driver; unique over all clusters."""
-    return f"hw-{cluster.id.hex[:12]}-namesrv-{server.position}"
+    return f"{PROCESS_PREFIX}{cluster.id.hex[:12]}-namesrv-{server.position}"
 
 
 def replica_process_name(cluster: Cluster, replica: Replica) -> str:
     """Return the process's name at the driver; unique over all clusters."""
-    return f"hw-{cluster.id.hex[:12]}-{replica.group.name}-{replica.broker_id}"
+    return f"{PROCESS_PREFIX}{cluster.id.hex[:12]}-{replica.group.name}-{replica.broker_id}"
 
 
 def broker_noun(replica: Replica) -> str:

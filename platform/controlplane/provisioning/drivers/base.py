@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+PROCESS_PREFIX = "hw-"  # of each daemon's name: what else the machinery runs is not ours to judge
+
 
 class ProcessState(StrEnum):
     """supervisord's words, and MISSING for a process that it doesn't know."""
@@ -54,6 +56,14 @@ class ProcessStatus:
     description: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is on the machine: names of daemons' processes, and ids of clusters that have a directory."""
+
+    processes: Sequence[str]
+    clusters: Sequence[uuid.UUID]
+
+
 class Driver(Protocol):
     """See the module. Every method raises DriverError when the machinery does not answer."""
 
@@ -91,6 +101,10 @@ class Driver(Protocol):
 
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         """Return the status of each; MISSING for those that the machinery doesn't know."""
+        ...
+
+    def inventory(self) -> Inventory:
+        """Return all daemons and directories of clusters that are there, whether a row knows of them or not."""
         ...
 
     def log_tail(self, cluster_id: uuid.UUID, name: str, lines: int) -> list[str]:

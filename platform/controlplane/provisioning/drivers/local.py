@@ -21,7 +21,7 @@ from typing import Any
 from django.conf import settings
 
 from controlplane.provisioning.cgroups import groups_remove, limited
-from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
+from controlplane.provisioning.drivers.base import PROCESS_PREFIX, DaemonProcess, Inventory, ProcessState, ProcessStatus
 from controlplane.provisioning.drivers.supervisor_rpc import SupervisorRpc
 from controlplane.provisioning.errors import DriverError
 
@@ -125,6 +125,12 @@ class LocalDriver:
         infos = {info["name"]: info for info in self._rpc.all_process_info()}
         return {name: _status(name, infos.get(name)) for name in names}
 
+    def inventory(self) -> Inventory:
+        names = [str(info["name"]) for info in self._rpc.all_process_info()]
+        folders = sorted((self._state_dir / "clusters").glob("*"))
+        clusters = [found for folder in folders if (found := _uuid_in(folder.name)) is not None]
+        return Inventory([name for name in names if name.startswith(PROCESS_PREFIX)], clusters)
+
     def log_tail(self, cluster_id: uuid.UUID, name: str, lines: int) -> list[str]:
         try:
             with self._log_path(cluster_id, name).open("rb") as log:
@@ -211,6 +217,14 @@ def _give(folder: Path, user: int) -> None:
         for name in folders + files:
             os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
     os.chown(folder, user, user)  # last: until then all is looked at again
+
+
+def _uuid_in(text: str) -> uuid.UUID | None:
+    try:
+        found = uuid.UUID(text)
+    except ValueError:
+        return None
+    return found if str(found) == text else None
 
 
 def _check_name(name: str) -> None:

@@ -1,0 +1,64 @@
+"""REST, for operators: what fits no row on the machine."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.accounts.operator_api import OperatorApi
+from controlplane.common.idempotency import idempotent
+from controlplane.common.strictness import Shape
+from controlplane.provisioning.drivers import get_driver
+from controlplane.provisioning.leftovers import leftovers_clear, leftovers_find
+
+
+class StuckOperationSerializer(Shape):
+    """An operation that does not go on."""
+
+    operation_id = serializers.UUIDField(source="operation.pk")
+    path = serializers.CharField(source="operation.path")
+    type = serializers.CharField(source="operation.type")
+    resource = serializers.CharField(source="operation.resource")
+    step = serializers.CharField()
+    since = serializers.DateTimeField()
+    begun = serializers.BooleanField(help_text="false: no worker has begun the step")
+
+
+class LeftoversSerializer(Shape):
+    """What runs, lies or is kept and fits no row."""
+
+    processes = serializers.ListField(child=serializers.CharField())
+    folders = serializers.ListField(child=serializers.UUIDField(), help_text="directories of clusters that are gone")
+    ports = serializers.ListField(child=serializers.CharField(), help_text="host:port, at most 100")
+    stuck = StuckOperationSerializer(many=True)
+
+
+class LeftoversClearSerializer(Shape):
+    """What to clear."""
+
+    delete_data = serializers.BooleanField(
+        default=False, help_text="Delete the directories, too, with all messages in them. This can't be undone."
+    )
+
+
+class LeftoversApi(OperatorApi):
+    """Processes, directories and ports of clusters that are gone, and operations that do not go on."""
+
+    @extend_schema(operation_id="leftovers_get", responses=LeftoversSerializer, tags=["operator"])
+    def get(self, request: Request) -> Response:
+        """Return what fits no row on the machine, and operations that take longer than they may."""
+        return Response(LeftoversSerializer(leftovers_find(get_driver())).data)
+
+    @extend_schema(
+        operation_id="leftovers_clear",
+        request=LeftoversClearSerializer,
+        responses=LeftoversSerializer,
+        tags=["operator"],
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """End processes and free ports that fit no row; return what was there."""
+        form = LeftoversClearSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        found = leftovers_clear(actor=self.actor, driver=get_driver(), data=form.validated_data["delete_data"])
+        return Response(LeftoversSerializer(found).data)

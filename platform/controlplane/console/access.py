@@ -107,6 +107,8 @@ def tenant_page(permission: str) -> Callable[[ConsoleView[P]], Callable[..., Htt
             actor_require(request.user, permission, found)
             return view(request, found, *args, **kwargs)
 
-        return console_page(wrapped)
+        page = console_page(wrapped)
+        page.permission = permission  # type: ignore[attr-defined]  # for the test of every page and role
+        return page
 
     return decorate

@@ -11,11 +11,14 @@ import pytest
 from django.conf import settings
 from django.template.base import Lexer, TokenType
 from django.test import Client
+from django.urls import reverse
 from django.utils.translation.template import templatize
 
+from controlplane.accounts.models import User
 from controlplane.common.catalogues import read_catalogue
 from tests.console.test_console_access import addresses
 from tests.console.world import World
+from tests.controlplane.billing_world import make_plan, make_run
 
 _ROOT = Path(settings.ROOT_DIR)
 _TEMPLATES = _ROOT / "web" / "templates"
@@ -38,7 +41,7 @@ _TYPED = (
     r"acme|Acme Trading|Acme|orders|payments|billing|staging|broker-a|script|upkeep|default|EUR|What payments are for"
     r"|checkout service|sharding key"
     r"|Port 20017 is in use by another program\.|Stop that program, then retry\.|cannot connect to [0-9.:]+|\[Errno \d+\][^)]*\)"
-    r"|\b(?:credentials|manage|messages|read)\b|\b(?:email|id|name|operator|public|role|scopes|viewer)\b"
+    r"|\b(?:credentials|manage|messages|read)\b|\b(?:ci|developer|email|id|name|operator|public|role|scopes|viewer)\b"
 )
 # A string of the source that Django makes of a template.
 _TEXT = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -183,3 +186,24 @@ def test_a_page_in_chinese_has_no_english_words(world: World) -> None:
         if left := sorted(set(_english(answer.content.decode(), _TYPED))):
             found[address] = left
     assert found == {}
+
+
+@pytest.mark.django_db
+def test_an_operators_page_in_chinese_has_no_english_words(world: World) -> None:
+    plan, run = make_plan(), make_run()
+    client = world.client(User.objects.create_user("olga@example.com", is_staff=True))
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
+    pages = [reverse(f"console:operator-{name}") for name in ("plans", "subscriptions", "invoices", "jobs", "machine")]
+    pages += [
+        reverse("console:operator-plan", args=[plan.slug]),
+        reverse("console:operator-job", args=[run.pk]),
+        reverse("console:operator-cluster-metering", args=[world.cluster.pk]),
+    ]
+    for page in pages:
+        answer = client.get(page)
+        assert answer.status_code == 200, page
+        words = _english(
+            answer.content.decode(),
+            rf"{_TYPED}|olga|Standard|GiB|KiB|HIGHWATER_\w+(?:=off)?|ingest|\b[A-Z]{{3}}\b|root|chmod",
+        )
+        assert [word for word in words if word not in ("GB", "MB")] == [], page

@@ -10,6 +10,7 @@ from django.conf import settings
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationType
 from controlplane.clusters.replica_remoting import metering_close, replica_statuses
+from controlplane.common.sentences import say, say_all
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.bounds import cluster_loss_bound
 from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState
@@ -44,8 +45,14 @@ def close_metering(context: StepContext) -> None:
     for replica in replicas:
         if replica.group_id not in leading:
             raise StepNotReady(
-                f"{replica.group.name} has no master that answers, so its last usage is not recorded. {_bound(cluster)}"
-                " Start its broker again, or an operator agrees on an end.",
+                say_all(
+                    say(
+                        "%(group)s has no master that answers, so its last usage is not recorded.",
+                        group=replica.group.name,
+                    ),
+                    _bound(cluster),
+                    say("Start its broker again, or an operator agrees on an end."),
+                ),
                 delay_s=_NOBODY_TO_ASK_S,
             )
     followers = [replica for replica in replicas if replica not in leading.values()]
@@ -54,9 +61,12 @@ def close_metering(context: StepContext) -> None:
             continue  # what it handed out last and did not tell is lost with it
         answer = metering_close(cluster, replica.address)
         if answer.error:
-            raise StepNotReady(f"{replica} does not close: {answer.error}", delay_s=_LOOK_AGAIN_S)
+            raise StepNotReady(
+                say("%(replica)s does not close: %(error)s", replica=str(replica), error=answer.error),
+                delay_s=_LOOK_AGAIN_S,
+            )
         if not answer.recorded:
-            raise StepNotReady(f"{replica} is recording its last usage.")
+            raise StepNotReady(say("%(replica)s is recording its last usage.", replica=str(replica)))
     cluster_sealed(cluster, context.now)
 
 
@@ -68,7 +78,7 @@ def confirm_ingested(context: StepContext) -> None:
     progress = progress_get(cluster)
     sealed_at = progress.sealed_at
     if sealed_at is None:
-        raise StepNotReady("Its metering is not sealed yet.")
+        raise StepNotReady(say("Its metering is not sealed yet."))
     run = _run_since(sealed_at)
     said = run is not None and run.started_at is not None and progress.updated_at >= run.started_at
     if said and not progress.ingest_error and progress.ingested_until is not None:
@@ -78,17 +88,25 @@ def confirm_ingested(context: StepContext) -> None:
     problem = jobs_problem()
     if problem:
         raise StepNotReady(
-            f"Its last usage is not read yet. {problem} The deletion goes on when it is, or when an operator agrees on an end.",
+            say_all(
+                say("Its last usage is not read yet."),
+                problem,
+                say("The deletion goes on when it is, or when an operator agrees on an end."),
+            ),
             delay_s=_NOBODY_TO_ASK_S,
         )
     if not JobRun.objects.filter(job=Job.INGEST, created_at__gte=max(sealed_at, context.now - _ASK_AGAIN)).exists():
         job_run_queue(actor=DELETION, job=Job.INGEST)
     if progress.ingest_error:
         raise StepNotReady(
-            f"Its last usage could not be read. {_bound(cluster)} It is tried again; an operator may agree on an end.",
+            say_all(
+                say("Its last usage could not be read."),
+                _bound(cluster),
+                say("It is tried again; an operator may agree on an end."),
+            ),
             delay_s=_LOOK_AGAIN_S,
         )
-    raise StepNotReady("Its last usage is being read.", delay_s=_LOOK_AGAIN_S)
+    raise StepNotReady(say("Its last usage is being read."), delay_s=_LOOK_AGAIN_S)
 
 
 STEPS: dict[str, Step] = {step.__name__: step for step in (close_metering, confirm_ingested)}
@@ -122,5 +140,9 @@ def _run_since(moment: datetime) -> JobRun | None:
 def _bound(cluster: Cluster) -> str:
     bound = cluster_loss_bound(cluster, progress_get(cluster).ingested_until)
     if bound.size_bytes is None or bound.until is None:
-        return "How much that is at most is not known: no sample of its log was taken."
-    return f"That is at most {bound.size_bytes:,} bytes of its log, as sampled until {bound.until:%Y-%m-%d %H:%M} UTC."
+        return say("How much that is at most is not known: no sample of its log was taken.")
+    return say(
+        "That is at most %(bytes)s bytes of its log, as sampled until %(until)s UTC.",
+        bytes=f"{bound.size_bytes:,}",
+        until=f"{bound.until:%Y-%m-%d %H:%M}",
+    )

@@ -31,10 +31,10 @@ class Job(models.TextChoices):
 class JobRunState(models.TextChoices):
     """queued -> running -> completed or failed. A retry is a new row."""
 
-    QUEUED = "queued"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
+    QUEUED = "queued", _("Queued")
+    RUNNING = "running", _("Running")
+    COMPLETED = "completed", _("Completed")
+    FAILED = "failed", _("Failed")
 
 
 class JobRun(BaseModel):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of
-from brokerd.acl_needs import NEEDS
+from brokerd.acl_needs import NEEDS, Level
 from brokerd.peer import PAUSE_READING_BYTES
 from brokerd.processors.context import Broker, Handler, MetadataLog
 from brokerd.processors.pull_message import PullMessageProcessor
@@ -34,6 +34,27 @@ _SERVED_WHILE_REOPENING = frozenset(
 _REQUESTS_PER_TURN: Final = 128
 _SENDS_PER_TURN: Final = 256
 _TURN_S: Final = 0.002
+# What programs and replicas do all the time. All else is someone's look or change: it may read a thousand queues.
+_EVERYDAY = frozenset(
+    {
+        *SEND_CODES,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        *(code for code, needs in NEEDS.items() if needs is Level.INFRASTRUCTURE),
+        HighwaterRequestCode.REPLICA_STATUS,
+    }
+)
+LOOKS = frozenset(NEEDS) - _EVERYDAY
 _PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -72,12 +93,20 @@ class Dispatcher:
         unlisted = sorted(code for code in handlers if code not in NEEDS)
         if unlisted:
             raise RuntimeError(f"acl_needs.py does not say who may use the request codes {unlisted}")
+        self._looks_took_s = 0.0  # since they rested
+        self._looks_from_s = float("-inf")  # they rest until then
         self._sends = SendMessageProcessor(broker)
         self.pulls = PullMessageProcessor(broker)
 
+    def pause_s(self, command: RemotingCommand) -> float:
+        """How long this request has to wait for its turn: looks rest as long as they took, whoever's they are. So all of
+        them, over however many connections, leave half of the time to what programs do.
+        """
+        return max(0.0, self._looks_from_s - self._broker.clock.monotonic()) if command.code in LOOKS else 0.0
+
     def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         """Serve `commands` in their order; returns how many. The others wait for this peer's next turn: it has much unread,
-        or has had as many answers as one turn has.
+        or has had as many answers as one turn has, or looks rest.
         """
         sends: list[RemotingCommand] = []
         left = _REQUESTS_PER_TURN
@@ -99,12 +128,25 @@ class Dispatcher:
             if not left or peer.pending_bytes > PAUSE_READING_BYTES:
                 return number
             left -= 1
-            self._handle(peer, command)
+            if command.code in LOOKS:
+                began_s = monotonic()
+                if began_s < self._looks_from_s:
+                    return number
+                self._handle(peer, command)
+                self._rest(monotonic() - began_s)
+            else:
+                self._handle(peer, command)
             if monotonic() > until_s:
                 left = 0
         if sends:
             self._send(peer, sends)
         return len(commands)
+
+    def _rest(self, took_s: float) -> None:
+        self._looks_took_s += took_s
+        if self._looks_took_s > _TURN_S:
+            self._looks_from_s = self._broker.clock.monotonic() + self._looks_took_s
+            self._looks_took_s = 0.0
 
     def _send(self, peer: Peer, requests: list[RemotingCommand]) -> None:
         try:

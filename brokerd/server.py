@@ -54,6 +54,9 @@ class Service(Protocol):
     def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         """Serve commands of a connection; returns how many of them: the others wait for its next turn."""
 
+    def pause_s(self, command: RemotingCommand) -> float:
+        """How long a command that was not served has to wait for its turn, in seconds."""
+
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended."""
 
@@ -69,6 +72,7 @@ class Server:
         self._admission = Admission(connections_max(raise_descriptor_limit()))
         self._service: Service | None = None
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
+        self._resting = trio.Lock()
         self._listener: socket.socket | None = None
         self._ha_listener: socket.socket | None = None
 
@@ -234,7 +238,13 @@ class Server:
                 while served < len(commands) and not peer.closed:
                     await trio.lowlevel.checkpoint()
                     await peer.wait_until_read()
-                    served += dispatch(peer, commands[served:])
+                    if service.pause_s(commands[served]):
+                        async with self._resting:  # one after the other, in the order in which they came
+                            await trio.sleep(service.pause_s(commands[served]))
+                            if not peer.closed:
+                                served += dispatch(peer, commands[served:])
+                    else:
+                        served += dispatch(peer, commands[served:])
                     peer.flush()
                 if peer.pending_bytes:
                     await peer.wait_until_read()

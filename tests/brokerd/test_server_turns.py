@@ -37,6 +37,9 @@ class EndlessClient:
             self.socket.close()
         return len(commands)
 
+    def pause_s(self, command: RemotingCommand) -> float:
+        return 0.0
+
     def peer_closed(self, peer: Peer) -> None:
         """Nothing is kept of it."""
 
@@ -86,3 +89,34 @@ async def test_connections_that_wait_are_accepted_together() -> None:
             accepted = len(server._admission.peers)
             nursery.cancel_scope.cancel()
     assert accepted == 20
+
+
+class RestingService(EndlessClient):
+    """Serves nothing before it was asked how long that has to wait."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.rests = True
+
+    def pause_s(self, command: RemotingCommand) -> float:
+        self.rests = False
+        return 0.001
+
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+        if self.rests:
+            return 0
+        self.socket.close()
+        self.served += len(commands)
+        return len(commands)
+
+
+@pytest.mark.trio
+async def test_a_request_that_has_to_wait_is_served_after_its_pause() -> None:
+    ours, theirs = connected()
+    service = RestingService(ours)
+    async with trio.open_nursery() as nursery:
+        peer = Peer(theirs, nursery)
+        ours.sendall(FRAME * 3)
+        await Server(BrokerConfig(), OsNetwork())._read(service, peer, Connection())
+    peer.close()
+    assert service.served == 3

@@ -353,6 +353,18 @@ def questions_about_groups_without_end(address: str, stop: Stop) -> None:
 
 
 @_attack
+def looks_over_many_connections(address: str, stop: Stop) -> None:
+    frame = _signed(RequestCode.GET_TOPIC_STATS_INFO, fields={"topic": "wide"})
+    pourers = [
+        threading.Thread(target=_pour, args=(address, stop, itertools.repeat(frame)), daemon=True) for _ in range(50)
+    ]
+    for pourer in pourers:
+        pourer.start()
+    for pourer in pourers:
+        pourer.join()
+
+
+@_attack
 def sends_of_another_program(address: str, stop: Stop) -> None:
     _pour(address, stop, itertools.repeat(send_request(bytes(1024)).encode() * 16))
 

@@ -39,6 +39,7 @@ class LiveBroker:
         self.daemon = BrokerDaemon(folder, "", keys, command_prefix=prefix).start()
         self.signer = Signer(TENANT_ADMIN)
         self.create_topic("orders")
+        self.create_topic("wide", queues=1000)
 
     @property
     def address(self) -> str:
@@ -53,12 +54,12 @@ class LiveBroker:
         assert self.daemon.process is not None
         return self.daemon.process.log_path.read_text("utf-8", "replace")
 
-    def create_topic(self, topic: str) -> None:
+    def create_topic(self, topic: str, *, queues: int = 1) -> None:
         header = CreateTopicRequestHeader(
             topic=topic,
             default_topic="TBW102",
-            read_queue_nums=1,
-            write_queue_nums=1,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
             perm=6,
             topic_filter_type="SINGLE_TAG",
             order=False,

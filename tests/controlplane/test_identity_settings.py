@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.accounts.identity_settings import identity_providers_read
@@ -44,6 +48,16 @@ def test_the_setting_may_be_a_file(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_one_sentence(providers: list[dict[str, Any]], sentence: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=rf"^HIGHWATER_IDENTITY_PROVIDERS .*{sentence}[^\n]*$"):
         read(*providers)
+
+
+def test_the_command_line_says_it_without_a_traceback() -> None:
+    wrong = {"HIGHWATER_IDENTITY_PROVIDERS": '[{"id": "corp"}]', "SECRET_KEY": "x" * 50}
+    command = [sys.executable, str(settings.ROOT_DIR / "manage.py"), "check"]
+    variables = {**os.environ, **wrong, "DJANGO_SETTINGS_MODULE": "controlplane.settings.local"}
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("HIGHWATER_IDENTITY_PROVIDERS can’t be read: ")
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", ["corp", "[{", "/nowhere/providers.json"])

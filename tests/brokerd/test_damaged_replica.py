@@ -81,6 +81,7 @@ def test_it_starts_without_the_tables_that_it_cannot_read_and_has_them_once_it_i
     leader.broker.metadata_log.begin_leadership()
     create(leader, "payments")
     replicate(leader, follower)
+    follower.broker.persist()
     if found_by == "recovery":
         follower.store.close(clean=False)
     else:

@@ -222,8 +222,8 @@ def test_a_run_is_replayed_as_a_backfill_of_its_range(world: World) -> None:
     run = make_run(until=DUE, rows_late=3, rows_refused=2)
     client = operator()
     page = client.get("/operator/jobs/").content.decode()
-    assert 'data-label="Late" class="cell--number">3<' in page
-    assert 'data-label="Refused" class="cell--number">2<' in page
+    assert 'data-label="Late" class="cell--number"><strong>3</strong><' in page
+    assert 'data-label="Refused" class="cell--number"><strong>2</strong><' in page
     assert client.post(f"/operator/jobs/{run.pk}/replay/").status_code == 302
     again = JobRun.objects.get(state=JobRunState.QUEUED)
     assert (again.job, again.range_from, again.range_to, again.is_backfill) == (

@@ -204,6 +204,7 @@ def test_an_operators_page_in_chinese_has_no_english_words(world: World) -> None
         assert answer.status_code == 200, page
         words = _english(
             answer.content.decode(),
-            rf"{_TYPED}|olga|Standard|GiB|KiB|HIGHWATER_\w+(?:=off)?|ingest|\b[A-Z]{{3}}\b|root|chmod",
+            rf"{_TYPED}|olga|Standard|GiB|KiB|HIGHWATER_\w+(?:=off)?|ingest|\b[A-Z]{{3}}\b|root|chmod"
+            r"|supervisord does not answer on .*",
         )
         assert [word for word in words if word not in ("GB", "MB")] == [], page

@@ -6,6 +6,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict, NotFound
+from controlplane.common.sentences import say
 from controlplane.consumers.selectors import group_path
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import message_read
@@ -63,7 +64,7 @@ def message_consume(
     try:
         with cluster_admin(topic.cluster) as admin:
             if group not in admin.group_list(cluster=topic.cluster.slug):
-                raise NotFound("The brokers know no consumer group of this name.")
+                raise NotFound(say("The brokers know no consumer group of this name."))
             handled = _ask(admin, group, client_id, message.offset_message_id, topic.name, broker_name)
         told = handled.result
     except BrokerUnreachable as error:
@@ -91,27 +92,31 @@ def _ask(admin: Admin, group: str, client_id: str, message_id: str, topic: str, 
     broker = admin.cluster_info().broker_addr_table.get(broker_name)
     address = None if broker is None else broker.broker_addrs.get(0)
     if address is None:
-        raise Conflict(f"{broker_name} has no master at the moment.", code="group_without_master")
+        raise Conflict(
+            say("%(broker_name)s has no master at the moment.", broker_name=broker_name), code="group_without_master"
+        )
     try:
         found = admin.consume_message_directly(group, client_id, message_id, topic=topic, address=address)
     except ConsumerOfflineError as error:
         raise NotFound(
-            f"No member of this id is connected to {broker_name}.",
+            say("No member of this id is connected to %(broker_name)s.", broker_name=broker_name),
             code="member_offline",
-            hint="Look at the group's members again: ids change when a consumer restarts.",
+            hint=say("Look at the group's members again: ids change when a consumer restarts."),
         ) from error
     except RequestTimeoutError as error:
         raise _silent() from error
     except ProtocolError as error:
-        raise BrokerRefused(f"What the member answered can't be read: {error}", code="member_unreadable") from error
+        raise BrokerRefused(
+            say("What the member answered can't be read: %(error)s", error=str(error)), code="member_unreadable"
+        ) from error
     except BrokerError as error:
         if error.response_code == ResponseCode.CONSUME_MSG_TIMEOUT:
             raise _silent() from error
         if "too low to finish" in (error.remark or ""):
             raise Conflict(
-                "This member's client is too old: it can't be asked.",
+                say("This member's client is too old: it can't be asked."),
                 code="member_too_old",
-                hint="Clients from RocketMQ 3.1.8 on can be.",
+                hint=say("Clients from RocketMQ 3.1.8 on can be."),
             ) from error
         raise
     return _handled(found)
@@ -124,7 +129,7 @@ def _handled(found: ConsumeMessageDirectlyResult) -> Handled:
 
 def _silent() -> BrokerUnreachable:
     return BrokerUnreachable(
-        "The member has not answered within 10 s. It may be handling the message still.",
+        say("The member has not answered within 10 s. It may be handling the message still."),
         code="member_silent",
-        hint="Look at what its threads do, on the member's page.",
+        hint=say("Look at what its threads do, on the member's page."),
     )

@@ -12,6 +12,7 @@ from controlplane.clusters.models import Cluster, Credential, CredentialState
 from controlplane.clusters.replica_remoting import accounts_versions
 from controlplane.common.errors import BrokerUnreachable
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.provisioning.drivers import get_driver
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
@@ -41,7 +42,8 @@ def accounts_distribute(cluster: Cluster, driver: Driver | None = None) -> Distr
                 break
     except DriverError as error:
         raise BrokerUnreachable(
-            f"The machine of the cluster does not answer: {error}", hint="Look at the cluster's health, and try again."
+            say("The machine of the cluster does not answer: %(error)s", error=str(error)),
+            hint=say("Look at the cluster's health, and try again."),
         ) from error
     running = [daemon for daemon in daemons if _may_serve(daemon, statuses)]
     return Distribution(len(running) - len(missing), tuple(str(daemon.row) for daemon in missing))

@@ -20,6 +20,7 @@ from controlplane.clusters.workflows import step_definition
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable
 from controlplane.common.logging import get_logger
+from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.models import PortLease
@@ -108,7 +109,9 @@ def _machine_answers() -> Iterator[None]:
         yield
     except DriverError as error:
         raise BrokerUnreachable(
-            f"The machine does not answer: {error}", code="machine_away", hint="Is supervisord running? ./dev status"
+            say("The machine does not answer: %(error)s", error=str(error)),
+            code="machine_away",
+            hint=say("Is supervisord running? ./dev status"),
         ) from error
 
 

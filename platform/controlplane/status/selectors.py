@@ -10,6 +10,7 @@ from django.utils import timezone
 from controlplane.clusters.models import Cluster, ClusterState, Health
 from controlplane.common.errors import NotFound
 from controlplane.common.health import cache_answers
+from controlplane.common.sentences import say
 from controlplane.insight.models import JobRun, JobRunState
 from controlplane.status.judgement import PartState, fleet_state, jobs_state, workers_state, worst
 from controlplane.status.models import Incident, Maintenance, Part, WorkerBeat
@@ -77,7 +78,7 @@ def incident_get(incident_id: uuid.UUID) -> Incident:
     """Return one incident; raises NotFound."""
     incident = Incident.objects.filter(pk=incident_id).prefetch_related("updates").first()
     if incident is None:
-        raise NotFound("There is no such incident.")
+        raise NotFound(say("There is no such incident."))
     return incident
 
 
@@ -90,7 +91,7 @@ def maintenance_get(maintenance_id: uuid.UUID) -> Maintenance:
     """Return one window; raises NotFound."""
     maintenance = Maintenance.objects.filter(pk=maintenance_id).first()
     if maintenance is None:
-        raise NotFound("There is no such maintenance.")
+        raise NotFound(say("There is no such maintenance."))
     return maintenance
 
 

@@ -86,19 +86,19 @@ def worker_beat(queue: str) -> None:
 def _title(title: str) -> str:
     name = name_check("title", title)
     if not 1 <= len(name) <= TITLE_LENGTH_MAX:
-        raise InvalidInput.for_field("title", f"Use 1 to {TITLE_LENGTH_MAX} characters.")
+        raise InvalidInput.for_field("title", say("Use 1 to %(most)s characters.", most=TITLE_LENGTH_MAX))
     return name
 
 
 def _text(text: str) -> str:
     if not 1 <= len(text.strip()) <= TEXT_LENGTH_MAX:
-        raise InvalidInput.for_field("text", f"Use 1 to {TEXT_LENGTH_MAX} characters.")
+        raise InvalidInput.for_field("text", say("Use 1 to %(most)s characters.", most=TEXT_LENGTH_MAX))
     return text.strip()
 
 
 def _parts(parts: Sequence[str]) -> list[str]:
     if not parts or not set(parts) <= set(Part.values):
-        raise InvalidInput.for_field("parts", f"Use one or more of {', '.join(Part.values)}.")
+        raise InvalidInput.for_field("parts", say("Use one or more of %(names)s.", names=", ".join(Part.values)))
     return [part for part in Part.values if part in parts]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controlplane.common.errors import InvalidInput
+from controlplane.common.sentences import say
 from controlplane.topics.gateway import fields_check
 from highwater import Message, ReceivedMessage
 from mqwire import names
@@ -63,14 +64,18 @@ class Edit:
     def check(self) -> None:
         """Raise InvalidInput for what a broker would refuse, and for properties that are not a program's own."""
         if self.body is not None and not self.body:
-            raise InvalidInput.for_field("body", "A message needs a body.", "required")
+            raise InvalidInput.for_field("body", say("A message needs a body."), "required")
         fields_check(self.tags or "", self.keys or (), self.properties or {})
         reserved = sorted((NOT_SENT_AGAIN | {RESEND_OF}).intersection(self.properties or {}))
         if reserved:
-            raise InvalidInput.for_field("properties", f"RocketMQ sets {reserved[0]} itself.", "reserved")
+            raise InvalidInput.for_field(
+                "properties", say("RocketMQ sets %(reserved)s itself.", reserved=reserved[0]), "reserved"
+            )
         empty = sorted(name for name, value in (self.properties or {}).items() if not value)
         if empty:
-            raise InvalidInput.for_field("properties", f"The property {empty[0]} has no value.", "invalid")
+            raise InvalidInput.for_field(
+                "properties", say("The property %(empty)s has no value.", empty=empty[0]), "invalid"
+            )
 
 
 def own_properties(properties: Mapping[str, str]) -> dict[str, str]:

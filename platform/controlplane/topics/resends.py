@@ -10,6 +10,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_producer
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotFound
+from controlplane.common.sentences import say, say_count
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.copies import Edit, edited_copy
 from controlplane.topics.gateway import SentMessage, message_read, sent_message
@@ -18,6 +19,12 @@ from controlplane.topics.selectors import topic_get
 from highwater import BrokerError, ConnectError, HighwaterError, MessageIllegalError, NoRouteError
 
 RESENDS_SHOWN = 20
+_STATES = {
+    TopicState.CREATING: say("creating"),
+    TopicState.ACTIVE: say("active"),
+    TopicState.DELETING: say("deleting"),
+    TopicState.FAILED: say("failed"),
+}
 
 
 def resend_list(topic: Topic, broker_name: str, queue_id: int, queue_offset: int) -> list[MessageResend]:
@@ -51,9 +58,13 @@ def message_resend(
             earlier = len(resend_list(topic, broker_name, queue_id, queue_offset))
             if earlier and not again:
                 raise Conflict(
-                    f"This message was sent again before: {'once' if earlier == 1 else f'{earlier} times'}.",
+                    say_count(
+                        "This message was sent again before: once.",
+                        "This message was sent again before: %(count)s times.",
+                        earlier,
+                    ),
                     code="resent_before",
-                    hint="Look at what became of it. Confirm with `again` to send it once more.",
+                    hint=say("Look at what became of it. Confirm with `again` to send it once more."),
                 )
             resend = MessageResend.objects.create(
                 topic=topic,
@@ -71,9 +82,9 @@ def message_resend(
         except HighwaterError as error:
             MessageResend.objects.filter(pk=resend.pk).update(outcome=ResendOutcome.UNKNOWN)
             raise BrokerUnreachable(
-                f"The send was not answered: {error}",
+                say("The send was not answered: %(error)s", error=str(error)),
                 code="resend_unknown",
-                hint="It may be stored or not. Look for the message by its key before you send it once more.",
+                hint=say("It may be stored or not. Look for the message by its key before you send it once more."),
             ) from error
     sent = sent_message(result)
     with transaction.atomic():
@@ -106,7 +117,13 @@ def _target(topic: Topic, name: str) -> Topic:
     try:
         target = topic_get(topic.cluster, name)
     except NotFound:
-        raise InvalidInput.for_field("topic", f"The cluster has no topic {name}.", "not_found") from None
+        raise InvalidInput.for_field(
+            "topic", say("The cluster has no topic %(name)s.", name=name), "not_found"
+        ) from None
     if target.state in (TopicState.CREATING, TopicState.DELETING):
-        raise InvalidInput.for_field("topic", f"The topic {name} is {target.state}.", "not_active")
+        raise InvalidInput.for_field(
+            "topic",
+            say("The topic %(name)s is %(state)s.", name=name, state=_STATES[TopicState(target.state)]),
+            "not_active",
+        )
     return target

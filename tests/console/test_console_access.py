@@ -144,6 +144,7 @@ def addresses(world: World) -> list[str]:
             f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/cancel/",
             f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/continue/",
             "clusters/orders/settings/",
+            "clusters/orders/settings/name/",
             "clusters/orders/settings/policy/",
             "clusters/orders/settings/mode/",
             "clusters/orders/settings/grow/",

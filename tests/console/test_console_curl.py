@@ -115,6 +115,7 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
         {"name": "Acme", "time_zone": "Asia/Tokyo"},
         {"name": "Acme", "time_zone": "Asia/Tokyo", "wants_second_factor": False},
     ),
+    ("clusters/orders/settings/name/", {"name": "Orders, EU"}, {"name": "Orders, EU"}),
     (
         "clusters/orders/settings/policy/",
         {"failover_policy": "automatic_when_lossless"},

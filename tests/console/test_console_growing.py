@@ -29,6 +29,21 @@ def test_the_policy_is_shown_and_changed(world: World, cluster: Cluster) -> None
     assert cluster.failover_policy == "automatic_when_lossless"
 
 
+def test_a_cluster_gets_another_name_and_keeps_its_address(world: World, cluster: Cluster) -> None:
+    client = world.client(world.alice)
+    response = client.post(f"{PATH}settings/name/", {"name": "Payments, EU"}, follow=True)
+    assert "It is called Payments, EU now." in response.content.decode()
+    cluster.refresh_from_db()
+    assert (cluster.name, cluster.slug) == ("Payments, EU", "pair")
+
+
+def test_a_cluster_without_a_name_is_refused_beside_the_field(world: World, cluster: Cluster) -> None:
+    response = world.client(world.alice).post(f"{PATH}settings/name/", {"name": " "})
+    assert response.status_code == 422
+    cluster.refresh_from_db()
+    assert cluster.name != ""
+
+
 def test_a_policy_that_does_not_exist_is_refused_beside_the_field(world: World, cluster: Cluster) -> None:
     response = world.client(world.alice).post(f"{PATH}settings/policy/", {"failover_policy": "always"})
     assert response.status_code == 422
@@ -77,8 +92,9 @@ def test_only_operators_change_settings(world: World, cluster: Cluster, who: str
     answers = [
         client.post(f"{PATH}settings/policy/", {"failover_policy": "automatic_when_lossless"}),
         client.post(f"{PATH}settings/grow/", {"by": "group"}),
+        client.post(f"{PATH}settings/name/", {"name": "Mine"}),
     ]
-    assert [answer.status_code for answer in answers] == [status, status]
+    assert [answer.status_code for answer in answers] == [status, status, status]
     cluster.refresh_from_db()
     assert (cluster.failover_policy, cluster.broker_groups.count()) == ("manual", 1)
 

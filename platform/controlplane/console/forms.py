@@ -207,6 +207,17 @@ class ClusterForm(forms.Form):
         return str(self.cleaned_data["flush_disk_type"]) or None
 
 
+class ClusterNameForm(forms.Form):
+    """What people call a cluster; its address keeps the name that it was made with."""
+
+    name = forms.CharField(
+        label=say("Name"),
+        max_length=100,
+        widget=forms.TextInput,
+        help_text=say("What people call it. Addresses and programs keep the name that it was made with."),
+    )
+
+
 class PolicyForm(forms.Form):
     """Who promotes a slave of a cluster that runs."""
 

@@ -115,6 +115,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("alerts/", alerts.cluster_alerts, name="cluster-alerts"),
     path("alerts/<slug:kind>/", alerts.alert_rule, name="alert-rule"),
     path("settings/", cluster_settings.cluster_settings, name="cluster-settings"),
+    path("settings/name/", cluster_settings.cluster_rename, name="cluster-rename"),
     path("settings/policy/", cluster_settings.cluster_policy, name="cluster-policy"),
     path("settings/mode/", mode.cluster_mode, name="cluster-mode"),
     path("settings/grow/", cluster_settings.cluster_grow_page, name="cluster-grow"),

@@ -1,4 +1,4 @@
-"""The settings of a cluster: who promotes, growing, deleting. Each form posts to an address of its own."""
+"""The settings of a cluster: its name, who promotes, growing, deleting. Each form posts to an address of its own."""
 
 from django.forms import Form
 from django.http import HttpResponse
@@ -12,7 +12,7 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
-from controlplane.console.forms import GrowForm, PolicyForm, TypedNameForm
+from controlplane.console.forms import ClusterNameForm, GrowForm, PolicyForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
@@ -32,6 +32,25 @@ def cluster_settings(request: ConsoleRequest, tenant: Tenant, cluster: str) -> H
         else:
             return redirect("console:operation", tenant.slug, operation.pk)
     return _settings(request, found, delete_form=form)
+
+
+@require_POST
+@tenant_page("cluster.update")
+def cluster_rename(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Change what people call the cluster."""
+    found = cluster_get(tenant, cluster)
+    form = ClusterNameForm(request.POST)
+    if wants_curl(request):
+        return curl_answer(curl("PATCH", found.path, form_values(form)))
+    if form.is_valid():
+        try:
+            cluster_update(actor=request.user, cluster=found, name=form.cleaned_data["name"])
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, say("It is called %(name)s now.", name=found.name))
+            return redirect("console:cluster-settings", tenant.slug, found.slug)
+    return _settings(request, found, name_form=form)
 
 
 @require_POST
@@ -78,20 +97,24 @@ def _settings(
     delete_form: Form | None = None,
     policy_form: Form | None = None,
     grow_form: Form | None = None,
+    name_form: Form | None = None,
 ) -> HttpResponse:
     growths = cluster_growths(cluster)
-    posted = next((form for form in (delete_form, policy_form, grow_form) if form is not None), None)
+    posted = next((form for form in (delete_form, policy_form, grow_form, name_form) if form is not None), None)
     policy_form = policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy})
     grow_form = grow_form or GrowForm(growths=growths)
+    name_form = name_form or ClusterNameForm(initial={"name": cluster.name})
     context = {
         **cluster_context(request, cluster),
         "delete_form": delete_form or TypedNameForm(expected=cluster.slug),
         "policy_form": policy_form,
         "grow_form": grow_form,
+        "name_form": name_form,
         "growths": growths,
         "group_count": cluster.broker_groups.count(),
         "replica_count": max((group.replicas.count() for group in cluster.broker_groups.all()), default=0),
         "topic_count": cluster.topics.count(),
+        "curl_name": curl("PATCH", cluster.path, {"name": str(name_form["name"].value() or "")}),
         "curl_policy": _policy_curl(cluster, policy_form),
         "curl_grow": _grow_curl(cluster, grow_form),
         "curl_delete": curl("DELETE", cluster.path),

@@ -229,8 +229,9 @@ class BrokerProcess:
 
     def _inherits(self, in_sync: Collection[int], now_s: float, confirmed: int) -> None:
         """It begins to lead, and these were in sync before."""
-        until_s = now_s + self.replica.settings.follower_timeout_s
-        self._inherited = _Inherited(frozenset(in_sync) - {self.settings.replica_id}, until_s, confirmed)
+        settings = self.replica.settings
+        waits_for = frozenset(in_sync) - {settings.replica_id} if settings.mode is Mode.SYNC else frozenset()
+        self._inherited = _Inherited(waits_for, now_s + settings.follower_timeout_s, confirmed)
 
     def answer_leaves(self, request: Any, reply: RemotingCommand) -> None:
         """An answer is being written to a client."""

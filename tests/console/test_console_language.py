@@ -15,9 +15,11 @@ from django.urls import reverse
 from django.utils.translation.template import templatize
 
 from controlplane.accounts.models import User
+from controlplane.clusters.models import OperationState
 from controlplane.common.catalogues import read_catalogue
+from controlplane.common.sentences import say
 from tests.console.test_console_access import addresses
-from tests.console.world import World
+from tests.console.world import World, make_operation
 from tests.controlplane.billing_world import make_plan, make_run
 
 _ROOT = Path(settings.ROOT_DIR)
@@ -208,3 +210,25 @@ def test_an_operators_page_in_chinese_has_no_english_words(world: World) -> None
             r"|supervisord does not answer on .*",
         )
         assert [word for word in words if word not in ("GB", "MB")] == [], page
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("language", "words"), [("en", "Replica 1 does not answer."), ("zh-hans", "副本 1 无响应。")])
+def test_what_a_step_waits_for_is_stored_once_and_read_in_each_language(
+    world: World, language: str, words: str
+) -> None:
+    operation = make_operation(world.cluster, OperationState.IN_PROGRESS, 2)
+    operation.steps.filter(position=2).update(message=say("Replica %(replica_id)s does not answer.", replica_id=1))
+    client = world.client(world.alice)
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = language
+    assert words in client.get(world.path(f"operations/{operation.pk}/progress/")).content.decode()
+
+
+@pytest.mark.django_db
+def test_the_rest_api_tells_a_stored_sentence_in_english(world: World) -> None:
+    operation = make_operation(world.cluster, OperationState.FAILED, 2)
+    operation.error = {"cause": say("Replica %(replica_id)s does not answer.", replica_id=1), "hint": "", "step": ""}
+    operation.save()
+    client = world.client(world.alice)
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
+    assert client.get(operation.path).json()["error"]["cause"] == "Replica 1 does not answer."

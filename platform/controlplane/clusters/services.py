@@ -127,23 +127,34 @@ class Shape:
         groups = least_groups if groups is None else groups
         replicas = least_replicas if replicas is None else replicas
         if not least_groups <= groups <= most_groups:
-            raise _out_of_range("groups", mode, "broker group{s}", least_groups, most_groups)
+            raise _groups_out_of_range(mode, least_groups, most_groups)
         if mode == ClusterMode.DLEDGER and replicas not in VOTERS:
             raise InvalidInput.for_field(
                 "replicas", say("Mode `dledger` has 3 or 5 replicas per group."), "out_of_range"
             )
         if not least_replicas <= replicas <= most_replicas:
-            raise _out_of_range("replicas", mode, "replica{s} per group", least_replicas, most_replicas)
+            raise _replicas_out_of_range(mode, least_replicas, most_replicas)
         return cls(groups, replicas, 1 if mode == ClusterMode.SINGLE else 2)
 
 
-def _out_of_range(field: str, mode: ClusterMode, noun: str, least: int, most: int) -> InvalidInput:
-    amount = f"{least} to {most}" if least != most else f"exactly {least}"
-    return InvalidInput.for_field(field, f"Mode `{mode}` has {amount} {noun.format(s=_plural(most))}.", "out_of_range")
+def _groups_out_of_range(mode: ClusterMode, least: int, most: int) -> InvalidInput:
+    if most == 1:
+        message = say("Mode `%(mode)s` has exactly 1 broker group.", mode=mode.value)
+    else:
+        message = say(
+            "Mode `%(mode)s` has %(least)s to %(most)s broker groups.", mode=mode.value, least=least, most=most
+        )
+    return InvalidInput.for_field("groups", message, "out_of_range")
 
 
-def _plural(count: int) -> str:
-    return "" if count == 1 else "s"
+def _replicas_out_of_range(mode: ClusterMode, least: int, most: int) -> InvalidInput:
+    if most == 1:
+        message = say("Mode `%(mode)s` has exactly 1 replica per group.", mode=mode.value)
+    else:
+        message = say(
+            "Mode `%(mode)s` has %(least)s to %(most)s replicas per group.", mode=mode.value, least=least, most=most
+        )
+    return InvalidInput.for_field("replicas", message, "out_of_range")
 
 
 def _policy_check(policy: str, mode: str) -> None:

@@ -36,7 +36,8 @@ from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from controlplane.provisioning.health import judge
 from controlplane.provisioning.probe import Registration
 from controlplane.topics import services
-from controlplane.topics.gateway import TestMessage, body_shown
+from controlplane.topics.bodies import body_shown
+from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.names import topic_name_check
 from controlplane.topics.selectors import LiveState, topics_live

@@ -92,7 +92,7 @@ def go_on(deletion: Operation, driver: DriverTwin) -> str:
         outcome = operation_step_run(one.pk, driver)
         if outcome != Outcome.COMPLETED:
             one.refresh_from_db()
-            return one.message
+            return str(one.message)
     return ""
 
 

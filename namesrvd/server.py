@@ -78,7 +78,7 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
 class Peer:
     """One connection. Equal only to itself, so it can stand for the channel in the registry."""
 
-    __slots__ = ("_name", "connection", "partial_since_s", "scope", "stream", "trusted", "unfinished_bytes")
+    __slots__ = ("_name", "connection", "host", "partial_since_s", "scope", "stream", "trusted", "unfinished_bytes")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream: trio.abc.Stream = stream
@@ -88,6 +88,7 @@ class Peer:
         self.unfinished_bytes = 0  # of a frame of a stranger's
         self.partial_since_s: float | None = None
         address = stream.socket.getpeername()
+        self.host: str = address[0]
         self._name = f"{address[0]}:{address[1]}#{next(_ids)}"
 
     def __repr__(self) -> str:
@@ -130,7 +131,8 @@ class Server:
         self._kv = kv_config
         self._accounts = accounts
         self._kv_lock = trio.Lock()
-        self._peers: dict[Peer, None] = {}  # in the order in which they came
+        self._peers: set[Peer] = set()
+        self._by_host: dict[str, dict[Peer, None]] = {}  # in the order in which they came
         self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
         self._tls = _tls_of(config)
         self._unfinished_bytes = {False: 0, True: 0}  # of strangers; whether in frames above UNTRUSTED_FRAME_BYTES
@@ -196,7 +198,8 @@ class Server:
         except OSError:  # it has gone already
             await stream.aclose()
             return
-        self._peers[peer] = None
+        self._peers.add(peer)
+        self._by_host.setdefault(peer.host, {})[peer] = None
         try:
             with peer.scope:
                 if self._tls is not None:
@@ -211,23 +214,33 @@ class Server:
             logger.exception("%r: closing after an error of this program", peer)
         finally:
             self._account(peer, 0)
-            self._peers.pop(peer, None)
+            self._forget(peer)
             self._routes.on_channel_closed(peer)
             await trio.aclose_forcefully(stream)
 
     def _make_room(self) -> bool:
-        """Close the connection that was there longest and is no broker's: clients open another when they need it.
+        """Close a connection that is no broker's, the oldest of the address that has most: one host can't take all places.
 
-        Tells whether there was one.
+        Returns whether there was one. A client that is closed opens another connection when it needs one.
         """
-        for peer in self._peers:
-            if not peer.trusted:
-                logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
-                del self._peers[peer]
-                peer.scope.cancel()
-                return True
+        for own in sorted(self._by_host.values(), key=len, reverse=True):
+            for peer in own:
+                if not peer.trusted:
+                    logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
+                    self._forget(peer)
+                    peer.scope.cancel()
+                    return True
         logger.warning("a connection is refused: all %d are those of brokers", len(self._peers))
         return False
+
+    def _forget(self, peer: Peer) -> None:
+        """Free the connection's place; harmless when done twice."""
+        self._peers.discard(peer)
+        own = self._by_host.get(peer.host)
+        if own is not None:
+            own.pop(peer, None)
+            if not own:
+                del self._by_host[peer.host]
 
     async def _secure(self, peer: Peer, stream: trio.SocketStream, tls: ReloadedContext) -> None:
         """Find out by the first byte whether the peer speaks TLS, and come to terms with it."""

@@ -34,7 +34,7 @@ from mqwire.headers_namesrv import (
 from tests.daemons import NameServerDaemon, daemon_command, daemon_environment
 from tests.mutated_frames import corpus, mutated
 from tests.processes import resident_bytes, wait_until
-from tests.remoting import connect, exchange, signed, topic_route
+from tests.remoting import TIMEOUT_S, connect, exchange, signed, topic_route
 
 MEBIBYTE = 1024 * 1024
 PATIENCE_S = 30.0
@@ -337,6 +337,23 @@ def test_the_connection_of_a_stranger_that_was_there_longest_makes_room_for_anot
             assert closed_by_peer(first)
             for stream in (broker, second):
                 assert exchange(stream, route_request()).code == ResponseCode.SUCCESS
+
+
+def test_the_address_with_most_connections_makes_room(start: Start) -> None:
+    daemon = start({"maxConnections": "4"})
+    host, _, port = daemon.address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=TIMEOUT_S, source_address=("127.0.0.2", 0)) as elsewhere,
+        connect(daemon.address) as first,
+        connect(daemon.address) as second,
+        connect(daemon.address) as third,
+    ):
+        for stream in (elsewhere, first, second, third):
+            exchange(stream, route_request())
+        with connect(daemon.address) as fourth:
+            assert closed_by_peer(first)
+            for stream in (elsewhere, second, third, fourth):
+                exchange(stream, route_request())
 
 
 def test_no_more_connections_than_allowed_when_all_are_brokers(start: Start) -> None:

@@ -230,7 +230,7 @@ def test_where_the_dead_slave_may_have_led_the_page_waits_for_an_operator(loose:
     group = loose.wait_group(
         lambda found: found["state"] == "no_master" and found["candidates"] == [0], "the master is back"
     )
-    assert "was restarted and does not lead: sends fail" in group["sentences"][0]
+    assert "was restarted and does not lead yet. Sends fail" in group["sentences"][0]
     assert "replica 1 since" in group["sentences"][0]
     assert "what replica 1 took as master" in group["sentences"][-1]
     preflight = loose.ask("promote", dry_run=True).json()

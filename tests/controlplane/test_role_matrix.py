@@ -9,9 +9,11 @@ import pytest
 from django.db import transaction
 from django.urls import resolve
 
+from controlplane.provisioning import apis as provisioning_apis
 from controlplane.tenants.api_base import TenantApi
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import PERMISSIONS, role_allows
+from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.test_api_access import ROWS, TENANT, Row, _address
 from tests.controlplane.world import Json, World
 
@@ -59,7 +61,10 @@ def test_each_role_may_what_the_table_says(world: World, api: Callable[..., Json
     assert not wrong, "\n".join(wrong)
 
 
-def test_who_runs_the_platform_has_no_role_in_any_tenant_by_that(world: World, api: Callable[..., Json]) -> None:
+def test_who_runs_the_platform_has_no_role_in_any_tenant_by_that(
+    world: World, api: Callable[..., Json], driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provisioning_apis, "get_driver", lambda: driver)  # a machine to look for leftovers on
     world.charlie.is_staff = True
     world.charlie.save()
     client = api(world.charlie)

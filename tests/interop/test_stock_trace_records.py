@@ -12,7 +12,7 @@ import yaml
 from highwater import Admin, Credentials
 from highwater.trace_story import TraceStory
 from mqwire.acl import SessionCredentials
-from tests.interop.clients import Cluster, DriverProcess
+from tests.interop.clients import Cluster, DriverProcess, GoClient
 from tests.interop.content import plans
 from tests.interop.targets import ADMIN_KEY, ADMIN_SECRET, Brand, Target, plain, start_target
 from tests.processes import wait_until
@@ -86,14 +86,18 @@ def test_a_delivery_that_failed_and_its_retry_are_told(java_client: DriverProces
 
 
 def test_keys_that_may_only_send_or_only_consume_write_their_own_trace_records(
-    java_client: DriverProcess, go_client: DriverProcess, guarded: Target
+    java_client: DriverProcess, guarded: Target, tmp_path: Path
 ) -> None:
-    # Two processes: within one, clients send their trace records over one connection, signed with the first one's key.
+    # Two processes: within one, clients send their trace records over one connection, signed with the first one's key. Go's is one
+    # of its own: a second producer with tracing and other name servers ends a process, as it finds no dispatcher.
     topic, group = f"topic-{uuid.uuid4().hex[:8]}", f"c-{uuid.uuid4().hex[:8]}"
     guarded.create_topic(topic, queues=1)
     (message,) = plans(topic, 1, sizes=[100])
     namesrv = guarded.cluster.namesrv
-    with java_client.consumer(Cluster(namesrv, *READS), topic, group=group, trace=True) as consumer:
+    with (
+        GoClient(tmp_path) as go_client,
+        java_client.consumer(Cluster(namesrv, *READS), topic, group=group, trace=True) as consumer,
+    ):
         (outcome,) = go_client.produce(
             Cluster(namesrv, *SENDS), topic, [message], group=f"p-{uuid.uuid4().hex[:8]}", trace=True
         )

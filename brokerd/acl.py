@@ -30,7 +30,7 @@ from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifi
 from mqwire.bodies import DataVersion
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
-from mqwire.trace_records import TraceRecord
+from mqwire.trace_records import TraceKind, TraceRecord
 
 logger = logging.getLogger("brokerd.acl")
 
@@ -190,11 +190,12 @@ class AccessControl:
         if unreadable or not records:
             return f"{account.access_key} may send trace records to {names.RMQ_SYS_TRACE_TOPIC}, and this body is none"
         told = {
-            Need(Kind.TOPIC, record.topic, Permission.PUB)
-            if record.topic
-            else Need(Kind.GROUP, record.group, Permission.SUB)
+            Need(Kind.GROUP, record.group, Permission.SUB)
+            if record.kind in (TraceKind.SUB_BEFORE, TraceKind.SUB_AFTER)
+            else Need(Kind.TOPIC, record.topic, Permission.PUB)
             for record in records
-            if record.topic or record.group  # the end of a delivery names its group in newer clients only
+            # The end of a delivery names its group in newer clients only.
+            if record.group or record.kind is not TraceKind.SUB_AFTER
         }
         return next(filter(None, (_refused(account, need) for need in told)), None)
 

@@ -52,7 +52,7 @@ Body: TypeAlias = "bytes | bytearray | memoryview"
 _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES
 
 # Clients collect up to 128,000 characters of records in a message.
-_TRACE_BODY_MAX_BYTES: Final = 1024 * 1024
+_TRACE_BODY_MAX_BYTES: Final = 512 * 1024
 
 _new_tuple: Final = tuple.__new__
 

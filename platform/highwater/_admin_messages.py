@@ -134,7 +134,11 @@ class MessageAdmin(AdminBase):
         and as `query_messages`.
         """
         found = await self.query_messages(trace_topic, message_id, limit=_TRACES_MAX)
-        told = [(message.born_host[0], record) for message in found.messages for record in read_traces(message.body)[0]]
+        told = [
+            (message.born_host[0], record)
+            for message in found.messages
+            for record in read_traces(message.body, about=message_id)[0]
+        ]
         return trace_story(message_id, told)
 
     async def query_messages(

@@ -95,7 +95,7 @@ def trace_story(message_id: str, told: Iterable[tuple[str, TraceRecord]]) -> Tra
 def _send(address: str, record: TraceRecord) -> TracedSend:
     return TracedSend(
         at_ms=record.timestamp_ms,
-        address=record.client_host or address,
+        address=address or record.client_host,
         group=record.group,
         topic=record.topic,
         store_host=record.store_host,
@@ -116,7 +116,7 @@ def _delivery(begin: tuple[str, TraceRecord] | None, end: tuple[str, TraceRecord
         began_ms -= record.cost_ms
     return TracedDelivery(
         began_ms=began_ms,
-        address=record.client_host or address,
+        address=address or record.client_host,
         group=record.group,
         retried=None if begin is None else begin[1].retried,
         cost_ms=None if ended is None else ended.cost_ms,

@@ -21,6 +21,9 @@ from enum import Enum
 
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"
+# Clients send what they have collected once it reaches 128,000 characters, which is some hundreds of records.
+RECORDS_MAX = 4_096
+_FIELDS_MAX = 16
 
 
 class TraceKind(Enum):
@@ -63,15 +66,21 @@ class TraceRecord:
     transaction_state: str = ""
 
 
-def read_traces(body: bytes) -> tuple[list[TraceRecord], int]:
-    """The records of a trace message, and how many there could not be read."""
+def read_traces(body: bytes, *, about: str = "") -> tuple[list[TraceRecord], int]:
+    """The records of a trace message, and how many there could not be read; with `about` those only that name this id.
+
+    What follows the first RECORDS_MAX records counts as one that could not be read, so that no body is costly to read.
+    """
     records = []
     unreadable = 0
-    for text in body.decode("utf-8", "replace").split(_RECORD_END):
-        if not text:
+    texts = body.decode("utf-8", "replace").split(_RECORD_END, RECORDS_MAX)
+    if len(texts) > RECORDS_MAX and texts.pop():
+        unreadable += 1
+    for text in texts:
+        if not text or about not in text:
             continue
         try:
-            records.append(_record(text.split(_FIELD_END)))
+            records.append(_record(text.split(_FIELD_END, _FIELDS_MAX)))
         except (ValueError, IndexError):
             unreadable += 1
     return records, unreadable

@@ -350,6 +350,7 @@ def trace(kind: TraceKind, **members: str) -> TraceRecord:
         (trace(TraceKind.SUB_BEFORE, group="foreign", request_id="R"), False),
         (trace(TraceKind.SUB_AFTER, group="alice-group", request_id="R"), True),
         (trace(TraceKind.SUB_AFTER, group="idle", request_id="R"), False),
+        (trace(TraceKind.SUB_BEFORE, request_id="R"), False),
         (trace(TraceKind.SUB_AFTER, request_id="R"), True),
     ],
 )

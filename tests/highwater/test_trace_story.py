@@ -42,6 +42,11 @@ def test_a_delivery_is_its_begin_and_its_end() -> None:
     assert (delivery.began_ms, delivery.address, delivery.cost_ms, delivery.result) == (20, "10.0.0.8", 5, "success")
 
 
+def test_the_address_is_the_one_that_the_broker_saw_whatever_the_record_says() -> None:
+    (send,) = trace_story("M", [("10.0.0.7", pub(client_host="192.0.2.1"))]).sends
+    assert send.address == "10.0.0.7"
+
+
 def test_a_delivery_without_an_end_has_no_result() -> None:
     (delivery,) = trace_story("M", [("a", before())]).deliveries
     assert (delivery.result, delivery.cost_ms) == ("", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqwire.trace_records import TraceKind, TraceRecord, read_traces, write_traces
+from mqwire.trace_records import RECORDS_MAX, TraceKind, TraceRecord, read_traces, write_traces
 
 PUB = TraceRecord(
     TraceKind.PUB,
@@ -101,6 +101,16 @@ def test_the_end_of_a_transaction_and_a_recall_are_read() -> None:
 )
 def test_what_is_no_record_is_counted(text: bytes) -> None:
     assert read_traces(text) == ([], 1)
+
+
+def test_of_a_body_of_very_many_records_the_rest_counts_as_one_that_cannot_be_read() -> None:
+    records, unreadable = read_traces(body("Recall", "1", "r", "g", "t", "M", "true") * (RECORDS_MAX + 2))
+    assert (len(records), unreadable) == (RECORDS_MAX, 1)
+
+
+def test_records_of_other_messages_are_passed_over_when_one_is_looked_for() -> None:
+    two = body("Recall", "1", "r", "g", "t", "M", "true") + body("Recall", "1", "r", "g", "t", "other", "true")
+    assert [record.message_id for record in read_traces(two, about="other")[0]] == ["other"]
 
 
 def test_separators_in_a_text_break_no_record() -> None:

@@ -21,6 +21,7 @@ from controlplane.accounts.identity_settings import IdentityProvider
 from controlplane.accounts.models import User
 from controlplane.common.models import AuditEvent
 from tests.console.browser import LogIn, look_at
+from tests.console.test_console_fresh_factor import given
 from tests.console.world import PASSWORD, World
 from tests.support.identity_provider import Provider, identity_provider
 
@@ -232,6 +233,15 @@ def test_an_identity_is_connected_by_someone_logged_in_and_opens_nothing_once_re
     page.context.clear_cookies()
     go_through(page, live_server)
     expect(page.get_by_role("heading", name="Create your account")).to_be_visible()
+
+
+def test_an_account_with_a_second_factor_gives_it_before_an_identity_is_connected(world: World, corp: Provider) -> None:
+    Authenticator.objects.create(user=world.alice, type=Authenticator.Type.TOTP, data={"secret": ""})
+    client = world.client(world.alice)
+    asked = client.post("/oidc/corp/login/", {"process": "connect"})
+    assert (asked.status_code, asked.headers["Location"].split("?")[0]) == (302, "/2fa/reauthenticate/")
+    led = given(client, world.alice, seconds_ago=60).post("/oidc/corp/login/", {"process": "connect"})
+    assert (led.status_code, corp.issuer in led.content.decode()) == (200, True)
 
 
 def test_an_identity_of_another_account_is_not_taken_over(

@@ -1,20 +1,26 @@
 """To an identity provider and back. A form can't lead to another site (form-action 'self'): a page of ours goes on by itself."""
 
+import time
 from urllib.parse import urlencode
 
 from allauth.core import ratelimit
 from allauth.socialaccount.adapter import get_adapter
 from allauth.socialaccount.helpers import render_authentication_error
 from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.base.constants import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 from requests import RequestException
 
+from controlplane.accounts.fresh_factor import factors_of, is_fresh, session_factor_take
+from controlplane.accounts.models import User
 from controlplane.accounts.provider import IdentityAnswers, identity_provider
 from controlplane.common.logging import get_logger
 
@@ -32,12 +38,30 @@ def login(request: HttpRequest, provider_id: str) -> HttpResponse:
         provider = get_adapter().get_provider(request, provider_id)
     except SocialApp.DoesNotExist as error:
         raise Http404("There is no such identity provider.") from error
+    if request.POST.get("process") == AuthProcess.CONNECT and (asking := _asks_for_factor(request)) is not None:
+        return asking
     try:
         answer: HttpResponse = provider.redirect_from_request(request)
     except (OAuth2Error, RequestException) as error:
         refused: HttpResponse = render_authentication_error(request, provider, exception=error)
         return refused
     return _lead(request, answer.url, provider.app.name) if isinstance(answer, HttpResponseRedirect) else answer
+
+
+def _asks_for_factor(request: HttpRequest) -> HttpResponse | None:
+    """Return the page that asks for the account's second factor, unless it has none or it was given lately.
+
+    An identity opens the account from then on, where its provider's word stands for a factor also without the account's own.
+    """
+    user = request.user
+    if not isinstance(user, User) or not (factors := factors_of(user)):
+        return None
+    session_factor_take(request, user)
+    if is_fresh(user, time.time()):
+        return None
+    messages.warning(request, _("Confirm with your second factor first. Then please connect the identity again."))
+    asking = reverse("mfa_reauthenticate" if factors.app else "mfa_reauthenticate_webauthn")
+    return redirect(f"{asking}?{urlencode({'next': reverse('console:identity-list')})}")
 
 
 @never_cache

@@ -27,7 +27,9 @@ from controlplane.consumers.replays import (
     replays_resume,
 )
 from highwater import (
+    BrokerError,
     ConnectError,
+    HighwaterError,
     Message,
     MessageIllegalError,
     MessageQueue,
@@ -193,10 +195,13 @@ def test_what_retention_has_deleted_is_counted_as_gone(world: World, brokers: Br
     assert (replay.gone, replay.sent, brokers.sent) == (4, 6, bodies(6, 7, 8, 9))
 
 
-def test_refusals_stop_a_replay_and_are_tried_again_when_it_goes_on(world: World, brokers: Brokers) -> None:
+@pytest.mark.parametrize("refusal", [MessageIllegalError("refused"), BrokerError(14, "it is stopping", "broker-a")])
+def test_refusals_stop_a_replay_and_are_tried_again_when_it_goes_on(
+    world: World, brokers: Brokers, refusal: HighwaterError
+) -> None:
     def refuse(body: bytes) -> None:
         if body in bodies(3, 4):
-            raise MessageIllegalError("refused")
+            raise refusal
 
     brokers.react = refuse
     replay = dead_letter_replay(world.cluster)
@@ -211,12 +216,21 @@ def test_refusals_stop_a_replay_and_are_tried_again_when_it_goes_on(world: World
     assert (replay.sent, replay.failed, replay.done) == (10, 0, 10)
 
 
-def test_a_send_without_an_answer_is_unknown_and_never_repeated(world: World, brokers: Brokers) -> None:
-    def time_out(body: bytes) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestTimeoutError("no answer"),
+        BrokerError(1, "it is appended, but no majority confirmed it in time", "broker-a"),
+    ],
+)
+def test_a_send_that_may_be_stored_is_unknown_and_never_repeated(
+    world: World, brokers: Brokers, error: HighwaterError
+) -> None:
+    def leave_in_doubt(body: bytes) -> None:
         if body == b"5":
-            raise RequestTimeoutError("no answer")
+            raise error
 
-    brokers.react = time_out
+    brokers.react = leave_in_doubt
     replay = dead_letter_replay(world.cluster)
     assert turn(replay) == ReplayState.COMPLETED
     assert (replay.sent, replay.unknown, brokers.sent.count(b"5")) == (9, 1, 1)

@@ -171,7 +171,7 @@ def test_the_second_time_it_is_said_and_has_to_be_confirmed(world: World, broker
     assert len(brokers.sent) == 2
 
 
-@pytest.mark.parametrize("error", [ConnectError("refused"), BrokerError(1, "no", "broker-a")])
+@pytest.mark.parametrize("error", [ConnectError("refused"), BrokerError(14, "no", "broker-a")])
 def test_a_send_that_was_surely_not_stored_does_not_count(
     world: World, brokers: BrokersTwin, error: HighwaterError
 ) -> None:
@@ -181,8 +181,15 @@ def test_a_send_that_was_surely_not_stored_does_not_count(
     assert not MessageResend.objects.exists()
 
 
-def test_a_send_without_an_answer_may_be_stored_and_counts(world: World, brokers: BrokersTwin) -> None:
-    brokers.error = RequestTimeoutError("no answer")
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestTimeoutError("no answer"),
+        BrokerError(1, "it is appended, but no majority confirmed it in time", "broker-a"),
+    ],
+)
+def test_a_send_that_may_be_stored_counts(world: World, brokers: BrokersTwin, error: HighwaterError) -> None:
+    brokers.error = error
     answer = resend(world)
     assert (answer.status_code, answer.json()["code"]) == (503, "resend_unknown")
     brokers.error = None

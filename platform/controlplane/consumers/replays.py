@@ -1,7 +1,8 @@
 """Paced replay of dead letters: start, one turn of a second each, cancel.
 
-What is promised: a replay sends each dead letter at most once. One whose send was not answered, or whose worker died, is not
-sent again but told as `unknown`: it may have been stored or not. What was not reached when the replay ended was not sent.
+What is promised: a replay sends each dead letter at most once. One whose send was not answered, or not proven by its broker, or
+whose worker died, is not sent again but told as `unknown`: it may have been stored or not. What was not reached when the replay
+ended was not sent.
 """
 
 import time
@@ -27,14 +28,10 @@ from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayT
 from controlplane.consumers.replay_plan import Place, message_again, ranges_of, stop_reason
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
+from controlplane.topics.gateway import may_be_stored
 from controlplane.topics.selectors import topic_list
 from highwater import Admin, Message, MessageQueue, NoRouteError, Producer, ReceivedMessage, SendStatus
-from highwater.errors import (
-    BrokerError,
-    ConnectError,
-    HighwaterError,
-    MessageIllegalError,
-)
+from highwater.errors import ConnectError, HighwaterError
 from mqwire.names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 
 RATE_MAX = 100
@@ -397,12 +394,10 @@ def _range(place: dict[str, Any]) -> dict[str, Any]:
 def _send(producer: Producer, message: Message) -> tuple[str, str]:
     try:
         result = producer.send(message)
-    except (MessageIllegalError, NoRouteError, BrokerError) as error:  # refused
-        return "failed", str(error)[:300]
     except ConnectError:
         raise
-    except HighwaterError as error:  # it left, and no answer came
-        return "unknown", str(error)[:300]
+    except HighwaterError as error:
+        return "unknown" if may_be_stored(error) else "failed", str(error)[:300]
     if result.status is not SendStatus.SEND_OK:
         return "unknown", say("Stored, but not proven safe: %(status)s.", status=result.status.value)
     return "sent", ""

@@ -19,7 +19,18 @@ from controlplane.tenants.rules import actor_require
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm, NotOfThisForm, ShownBody, body_shown
 from controlplane.topics.browse import first_messages, newest_messages
 from controlplane.topics.models import Topic
-from highwater import Message, MessageQueue, ReceivedMessage, SendResult
+from highwater import (
+    BrokerError,
+    ConnectError,
+    HighwaterError,
+    Message,
+    MessageIllegalError,
+    MessageQueue,
+    NoRouteError,
+    ReceivedMessage,
+    SendResult,
+)
+from mqwire.codes import ResponseCode
 
 BROWSE_LIMIT_MAX = 100
 TEST_BODY_MAX_BYTES = 256 * 1024
@@ -120,6 +131,17 @@ def message_send(*, actor: Actor, topic: Topic, message: TestMessage) -> SentMes
         details={"message_id": result.message_id, "body_size_bytes": len(message.body)},
     )
     return sent_message(result)
+
+
+def may_be_stored(error: HighwaterError) -> bool:
+    """Whether a message may be stored though its only send ended with `error`.
+
+    A broker answers SYSTEM_ERROR also for what it appended: in a group that elects, for what too few replicas confirmed, and
+    when it failed on the way. Its other refusals, and what never left, are surely not stored.
+    """
+    if isinstance(error, BrokerError):
+        return error.response_code == ResponseCode.SYSTEM_ERROR
+    return not isinstance(error, MessageIllegalError | NoRouteError | ConnectError)
 
 
 def sent_message(result: SendResult) -> SentMessage:

@@ -13,10 +13,10 @@ from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput
 from controlplane.common.sentences import say, say_count
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.copies import Edit, edited_copy
-from controlplane.topics.gateway import SentMessage, message_read, sent_message
+from controlplane.topics.gateway import SentMessage, may_be_stored, message_read, sent_message
 from controlplane.topics.models import MessageResend, ResendOutcome, Topic, TopicState
 from controlplane.topics.selectors import topic_get
-from highwater import BrokerError, ConnectError, HighwaterError, MessageIllegalError, NoRouteError
+from highwater import BrokerError, HighwaterError
 
 RESENDS_SHOWN = 20
 _STATES = {
@@ -76,13 +76,15 @@ def message_resend(
             )
         try:
             result = producer.send(message)
-        except (MessageIllegalError, NoRouteError, BrokerError, ConnectError):  # it was surely not stored
-            resend.delete()
-            raise
         except HighwaterError as error:
+            if not may_be_stored(error):
+                resend.delete()
+                raise
             MessageResend.objects.filter(pk=resend.pk).update(outcome=ResendOutcome.UNKNOWN)
             raise BrokerUnreachable(
-                say("The send was not answered: %(error)s", error=str(error)),
+                say("The cluster did not say that it is stored: %(error)s", error=str(error))
+                if isinstance(error, BrokerError)
+                else say("The send was not answered: %(error)s", error=str(error)),
                 code="resend_unknown",
                 hint=say("It may be stored or not. Look for the message by its key before you send it once more."),
             ) from error

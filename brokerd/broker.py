@@ -476,6 +476,10 @@ class Broker:
         self.nursery.start_soon(self._network.run, for_s)
         return True
 
+    def end_network_cut(self) -> None:
+        """Be cut off no more, nor again."""
+        self._network.end()
+
     def client_of(self, address: str) -> RemotingClient:
         """A client of the name server or broker at `address`, with this broker's credentials."""
         return RemotingClient(address, sign=self.sign, connect=self._connect)

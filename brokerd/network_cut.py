@@ -2,7 +2,7 @@
 
 To the others it is as with a pulled cable: connections stay open, what is sent over them is taken and never answered, and new
 ones wait. The broker itself goes on, with all that it believes. When the time is over, what was open is closed and new
-connections are taken again; nothing else ends a cut, and no cut outlives the process.
+connections are taken again; only a stop ends a cut sooner, and no cut outlives the process.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class NetworkCut:
         self._network = network
         self._healed: trio.Event | None = None
         self._asked_for = False
+        self._scope = trio.CancelScope()
+        self._is_over = False
         self._silence: list[Callable[[], list[Callable[[], None]]]] = []
         self._held: list[Callable[[], None]] = []
         self.count = 0
@@ -67,20 +69,30 @@ class NetworkCut:
         self._held.append(close)
 
     def ask(self) -> bool:
-        """Reserve the next cut for the caller, who then awaits `run`; False while one is in force or about to begin."""
-        if self._asked_for:
+        """Reserve the next cut for the caller, who then awaits `run`; False while one is in force or about to begin, and after
+        `end`.
+        """
+        if self._asked_for or self._is_over:
             return False
         self._asked_for = True
         return True
 
     async def run(self, for_s: float) -> None:
-        """Cut in a moment, and heal after `for_s`, also when cancelled."""
+        """Cut in a moment, and heal after `for_s`, also when cancelled, or at `end`."""
         try:
-            await trio.sleep(_BEFORE_S)
-            self._begin(for_s)
-            await trio.sleep(for_s)
+            with self._scope:
+                await trio.sleep(_BEFORE_S)
+                self._begin(for_s)
+                await trio.sleep(for_s)
         finally:
-            self._end()
+            self._scope = trio.CancelScope()
+            self._heal()
+
+    def end(self) -> None:
+        """Heal now, and be cut no more: the broker stops, and has others to tell."""
+        self._is_over = True
+        self._scope.cancel()
+        self._heal()
 
     def _begin(self, for_s: float) -> None:
         logger.warning("a drill: cut off from everyone for %g s", for_s)
@@ -89,7 +101,7 @@ class NetworkCut:
         for silence in self._silence:
             self._held += silence()
 
-    def _end(self) -> None:
+    def _heal(self) -> None:
         self._asked_for = False
         if self._healed is None:
             return

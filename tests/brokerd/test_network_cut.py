@@ -16,7 +16,7 @@ from brokerd.network_cut import NetworkCut
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import NetworkCutRequestHeader
-from tests.daemons import BrokerDaemon
+from tests.daemons import BrokerDaemon, NameServerDaemon
 from tests.processes import wait_until
 from tests.remoting import connect, exchange
 
@@ -89,6 +89,38 @@ async def test_two_cuts_are_not_in_force_at_once(autojump_clock: trio.testing.Mo
     assert not network.ask()
     await network.run(1.0)
     assert network.ask()
+
+
+@pytest.mark.trio
+async def test_a_stop_ends_a_cut_and_one_that_is_about_to_begin(autojump_clock: trio.testing.MockClock) -> None:
+    for after_s in (0.0, 1.0):
+        network = NetworkCut(Elsewhere())
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            assert network.ask()
+            nursery.start_soon(network.run, 60.0)
+            await trio.sleep(after_s)
+            network.end()
+            assert not network.is_cut
+        assert trio.current_time() - began == after_s
+        assert not network.ask()
+
+
+def test_a_broker_that_is_stopped_while_it_is_cut_off_leaves_its_name_servers(tmp_path: Path) -> None:
+    name_server = NameServerDaemon(tmp_path / "namesrv").start()
+    told = tmp_path / "namesrv" / "namesrvd.log"
+    broker = BrokerDaemon(tmp_path / "broker", name_server.address, {})
+    try:
+        broker.start()
+        wait_until(lambda: " registered: " in told.read_text("utf-8"), timeout_s=10, what="the registration")
+        with connect(broker.address) as asker:
+            assert exchange(asker, _cut(for_millis=60_000)).code == ResponseCode.SUCCESS
+            wait_until(lambda: _is_silent(connect(broker.address)), timeout_s=10, what="the cut")
+        assert broker.stop() == 0
+        assert " unregistered: " in told.read_text("utf-8")
+    finally:
+        broker.kill()
+        name_server.kill()
 
 
 @pytest.fixture

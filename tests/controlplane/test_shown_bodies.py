@@ -56,6 +56,13 @@ def test_what_is_no_json_is_said(body: bytes) -> None:
         body_shown(body, 1000, BodyForm.JSON)
 
 
+def test_half_a_mebibyte_of_escapes_is_shown_as_json_and_no_more() -> None:
+    body = b'"' + b"\\n" * (256 * 1024 - 1) + b'"'
+    assert body_shown(body, 1000, BodyForm.JSON).shown_bytes == len(body) == 512 * 1024
+    with pytest.raises(NotOfThisForm, match="more than 512 KiB"):
+        body_shown(body + b" ", 1000, BodyForm.JSON)
+
+
 def test_text_can_be_had_as_bytes_and_bytes_as_text() -> None:
     assert body_shown("é".encode(), 100, BodyForm.HEX).text == "c3a9"
     assert body_shown(b"\x00\xff", 100, BodyForm.BASE64).text == "AP8="

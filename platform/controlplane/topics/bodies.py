@@ -11,10 +11,11 @@ from controlplane.common.sentences import say
 
 BODY_SHOWN_MAX_BYTES = 64 * 1024
 # Parsed and indented whole, before it is cut.
-_JSON_MAX_BYTES = 4 * 1024 * 1024
+_JSON_MAX_BYTES = 512 * 1024
 _INDENT = "  "
-# Of valid JSON: an empty object or array, a sign, a text, or a number or word.
-_TOKEN = re.compile(r'\{\s*\}|\[\s*\]|[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
+# Of valid JSON: an empty object or array, a sign, a text, or a number or word. The possessive repeats (`*+`) keep no state to
+# go back to; without them, a long text takes more than 100 bytes for each of its characters.
+_TOKEN = re.compile(r'\{\s*\}|\[\s*\]|[{}\[\],:]|"(?:[^"\\]++|\\.)*+"|[^\s{}\[\],:"]+')
 
 
 class BodyForm(StrEnum):
@@ -88,8 +89,8 @@ def _as_text(head: bytes, *, complete: bool) -> str | None:
 
 def _json_text(body: bytes) -> str:
     if len(body) > _JSON_MAX_BYTES:
-        mebibytes = _JSON_MAX_BYTES // 1024 // 1024
-        raise NotOfThisForm(say("A body of more than %(mebibytes)s MiB is not shown as JSON.", mebibytes=mebibytes))
+        kibibytes = _JSON_MAX_BYTES // 1024
+        raise NotOfThisForm(say("A body of more than %(kibibytes)s KiB is not shown as JSON.", kibibytes=kibibytes))
     try:
         text = body.decode("utf-8")
         # Only whether it is JSON: numbers stay texts, however long.

@@ -75,3 +75,11 @@ def test_the_file_holds_what_the_page_found_and_no_formula(
 def test_an_empty_search_says_what_to_do(world: World, api: Callable[..., Json], events: list[AuditEvent]) -> None:
     page = api(world.alice).get(f"{PAGE}?search=nothing-like-it").content.decode()
     assert "No event matches" in page
+
+
+def test_what_the_database_refuses_is_replaced_in_details(world: World) -> None:
+    made = audit_event_record(
+        actor="a", action="topic.update", resource="x", details={"a\x00": [{"b": "\x00c\ud800"}, ("\udfff", 1)]}
+    )
+    made.refresh_from_db()
+    assert made.details == {"a\ufffd": [{"b": "\ufffdc\ufffd"}, ["\ufffd", 1]]}

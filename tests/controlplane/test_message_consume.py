@@ -145,6 +145,14 @@ def test_the_audit_trail_tells_who_had_whom_handle_what(world: World, relay: Rel
     }
 
 
+@pytest.mark.parametrize("word", ["\x00", "\ud800", "CR_" * 1000, ""])
+def test_a_word_that_is_no_result_is_told_and_recorded_as_unknown(world: World, relay: RelayTwin, word: str) -> None:
+    relay.result = ConsumeMessageDirectlyResult(word, "at \ud800", order=False, auto_commit=True, spent_ms=1)
+    answer = consume(world)
+    assert (answer.status_code, answer.json()["result"], answer.json()["remark"]) == (200, "UNKNOWN", "at ?")
+    assert AuditEvent.objects.get(action="message.consume").details["result"] == "UNKNOWN"
+
+
 def test_a_member_that_may_have_handled_it_in_silence_is_in_the_audit_trail(world: World, relay: RelayTwin) -> None:
     relay.error = RequestTimeoutError("no answer")
     consume(world)

@@ -2,6 +2,7 @@
 and as its last step: the tenant's other changes wait from here to the transaction's end.
 """
 
+import re
 import uuid
 from typing import Any
 
@@ -10,6 +11,9 @@ from django.db import transaction
 from controlplane.common.audit_chain import FIRST_HASH, chain_of, hash_of
 from controlplane.common.models import AuditChain, AuditEvent
 from controlplane.common.request_context import current_request_context
+
+# NUL and lone surrogates: PostgreSQL's jsonb refuses them.
+_NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 def audit_event_record(
@@ -21,7 +25,7 @@ def audit_event_record(
     details: dict[str, Any] | None = None,
 ) -> AuditEvent:
     """Add one event. `actor` is written as `str(actor)`; request id and address come from the current request, if
-    any.
+    any. Characters in `details` that the database refuses are replaced by U+FFFD.
     """
     context = current_request_context()
     with transaction.atomic(savepoint=False):
@@ -31,7 +35,7 @@ def audit_event_record(
             actor=str(actor)[:254],
             action=action,
             resource=resource,
-            details=details or {},
+            details=_storable(details or {}),
             request_id=context.request_id,
             address=context.address,
             sequence=chain.length + 1,
@@ -40,6 +44,14 @@ def audit_event_record(
         event.save(force_insert=True)
         AuditChain.objects.filter(pk=chain.pk).update(length=event.sequence, head=event.hash)
     return event
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _NOT_STORABLE.sub("\ufffd", value) if _NOT_STORABLE.search(value) else value
+    if isinstance(value, dict):
+        return {_storable(name): _storable(part) for name, part in value.items()}
+    return [_storable(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _chain_lock(key: uuid.UUID) -> AuditChain:

@@ -22,11 +22,17 @@ from highwater import (
 from mqwire.codes import ResponseCode
 
 REMARK_MAX_CHARACTERS = 4000
+# RocketMQ's CMResult.
+_RESULTS = frozenset({"CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL"})
+_UNKNOWN_RESULT = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What a member says of a message that it handled: `result` is RocketMQ's CMResult, such as CR_SUCCESS or CR_LATER."""
+    """What a member says of a message that it handled.
+
+    `result` is RocketMQ's CMResult, such as CR_SUCCESS or CR_LATER, and UNKNOWN for any other word of the member.
+    """
 
     result: str
     remark: str
@@ -123,8 +129,10 @@ def _ask(admin: Admin, group: str, client_id: str, message_id: str, topic: str, 
 
 
 def _handled(found: ConsumeMessageDirectlyResult) -> Handled:
-    remark = (found.remark or "").strip()
-    return Handled(found.consume_result[:64], remark[:REMARK_MAX_CHARACTERS], found.spent_ms, found.order)
+    # No answer of the API can carry lone surrogates.
+    remark = (found.remark or "").strip().encode("utf-8", "replace").decode("utf-8")
+    result = found.consume_result if found.consume_result in _RESULTS else _UNKNOWN_RESULT
+    return Handled(result, remark[:REMARK_MAX_CHARACTERS], found.spent_ms, found.order)
 
 
 def _silent() -> BrokerUnreachable:

@@ -1,9 +1,22 @@
 """A sentence is English wherever it is a string, and in the page's language where a template shows it."""
 
+import json
+
+import pytest
 from django.template import Context, Template
 from django.utils import translation
 
-from controlplane.common.sentences import from_stored, in_words, say, say_all, say_as, say_count, to_stored
+from controlplane.common.sentences import (
+    SentenceField,
+    SentencesField,
+    from_stored,
+    in_words,
+    say,
+    say_all,
+    say_as,
+    say_count,
+    to_stored,
+)
 
 
 def _shown(text: str) -> str:
@@ -50,3 +63,45 @@ def test_a_stored_sentence_is_read_in_another_language() -> None:
 
 def test_a_text_that_is_no_sentence_is_stored_as_it_is() -> None:
     assert from_stored(to_stored("100 %, {said}")) == "100 %, {said}"
+
+
+def test_a_text_with_the_mark_of_sentences_is_not_read_as_one() -> None:
+    told = '\x1e["All times are UTC.", "", {}]'
+    found = from_stored(to_stored(told))
+    assert (found, type(found)) == (told[1:], str)
+
+
+def test_columns_store_a_text_without_the_mark_and_a_sentence_with_it() -> None:
+    assert SentenceField().get_prep_value('\x1e["a", "", {}]') == '["a", "", {}]'
+    assert SentenceField().get_prep_value(say("a")) == '\x1e["a", "", {}]'
+    assert SentencesField().get_prep_value(["\x1e7", say("a")]) == ["7", '\x1e["a", "", {}]']
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "{",
+        "7",
+        "null",
+        "[1, 2]",
+        '["a", "", []]',
+        '["a", "b", {}]',
+        '["a", "b", {"count": "1"}]',
+        '["%(x)s", "", {}]',
+        '["%(x)s", "", {"x": {}}]',
+        '["%(x)s", "", {"x": ["%s", "", {}]}]',
+        '["%(x)999999999s", "", {"x": 1}]',
+        '["%(x).999999999f", "", {"x": 1}]',
+        '["100 %", "", {}]',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_stored_sentence_is_read_as_its_text(told: str) -> None:
+    assert from_stored("\x1e" + told) == told
+
+
+def test_a_stored_sentence_with_a_plural_and_a_percent_sign_is_read() -> None:
+    sentence = say_count("%(count)s %% of %(part)s", "%(count)s %% each", 1, part=say("Settings"))
+    assert from_stored(to_stored(sentence)) == sentence == "1 % of Settings"
+    assert json.loads(to_stored(sentence)[1:])[1] == "%(count)s %% each"

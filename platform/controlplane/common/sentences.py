@@ -5,6 +5,7 @@ in the language of the page, and a `SentenceField` stores message and values, so
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -13,8 +14,10 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 
-# Before what is stored as message and values; a text that a daemon or a person wrote has no such character.
+# Before what is stored as message and values; `to_stored` drops it from a text that a daemon or a person wrote.
 _MARK = "\x1e"
+# All that may follow a % in a stored message: no widths, which would make a text of any size.
+_PLACEHOLDER = re.compile(r"%(?:%|\((\w+)\)s)")
 # Between the context of a message and the message, as gettext has it.
 _CONTEXT_END = "\x04"
 
@@ -92,12 +95,17 @@ def bounded(text: str, most: int) -> str:
 
 def to_stored(text: str) -> str:
     """Return what a column holds of a text: of a sentence its message and values."""
-    return _MARK + json.dumps(_packed(text), ensure_ascii=False) if isinstance(text, Sentence) else text
+    return _MARK + json.dumps(_packed(text), ensure_ascii=False) if isinstance(text, Sentence) else text.lstrip(_MARK)
 
 
 def from_stored(stored: str) -> str:
-    """Return the text of which `to_stored` made this."""
-    return _unpacked(json.loads(stored[1:])) if stored.startswith(_MARK) else stored
+    """Return the text of which `to_stored` made this; what is no sentence after the mark is the text that it is."""
+    if not stored.startswith(_MARK):
+        return stored
+    try:
+        return _unpacked_sentence(json.loads(stored[len(_MARK) :]))
+    except (ValueError, RecursionError):
+        return stored.lstrip(_MARK)
 
 
 def _packed(value: Value) -> Any:
@@ -106,11 +114,31 @@ def _packed(value: Value) -> Any:
     return [value.message, value.plural, {name: _packed(part) for name, part in value.values.items()}]
 
 
-def _unpacked(packed: Any) -> Any:
-    if not isinstance(packed, list):
+def _unpacked_sentence(packed: Any) -> Sentence:
+    """Raises ValueError for what `_packed` did not make."""
+    match packed:
+        case [str(message), str(plural), dict(values)]:
+            _message_check(message, values)
+            _message_check(plural, values)
+            if plural and not isinstance(values.get("count"), int):
+                raise ValueError("a plural without a count")
+            return Sentence.of(message, plural, {name: _unpacked(part) for name, part in values.items()})
+    raise ValueError("not a sentence")
+
+
+def _unpacked(packed: Any) -> Value:
+    if isinstance(packed, list):
+        return _unpacked_sentence(packed)
+    if packed is None or isinstance(packed, str | int | float):
         return packed
-    message, plural, values = packed
-    return Sentence.of(message, plural, {name: _unpacked(part) for name, part in values.items()})
+    raise ValueError("not a value")
+
+
+def _message_check(message: str, values: Mapping[str, Any]) -> None:
+    if "%" in _PLACEHOLDER.sub("", message):
+        raise ValueError("a message with other placeholders than %(name)s")
+    if not all(name in values for name in _PLACEHOLDER.findall(message) if name):
+        raise ValueError("a message without its values")
 
 
 class SentenceField(models.TextField):  # type: ignore[type-arg] # at run time it takes none
@@ -120,7 +148,8 @@ class SentenceField(models.TextField):  # type: ignore[type-arg] # at run time i
         return None if value is None else from_stored(value)
 
     def get_prep_value(self, value: Any) -> Any:
-        return to_stored(value) if isinstance(value, Sentence) else super().get_prep_value(value)
+        prepared = super().get_prep_value(value)
+        return to_stored(prepared) if isinstance(prepared, str) else prepared
 
 
 class SentencesField(models.JSONField):

@@ -77,10 +77,16 @@ def id_token_claims(token: Any, key_set: Any, provider: IdentityProvider, nonce:
 
 
 def with_user_info(claims: Mapping[str, Any], info: Any) -> dict[str, Any]:
-    """Return the claims with the e-mail address of the UserInfo answer, which must be of the same person."""
+    """Return the claims with the e-mail address of the UserInfo answer, which must be of the same person.
+
+    With the address comes its own `email_verified`: what the ID token says of another address counts for nothing.
+    """
     if not isinstance(info, dict) or info.get("sub") != claims["sub"]:
         raise IdentityRefused("its UserInfo answer is of another person than its ID token")
-    return {**claims, **{name: info[name] for name in ("email", "email_verified") if name in info}}
+    if "email" not in info:
+        return dict(claims)
+    told = {name: value for name, value in claims.items() if name != "email_verified"}
+    return {**told, **{name: info[name] for name in ("email", "email_verified") if name in info}}
 
 
 def _key_of(token: str, key_set: dict[str, Any]) -> jwt.PyJWK:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -23,6 +23,10 @@ from controlplane.provisioning.errors import DriverError
 from tests.controlplane.real_supervisor import RealSupervisor
 
 SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
+ENDS_SLOWLY = (
+    "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit()));"
+    " print('ready', flush=True); time.sleep(600)"
+)
 ENDS = "import sys; sys.exit('the configuration is wrong: 100 %')"
 
 
@@ -119,6 +123,28 @@ def test_a_removed_process_is_stopped_and_forgotten(
     assert state_of(supervisor.driver, one) == ProcessState.MISSING
     assert not list((supervisor.state_dir / "supervisor" / "conf.d").glob(f"{one.name}*"))
     supervisor.driver.process_remove(one.name)  # harmless
+
+
+def test_a_process_that_is_still_ending_is_waited_for(
+    supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
+) -> None:
+    one = process(ENDS_SLOWLY)
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    supervisor.rpc.stop_soon(one.name)  # from now on it is "not running", and supervisord waits for nothing
+    supervisor.driver.process_remove(one.name)
+    assert state_of(supervisor.driver, one) == ProcessState.MISSING
+
+
+def test_a_process_that_does_not_end_is_an_error_after_a_bounded_time(tmp_path: Path) -> None:
+    driver = LocalDriver(tmp_path, "/nowhere/supervisor.sock")
+    moments = iter(range(1000))
+    with (
+        patch.object(driver, "_rpc", Mock(remove_group=Mock(return_value=False))),
+        patch("controlplane.provisioning.drivers.local.time", Mock(monotonic=lambda: next(moments))),
+        pytest.raises(DriverError, match="still runs after 17 s"),
+    ):
+        driver.process_remove("hw-endless")
 
 
 def test_the_inventory_names_daemons_and_directories_of_clusters_alone(

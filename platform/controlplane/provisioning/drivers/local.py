@@ -12,6 +12,7 @@ import shlex
 import shutil
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,6 +31,9 @@ _COMMENT = re.compile(r"\s[;#]")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 # A daemon stops in good order within 10 s (flush, unregister); then it is killed.
 _STOP_WAIT_S = 12
+# supervisord kills after that time, and has to see the end.
+_ENDED_WITHIN_S = _STOP_WAIT_S + 5
+_LOOK_AGAIN_S = 0.05
 # supervisord waits 1 s, 2 s, 3 s … between tries: ten minutes in all. After that the health sampling starts it again.
 _START_RETRIES = 34
 _LOG_TAIL_BYTES = 64 * 1024
@@ -80,7 +84,7 @@ class LocalDriver:
             _write_atomically(path, text)
         if known and changed:
             self._rpc.stop(process.name)
-            self._rpc.remove_group(process.name)
+            self._remove_ended(process.name)
         if process.user:
             self._give_folders(process.cluster_id, process.user)
         if changed or not known:
@@ -118,8 +122,16 @@ class LocalDriver:
     def _forget(self, name: str) -> None:
         self._program_path(name).unlink(missing_ok=True)
         self._rpc.reload_config()
-        self._rpc.remove_group(name)
+        self._remove_ended(name)
         groups_remove(name)
+
+    def _remove_ended(self, name: str) -> None:
+        """Have supervisord forget a program that was told to end, as soon as it has."""
+        deadline = time.monotonic() + _ENDED_WITHIN_S
+        while not self._rpc.remove_group(name):
+            if time.monotonic() > deadline:
+                raise DriverError(f"{name} was told to stop and still runs after {_ENDED_WITHIN_S} s")
+            time.sleep(_LOOK_AGAIN_S)
 
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         infos = {info["name"]: info for info in self._rpc.all_process_info()}

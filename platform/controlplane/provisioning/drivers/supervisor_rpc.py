@@ -59,9 +59,12 @@ class SupervisorRpc:
         """Add a program that reload_config has read; starts it when it is autostart. Twice is harmless."""
         self._call("addProcessGroup", name, harmless=(ALREADY_ADDED,))
 
-    def remove_group(self, name: str) -> None:
-        """Forget a stopped program. Unknown is harmless."""
-        self._call("removeProcessGroup", name, harmless=(BAD_NAME,))
+    def remove_group(self, name: str) -> bool:
+        """Forget a stopped program; False when it has not ended yet. Unknown is harmless.
+
+        A program that was asked to end before is "not running" to `stop`, which then doesn't wait for its end.
+        """
+        return self._call("removeProcessGroup", name, harmless=(BAD_NAME, STILL_RUNNING)) != STILL_RUNNING
 
     def start(self, name: str) -> None:
         """Start without waiting for success; a running one, or one that ends at once, is not an error here."""
@@ -90,7 +93,7 @@ class SupervisorRpc:
             return remote(*arguments)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode in harmless:
-                return None
+                return fault.faultCode
             raise DriverError(f"supervisord refused {method}{arguments}: {fault.faultString}") from fault
         except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as error:
             raise DriverError(f"supervisord does not answer on {self._socket_path}: {error}") from error

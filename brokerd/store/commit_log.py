@@ -130,8 +130,33 @@ class CommitLog:
         ahead = min(self.file_bytes // 4, 64 * 1024 * 1024)
         with self._create_lock:
             base = self.bases[-1] + self.file_bytes
-            if self.end_offset >= base - ahead and base not in self._prepared:
-                self._prepared[base] = self._create(base)
+            if self.end_offset >= base - ahead:
+                self._prepare(base)
+
+    def _prepare(self, base: int) -> None:
+        if base not in self.bases and base not in self._prepared:
+            self._prepared[base] = self._create(base)
+
+    def has_room(self) -> bool:
+        """Whether the next allocate_ahead_bytes fit, or those up to the end of the next file: reserves them.
+
+        Any error but that of a full disk is latched, as an append's would be.
+        """
+        until = self.end_offset + self._config.allocate_ahead_bytes
+        file_end = self.base_of(self.end_offset) + self.file_bytes
+        try:
+            if self._allocated_until < min(until, file_end):
+                self._reserve(min(until, file_end))
+            if until > file_end:
+                with self._create_lock:
+                    self._prepare(file_end)
+        except DiskFullError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                self._status.latch(AppendFailedError(f"{self.directory}: {error.strerror}"))
+            return False
+        return True
 
     def _writer(self, base: int) -> int:
         """The descriptor to write file `base` with, creating the file when it is the next one."""

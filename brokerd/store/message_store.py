@@ -55,7 +55,6 @@ from brokerd.store.tail_doubts import TailDoubt, TailDoubts
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
 
 _SPACE_CHECK_INTERVAL_MS = 1000
-_NO_ROOM_FOR_MS = 60_000
 
 
 class MessageStore:
@@ -87,7 +86,7 @@ class MessageStore:
         self.queries = MessageQueries(self.index, self._reader, self._tombstones)
         self._disk_full = False
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
-        self._no_room_until_ms = 0
+        self._did_not_fit = False  # something lately, and there has not been room for more since
         self._damaged_from: int | None = None
         self.damage_seen: int | None = None  # near which a reader met no whole record; not looked at closer yet
         self._next_space_check_ms = 0
@@ -237,15 +236,15 @@ class MessageStore:
             failure.add_note(f"Nor can that be noted for the next start: {error}")
 
     def lacks_room(self) -> bool:
-        """Whether this disk is full, by a look of at most a second ago, or because something did not fit a moment ago.
+        """Whether this disk is full, by a look of at most a second ago, or something did not fit and there is no room yet.
 
-        Other than disk_full it is true also while nothing is appended, and does not pass with the next look: whoever is to
-        lead a group should have room for more than one record.
+        Other than disk_full it is looked at also while nothing is appended, and after what did not fit it passes only when
+        room for many records has been reserved: whoever is to lead a group should have that.
         """
         now_ms = self._clock.now_ms()
         if not 0 < self._next_space_check_ms - now_ms <= _SPACE_CHECK_INTERVAL_MS:
             self._check_space(now_ms)
-        return self._disk_full or 0 < self._no_room_until_ms - now_ms <= _NO_ROOM_FOR_MS
+        return self._disk_full or self._did_not_fit
 
     @property
     def end_offset(self) -> int:
@@ -319,10 +318,10 @@ class MessageStore:
         try:
             end_offset = self._raw_appender.append(data, at_offset)
         except DiskFullError:
-            self._no_room_until_ms = self._clock.now_ms() + _NO_ROOM_FOR_MS
+            self._did_not_fit = True
             raise
         if data:
-            self._no_room_until_ms = 0
+            self._did_not_fit = False
         return end_offset
 
     def append_needed(self, message: MessageToStore) -> AppendResult:
@@ -333,7 +332,9 @@ class MessageStore:
     def _check_space(self, now_ms: int) -> None:
         self._next_space_check_ms = now_ms + _SPACE_CHECK_INTERVAL_MS
         if self._disk_full and not self._share_passed:  # an append did not fit since the last look
-            self._no_room_until_ms = now_ms + _NO_ROOM_FOR_MS
+            self._did_not_fit = True
+        if self._did_not_fit and self._status.refusal is None:
+            self._did_not_fit = not self._log.has_room()
         self._disk_full = self._share_passed = self.used_ratio() > self._config.disk_space_warning_level_ratio
 
     def used_ratio(self) -> float:

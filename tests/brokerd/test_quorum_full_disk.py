@@ -149,6 +149,20 @@ def test_what_did_not_fit_a_moment_ago_counts_as_full_though_a_share_of_the_disk
     assert group.leaders
 
 
+def test_a_voter_that_has_room_again_stops_no_leader_though_nothing_more_is_sent_to_it() -> None:
+    group = QuorumGroup.led()
+    group[0].disk.fail = full_for_the_log(group[0])
+    with pytest.raises(DiskFullError):
+        group[0].append(*[b"." * 400 for _ in range(20)])
+    group[0].disk.fail = lambda number, name: None
+    group.live(3.0)
+    (leader,) = group.leaders
+    group[({1, 2} - {leader}).pop()].up = False
+    group[0].clock.time_ms += 2000  # its last look was before there was room
+    group.live(2.0)
+    assert (leader, group[leader].replica.refuses_sends(group[leader].now_s)) == (1, None)
+
+
 def test_a_vote_is_written_on_a_full_disk_by_the_room_that_was_kept_for_it() -> None:
     disk = MemoryDisk()
     disk.make_directory(ROOT)

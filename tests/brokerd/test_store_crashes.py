@@ -246,6 +246,34 @@ def test_a_full_disk_refuses_sends_serves_reads_and_forgets_nothing() -> None:
     assert len(bodies(store)) == kept
 
 
+def test_a_disk_that_was_full_has_room_once_that_for_many_records_is_reserved() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    disk.fail = lambda number, name: errno.ENOSPC if name == "fallocate" else None
+    with pytest.raises(DiskFullError):
+        fill(store, 100)
+    clock.time_ms += 1000
+    assert store.lacks_room()
+    disk.fail = lambda number, name: None
+    clock.time_ms += 1000
+    assert not store.lacks_room()
+    disk.fail = lambda number, name: errno.ENOSPC if name in ("create", "fallocate") else None
+    fill(store, 3)
+    assert len(bodies(store)) == 3
+
+
+def test_a_disk_that_fails_while_room_is_looked_for_takes_no_more_messages() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    disk.fail = lambda number, name: errno.ENOSPC if name == "fallocate" else None
+    with pytest.raises(DiskFullError):
+        fill(store, 100)
+    disk.fail = lambda number, name: errno.EIO if name == "fallocate" else None
+    clock.time_ms += 1000
+    assert store.lacks_room()
+    assert isinstance(store.refusal, AppendFailedError)
+
+
 def test_entries_that_cannot_be_written_refuse_messages_before_they_are_stored() -> None:
     disk = MemoryDisk()
     store = open_store(disk, unwritten_entries_max=10)

@@ -163,6 +163,11 @@ def test_a_leader_that_was_suspended_sends_no_consumer_back_by_what_waited_in_it
     assert run_quorum_seed("sync", 951089).violation is None
 
 
+def test_a_voter_whose_disk_has_room_again_keeps_no_leader_from_taking_sends() -> None:
+    """It went on to report a full disk for a minute there, while the third voter was deaf."""
+    assert run_quorum_seed("sync", 2009).violation is None
+
+
 def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     """Its operation may last two seconds there, and failed a moment before every replica acted by the new mode."""
     outcome = run_changing_seed("async", 940023)

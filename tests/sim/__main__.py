@@ -30,7 +30,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, help="how many (100)")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument(
-        "--no-decrees", dest="decrees", action="store_false", help="nobody promotes: who led must lead again by itself"
+        "--no-promotions",
+        dest="promotions",
+        action="store_false",
+        help="nothing is promoted: the replica that led must lead again by itself",
     )
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
     parser.add_argument(
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         "--table", action="store_true", help="all modes and flush types, each with --seeds seeds, in one table"
     )
     options = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)  # the trace tells it all
+    logging.disable(logging.CRITICAL)  # the trace says it all
     if options.planted_bugs:
         return find_planted_bugs(options.mode, options.first_seed, options.seeds or 200, options.bug)
     if options.table:
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         options.flush,
         options.first_seed,
         options.seeds or 100,
-        decrees=options.decrees,
+        promotions=options.promotions,
         show=options.trace,
     )
 
@@ -59,8 +62,8 @@ def main(arguments: Sequence[str]) -> int:
 def find_planted_bugs(mode: str | None, first_seed: int, seeds: int, name: str = "") -> int:
     """A table with the first seed that finds each; every one but the survivors must be found.
 
-    Who has been found is looked for no more, and the others go on side by side, seed after seed: one that few seeds find does
-    not keep those that follow it waiting. A seed that fails without the bug, too, tells nothing of the bug, and is told apart.
+    A bug that was found is not looked for again, and the others go on side by side, seed after seed, so that one that few seeds
+    find does not hold up those that follow it. A seed that fails without the bug as well proves nothing, and has a row of its own.
     The exit status is how many turned out otherwise.
     """
     every = (*BUGS, *SURVIVORS, *SHELL_BUGS, *STEP_BUGS, *OPEN_BUGS, *QUORUM_BUGS, *CHANGING_BUGS)
@@ -99,20 +102,20 @@ def find(bug: PlantedBug, first_seed: int, seeds: int) -> Outcome | None:
     return None
 
 
-def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, decrees: bool, show: bool) -> int:
+def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, promotions: bool, show: bool) -> int:
     """Run seeds until one fails."""
     counts: Counter[str] = Counter()
-    began_s = told_s = time.monotonic()
+    began_s = reported_s = time.monotonic()
     for seed in range(first_seed, first_seed + seeds):
-        outcome = run_seed(mode, flush, seed, decrees=decrees, show=show)
+        outcome = run_seed(mode, flush, seed, promotions=promotions, show=show)
         counts.update(outcome.counts)
         if outcome.violation is not None:
-            tell_failure(mode, flush, outcome, decrees=decrees, shown=show)
+            report_failure(mode, flush, outcome, promotions=promotions, shown=show)
             return 1
-        if time.monotonic() - told_s > _PROGRESS_S:
-            told_s = time.monotonic()
+        if time.monotonic() - reported_s > _PROGRESS_S:
+            reported_s = time.monotonic()
             done = seed - first_seed + 1
-            print(f"  {done} of {seeds} seeds, {done / (told_s - began_s):.1f} each second", flush=True)
+            print(f"  {done} of {seeds} seeds, {done / (reported_s - began_s):.1f} each second", flush=True)
     print(f"{mode}, {flush} flush: {seeds} seeds, no violation, {time.monotonic() - began_s:.0f} s")
     for name, count in sorted(counts.items()):
         print(f"  {count:>9} {name}")
@@ -146,12 +149,12 @@ def table(first_seed: int, seeds: int) -> int:
     return min(len(found), 1)
 
 
-def tell_failure(mode: str, flush: str, outcome: Outcome, *, decrees: bool, shown: bool) -> None:
+def report_failure(mode: str, flush: str, outcome: Outcome, *, promotions: bool, shown: bool) -> None:
     """What happened last, and how to see it again."""
     if not shown:
         print("\n".join(outcome.last_lines[-40:]))
     print(f"\nseed {outcome.seed}: {outcome.violation}")
-    kind = "" if decrees else " --no-decrees"
+    kind = "" if promotions else " --no-promotions"
     print(f"again: ./dev sim{kind} --mode {mode} --flush {flush} --first-seed {outcome.seed} --seeds 1 --trace")
 
 

@@ -1,4 +1,4 @@
-"""One run of a broker: brokerd itself, on a simulated machine, with an observer who looks into it after each of its steps."""
+"""One run of a broker: brokerd itself, on a simulated machine, with an observer that looks into it after each of its steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 
 @dataclass(frozen=True, slots=True)
 class _Inherited:
-    """Who was in sync when a leader began, until when it waits for them, and what was confirmed then."""
+    """The replicas in sync when a leader began, until when it waits for them, and its confirmOffset then."""
 
     replica_ids: frozenset[int] = frozenset()
     until_s: float = 0.0
@@ -46,7 +46,7 @@ class _Inherited:
 
 
 class BrokerProcess:
-    """Nothing here is a step of the broker: what it does is what ships. The methods tell the history what it did."""
+    """Nothing here is a step of the broker: what it does is what ships. The methods record in the history what it did."""
 
     broker: Broker  # once it is open
 
@@ -116,7 +116,7 @@ class BrokerProcess:
             f" voters {replica.members.voters} follows {replica.leader_address} {self.follower.halted or ''} {store.refusal or ''}"
         )
 
-    # --- what the observer is told
+    # --- what the observer records
 
     def _started(self) -> None:
         store = self.store
@@ -129,7 +129,7 @@ class BrokerProcess:
         )
 
     def watch(self) -> None:
-        """Hear of what leaves no trace in the broker's state."""
+        """Record what leaves no trace in the broker's state."""
         broker, replica = self.broker, self.broker.replica
         append, append_batch = broker.append, broker.append_batch
         promote, claimed, grant_claim = replica.promote, replica.claimed, replica.grant_claim
@@ -202,7 +202,7 @@ class BrokerProcess:
     def _appended(self, topic: str, body: bytes, physical_offset: int, size_bytes: int) -> None:
         attempt = self.history.by_body.get(body)
         if attempt is None:
-            self.machine.violation(f"{self.name} stored a message that nobody sent")
+            self.machine.violation(f"{self.name} stored a message that no one sent")
         end_offset = physical_offset + size_bytes
         record = self.store.read_raw(physical_offset, size_bytes)[:size_bytes]
         (message,) = decode_records(record)
@@ -249,7 +249,7 @@ class BrokerProcess:
             self._shown(bytes(reply.body))
 
     def leads_newest(self) -> bool:
-        """Whether it leads, and no one has heard of a newer epoch: one that was left behind may know less."""
+        """Whether it leads, and no process has heard of a newer epoch: a leader of the past may know less."""
         return self.replica.leads and self.replica.epoch == self.history.newest_epoch
 
     def _acknowledged(self, attempt: Attempt, queue_offset: int) -> None:
@@ -266,7 +266,7 @@ class BrokerProcess:
         for message in decode_records(body):
             attempt = self.history.by_body.get(message.body)
             if attempt is None:
-                self.machine.violation(f"{self.name} showed a message that nobody sent")
+                self.machine.violation(f"{self.name} showed a message that no one sent")
             start = message.physical_offset
             epoch = self.replica.epochs.epoch_at(start)
             end = start + message.size_bytes
@@ -277,10 +277,10 @@ class BrokerProcess:
             self.observe()
 
     def observe(self) -> None:
-        """After each step: tell the observer what this process claims to be."""
+        """After each step: record what this process takes itself for."""
         replica = self.replica
         in_sync = replica.in_sync
-        self.history.told(self.name, replica.epoch)
+        self.history.reported_epoch(self.name, replica.epoch)
         if in_sync is None:
             return
         epoch, confirmed = replica.epoch, in_sync.confirm_offset
@@ -300,7 +300,8 @@ class BrokerProcess:
         self._observed = (epoch, confirmed, max(safe, before_safe if before_epoch == epoch else 0))
 
     def _check_inherited(self, in_sync: InSyncSet) -> None:
-        """In mode sync readers are shown nothing more before who was in sync has reported, or was silent for as long as any may be.
+        """In mode sync readers are shown nothing more before the replicas in sync have reported,
+        or were silent for as long as any may be.
 
         Else they see what no other replica holds, and the next promotion is not clean for that.
         """

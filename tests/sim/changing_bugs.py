@@ -18,7 +18,7 @@ from tests.sim.planted_bugs import PlantedBug
 Patched = AbstractContextManager[Any]
 
 
-def _old_rule_behind_the_record() -> Patched:
+def _old_rule_after_the_record() -> Patched:
     hold_back = InSyncSet.hold_back
 
     def only_into_dledger(self: InSyncSet, begin: int, end: int, members: Members | None, now_s: float) -> None:
@@ -53,7 +53,7 @@ def _forgotten_at_a_restart_if_unconfirmed() -> Patched:
     return patch.object(ModeChange, "load", lambda self: None)
 
 
-def _decree_counts_on_the_row() -> Patched:
+def _promotion_counts_on_the_row() -> Patched:
     """An operation that failed in the middle may have left a leader who acknowledges with fewer."""
     return patch.object(mode_operator, "copies_for_certain", lambda modes, of: copies_for_certain(islice(modes, 1), of))
 
@@ -63,9 +63,9 @@ def _bug(name: str, patched: Any, replicas: int | None = None) -> PlantedBug:
 
 
 CHANGING_BUGS = (
-    _bug("the old mode confirms what lies behind the change", _old_rule_behind_the_record),
+    _bug("the old mode confirms what follows the change", _old_rule_after_the_record),
     _bug("a change is in force from its append", _in_force_from_the_append),
     _bug("a restarted replica forgets the mode", _mode_forgotten_at_a_restart),
     _bug("a restarted replica forgets an unconfirmed change", _forgotten_at_a_restart_if_unconfirmed),
-    _bug("a decree counts on the mode in the row while a change hangs", _decree_counts_on_the_row, 3),
+    _bug("a promotion counts on the mode in the row while a change hangs", _promotion_counts_on_the_row, 3),
 )

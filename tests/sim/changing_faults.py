@@ -61,8 +61,8 @@ class ChangingFaults(QuorumFaults):
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))
-        world.decrees.failovers = random.choice((0.2, 0.7, 1.0))
-        world.decrees.unclean = random.choice((0.0, 0.0, 0.3))
+        world.mode_operator.failovers = random.choice((0.2, 0.7, 1.0))
+        world.mode_operator.unclean = random.choice((0.0, 0.0, 0.3))
 
     def _plans(self) -> dict[int, Callable[[], None]]:
         return {6: self._change_and_leave}
@@ -80,12 +80,12 @@ class ChangingFaults(QuorumFaults):
 
     def _change_members(self) -> None:
         """One operation at a time, as in the platform."""
-        if self._world.decrees.settled:
+        if self._world.mode_operator.settled:
             self._world.operator.change_members()
 
     def _change_and_cut_off(self) -> None:
         """In the middle of a change the leader reaches no one any more, and soon is not reached by the control plane."""
-        random, leader, plane = self._loop.random, self._leader(), self._world.decrees.name
+        random, leader, plane = self._loop.random, self._leader(), self._world.mode_operator.name
         others = [machine.name for machine in self._machines if machine is not leader]
         deaf_too = random.random() < 0.5
         pairs = [(leader.name, other) for other in others] + [(other, leader.name) for other in others if deaf_too]
@@ -96,30 +96,30 @@ class ChangingFaults(QuorumFaults):
 
     def _change_and_leave(self) -> None:
         """A leader acts by async, which the row does not know, and acknowledges alone; once the change has failed it is gone."""
-        loop, decrees, leader = self._loop, self._world.decrees, self._leader()
-        if not decrees.settled or loop.now_s < self._composed_until_s:
+        loop, mode_operator, leader = self._loop, self._world.mode_operator, self._leader()
+        if not mode_operator.settled or loop.now_s < self._composed_until_s:
             return
-        if decrees.row_mode != Mode.SYNC:
-            decrees.change_mode(Mode.SYNC)
+        if mode_operator.row_mode != Mode.SYNC:
+            mode_operator.change_mode(Mode.SYNC)
             return
         self._composed_until_s = loop.now_s + _COMPOSED_S
-        decrees.change_mode(Mode.ASYNC)
+        mode_operator.change_mode(Mode.ASYNC)
 
         def look() -> None:
             process = leader.process
-            if self.stopped or process is None or not process.replica.leads or decrees.operation is None:
+            if self.stopped or process is None or not process.replica.leads or mode_operator.operation is None:
                 return
             if process.replica.settings.mode is not Mode.ASYNC:
                 loop.after(_LOOK_S, look)
                 return
             others = [(leader.name, one.name) for one in self._machines if one is not leader]
-            self._block_for(_COMPOSED_S, [*others, (leader.name, decrees.name)])
+            self._block_for(_COMPOSED_S, [*others, (leader.name, mode_operator.name)])
             loop.after(_LOOK_S, leave)
 
         def leave() -> None:
             if self.stopped:
                 return
-            if decrees.operation is not None:
+            if mode_operator.operation is not None:
                 loop.after(_LOOK_S, leave)
                 return
             leader.kill()
@@ -138,4 +138,4 @@ class ChangingFaults(QuorumFaults):
         self._loop.after(within_s + lasts_s, lambda: self._world.network.blocked.difference_update(pairs))
 
     def _change_mode(self) -> None:
-        self._world.decrees.change_mode()
+        self._world.mode_operator.change_mode()

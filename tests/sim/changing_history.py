@@ -1,6 +1,6 @@
 """What an observer judges at once of a group whose mode changes: the promises of whichever mode is in force.
 
-Committed is what a leader confirmed while enough replicas held it, as its mode has it. Whoever leads later has it all, in every
+Committed is what a leader confirmed while enough replicas held it, as its mode has it. Each later leader has it all, in every
 mode, but for what an unclean promotion gave up. Lost and doubled messages are judged at the end (verdict.py).
 """
 
@@ -31,7 +31,7 @@ class ChangingHistory(ElectingHistory):
             raise Violation(f"epoch {epoch}: both {other} and {node} acknowledged")
 
     def begins_to_lead(self, node: str, epoch: int, records: Iterable[Record]) -> None:
-        """Elected, by decree or by all replicas' agreement: it must have what older epochs committed."""
+        """Elected, promoted or leading by all replicas' agreement: it must have what older epochs committed."""
         self.counts["leaderships"] += 1
         own = {record.start: record for record in records}
         for start, (record, committed_in) in self.committed.items():

@@ -1,4 +1,4 @@
-"""A broker process of a group whose mode changes while it runs, and what its observer is told."""
+"""A broker process of a group whose mode changes while it runs, and what its observer records."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class ChangingWorld(QuorumWorld):
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
             machine.out_of_service = self.mode == "single" and machine is not self.machines[0]
-        self.decrees = ModeOperator(
+        self.mode_operator = ModeOperator(
             self.loop,
             self.network,
             replicas=names,
@@ -98,8 +98,8 @@ class ChangingWorld(QuorumWorld):
             sync_replicas=sync_replicas,
             dying=random.choice((0.0, 0.05, 0.2)),
         )
-        self.decrees.supervisor = MachineSupervisor(self.loop, self.machines)
-        self.control_plane = self.decrees  # type: ignore[assignment] # what the faults use of it, it has
+        self.mode_operator.supervisor = MachineSupervisor(self.loop, self.machines)
+        self.control_plane = self.mode_operator  # type: ignore[assignment] # what the faults use of it, it has
         self.operator = Operator(self)
         self.senders, self.readers = make_clients(
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
@@ -129,7 +129,7 @@ class ChangingWorld(QuorumWorld):
 
     def run(self) -> None:
         """Raises Violation."""
-        loop, operator = self.loop, self.decrees
+        loop, operator = self.loop, self.mode_operator
         for machine in self.machines:
             loop.after(loop.random.random() * 0.3, machine.start)
         for sender in self.senders:
@@ -163,7 +163,7 @@ class ChangingWorld(QuorumWorld):
         loop.note("healing")
         self.network.heal()
         operator.heal()
-        self._mend(self.machines)
+        self._repair(self.machines)
         before = self._acknowledged()
         deadline_s = loop.now_s + HEAL_S
         loop.run_until(loop.now_s + 1.5)

@@ -17,7 +17,7 @@ from controlplane.failover.promotion.fencing import (
     has_promised_newer,
     next_ballot,
     promised_ids,
-    promises_told,
+    promises_given,
     replicas_to_fence,
     unpromised,
 )
@@ -179,16 +179,16 @@ class ControlPlane:
 
     def _note(self, asked_at: datetime) -> GroupView:
         now, row = self._now(), self.leadership
-        told = {status.replica_id: status for status in self.statuses.values()}
-        leader_id = leader_among(told)
+        reported = {status.replica_id: status for status in self.statuses.values()}
+        leader_id = leader_among(reported)
         if leader_id is not None:
-            epoch = told[leader_id].epoch
+            epoch = reported[leader_id].epoch
             news = leader_news(row.epoch, leader_epoch=epoch, is_named=row.leader_id == leader_id)
             if news is not LeaderNews.KNOWN:
                 row.epoch, row.leader_id = epoch, leader_id
-        followers = {} if leader_id is None else {one.replica_id: one for one in told[leader_id].followers}
+        followers = {} if leader_id is None else {one.replica_id: one for one in reported[leader_id].followers}
         for number, name in enumerate(self._replicas):
-            status, before = told.get(number), self._samples[number]
+            status, before = reported.get(number), self._samples[number]
             if status is not None:
                 values = answer_noted(
                     status,
@@ -210,7 +210,7 @@ class ControlPlane:
             noted: dict[str, Any] = {key: value for key, value in values.items() if key in _OF_VIEW}
             self._samples[number] = replace(before, **noted)
         if leader_id is not None and row.leader_id == leader_id:
-            for key, value in leading_noted(told[leader_id], now).items():
+            for key, value in leading_noted(reported[leader_id], now).items():
                 setattr(row, key, value)
         return GroupView(
             name=GROUP,
@@ -225,7 +225,7 @@ class ControlPlane:
         )
 
     def _reserve(self, view: GroupView, row_epoch: int) -> Ballot | None:
-        """By compare-and-set on the row as it was read; None: somebody else was first."""
+        """By compare-and-set on the row as it was read; None: another worker was first."""
         ballot = next_ballot(view, row_epoch)
         if self.leadership.epoch != row_epoch:
             return None
@@ -273,7 +273,7 @@ class ControlPlane:
                 self.replaced.discard(replica)
 
     def _to_promote_unclean(self, view: GroupView) -> str:
-        """Any that answers, or, by an operator who takes care, the one with the most."""
+        """Any that answers, or, by a careful operator, the one with the most."""
         ranked = candidates_ranked(view)
         if self._careful and ranked:
             return self._replicas[ranked[0].replica_id]
@@ -347,10 +347,12 @@ class ControlPlane:
         asked_at_s = self._now().timestamp()
         targets = {self._replicas[replica_id]: Demote(ballot.fence) for replica_id in replicas_to_fence(view)}
         answers = (yield targets) if targets else {}
-        told = {self._replicas.index(name): answer for name, answer in answers.items() if answer is not None}
-        said = [Standing.of(answer.status, asked_at_s) for answer in told.values() if answer.status is not None]
-        promises = promises_told(view, said, ballot)
-        doubtful = unpromised(view, promises, told, candidate_id=wish.candidate_id, old_master_id=wish.old_master_id)
+        answered = {self._replicas.index(name): answer for name, answer in answers.items() if answer is not None}
+        said = [Standing.of(answer.status, asked_at_s) for answer in answered.values() if answer.status is not None]
+        promises = promises_given(view, said, ballot)
+        doubtful = unpromised(
+            view, promises, answered, candidate_id=wish.candidate_id, old_master_id=wish.old_master_id
+        )
         if doubtful.answering:
             return None
         for replica_id in doubtful.silent:
@@ -403,7 +405,7 @@ class ControlPlane:
         yield {candidate: Promote(expected, new, clean=False, fenced=False)}
 
     def mistaken_demotion(self, replica: str) -> Flow:
-        """A leader is told to stop for no reason; somebody must be promoted then."""
+        """A leader is demoted for no reason; then a replica must be promoted."""
         status = self.statuses.get(replica)
         if status is not None:
             yield {replica: Demote(status.epoch)}

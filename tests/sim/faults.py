@@ -50,10 +50,10 @@ class Faults:
             kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
             kinds.append((self._replace_disk, 0.6))
             kinds += [(self._worst_candidate, 0.7), (self._leader_alone, 0.5)]
-        if not world.decrees:
-            kinds = [(kind, weight) for kind, weight in kinds if kind not in self._decreed()]
+        if not world.promotions:
+            kinds = [(kind, weight) for kind, weight in kinds if kind not in self._of_operators()]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
-        if world.decrees and world.mode != "single":
+        if world.promotions and world.mode != "single":
             self._kinds += self._planned(world.seed)
         self._mean_s = random.choice((0.4, 0.8, 1.5))
         self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1))
@@ -61,7 +61,7 @@ class Faults:
         world.network.doubling = random.choice((0.0, 0.01, 0.05))
         world.network.slow = random.choice((0.0, 0.01, 0.05))
         control = world.control_plane
-        if not world.decrees:
+        if not world.promotions:
             return
         control.failovers = random.choice((0.2, 0.7, 1.0))
         control.unclean = random.choice((0.0, 0.0, 0.3)) if world.mode == "sync" else random.choice((0.0, 0.3, 0.8))
@@ -87,8 +87,8 @@ class Faults:
             *([(self._expire, 1.5)] if self._world.retention else []),
         ]
 
-    def _decreed(self) -> list[Callable[[], None]]:
-        """What wants an operator or a control plane."""
+    def _of_operators(self) -> list[Callable[[], None]]:
+        """What needs an operator or a control plane."""
         return [
             self._failover,
             self._two_failovers,
@@ -115,7 +115,7 @@ class Faults:
         self.run()
 
     def answer_leaves(self, name: str, request: Any) -> None:
-        """Whoever has just answered that a change is done may lose its power before anything else happens."""
+        """A broker that has just answered that a change is done may lose its power before anything else happens."""
         random = self._loop.random
         if self.stopped or not isinstance(request, CommitOffset | ChangeTopic) or not self.dies_after_answer:
             return
@@ -232,7 +232,7 @@ class Faults:
         self._later(2.0, well)
 
     def _rot(self) -> None:
-        """A stored byte flips, on one disk at a time, of a record that every other disk has; then somebody reads it."""
+        """A stored byte flips, on one disk at a time, of a record that every other disk has; then a client reads it."""
         machines, random = self._world.machines, self._loop.random
         machine = self._machine()
         if machine.process is None or not self._is_spare(machine) or self._rots():
@@ -268,12 +268,12 @@ class Faults:
             self._later(1.0, partial(self._read_rot, machine))
 
     def read_at(self, machine: Machine, queue: int, queue_offset: int) -> None:
-        """Somebody asks that replica for the messages from there on."""
+        """A client asks that replica for the messages from there on."""
         network, reader = self._world.network, self._world.readers[0]
         network.call(reader, machine.name, Read(queue, queue_offset), lambda answer: None, timeout_s=0.5)
 
     def put_rot_right(self) -> None:
-        """Where a disk has spoiled a record, somebody reads it again and again until it is whole; raises Violation.
+        """Where a disk has spoiled a record, a client reads it again and again until it is whole; raises Violation.
 
         After a restart: what a process has in its memory it does not read from the disk.
         """
@@ -285,8 +285,10 @@ class Faults:
         deadline_s = loop.now_s + REPAIR_S
         while rotten := [(machine, machine.rot) for machine in machines if machine.rot is not None]:
             if loop.now_s >= deadline_s:
-                told = "; ".join(f"{one.name}: {one.process.describe() if one.process else 'down'}" for one in machines)
-                raise Violation(f"what a disk has spoiled is read, and not put right: {rotten}: {told}")
+                states = "; ".join(
+                    f"{one.name}: {one.process.describe() if one.process else 'down'}" for one in machines
+                )
+                raise Violation(f"what a disk has spoiled is read, and not put right: {rotten}: {states}")
             for machine, rot in rotten:
                 if rot is not None:
                     self.read_at(machine, rot.queue, rot.copy.queue_offset)
@@ -298,7 +300,7 @@ class Faults:
         self._loop.note(f"{machine.name} has its clock set {machine.wall_skew_ms} ms off")
 
     def _replace_disk(self) -> None:
-        """As operators are told to: a slave only, stopped until its master has left it out, and one at a time."""
+        """As the runbook says: a slave only, stopped until its master has left it out, and one at a time."""
         control = self._world.control_plane
         machine = self._machine()
         leaders = [other.name for other in self._world.machines if other.process and other.process.replica.leads]
@@ -367,7 +369,7 @@ class Faults:
     def _name_server_restart(self) -> None:
         self._loop.random.choice(self._world.name_servers).restart()
 
-    # --- decrees
+    # --- promotions
 
     def _failover(self) -> None:
         """Of the best, or of any that an operator prefers."""

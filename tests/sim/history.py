@@ -1,4 +1,4 @@
-"""What happened to each message, as an observer sees it who looks into every process: the basis of the verdict.
+"""What happened to each message, as seen by an observer that looks into every process: the basis of the verdict.
 
 Raises Violation as soon as something happens that must never happen; the rest is judged at the end (verdict.py).
 """
@@ -32,7 +32,7 @@ class Attempt:
 
     @property
     def promised(self) -> Copy:
-        """What the client was told of."""
+        """What the client's answer named."""
         return next(copy for copy in reversed(self.acknowledged) if copy.queue_offset == self.queue_offset)
 
 
@@ -49,7 +49,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """A log of the past, of which a range is gone for a reason that may cost messages and was told.
+    """A log of the past, of which a range is gone for a reason that may cost messages and was reported.
 
     An unclean promotion: everything that the candidate's log does not hold. A power cut with ASYNC_FLUSH: what the disk lost.
     """
@@ -97,8 +97,8 @@ class History:
         self.answered_offsets: dict[int, int] = {}  # queue -> the highest offset whose commit was answered
         self.answered_topics: dict[str, bool | None] = {}  # whether it exists; None: its last change was not answered
         self._leaders: dict[int, str] = {}
-        self._told_epochs: dict[str, int] = {}
-        self.newest_epoch = 0  # that any process has told
+        self._reported_epochs: dict[str, int] = {}
+        self.newest_epoch = 0  # that any process has reported
         self._acknowledged_in: dict[int, str] = {}
         self._confirmed: dict[tuple[str, int], int] = {}
         # (epoch of the record, its offset) of everything that a leader has confirmed; value: by enough replicas.
@@ -121,7 +121,7 @@ class History:
     # --- brokers
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
-        """A broker said SEND_OK: enough disks must hold the record now, or have been told to give it up."""
+        """A broker said SEND_OK: enough disks must hold the record now, or must have been allowed to lose it."""
         self._check_not_deposed(epoch, node, copy)
         holders = self.holders(copy)
         if len(holders) < self.in_sync_replicas and not self.may_be_gone(copy):
@@ -131,7 +131,7 @@ class History:
             raise Violation(f"epoch {epoch}: both {other} and {node} acknowledged")
 
     def _check_not_deposed(self, epoch: int, node: str, copy: Copy) -> None:
-        """Nor may anyone acknowledge what an operator was not told of, when it was fenced before another was promoted."""
+        """Nor may a fenced leader acknowledge what was not reported to the operator who promoted another."""
         if epoch < self._led_after_fence and self.may_be_lost(copy):
             raise Violation(f"{node} acknowledged {copy}, and epoch {self._led_after_fence} has begun without it")
 
@@ -140,31 +140,33 @@ class History:
         if (node, epoch) in self.fenced_promotions:
             self._led_after_fence = max(self._led_after_fence, epoch)
 
-    def told(self, node: str, epoch: int) -> None:
-        """A process may have told its epoch, by an answer or as a promise: no later one of that machine may know less."""
-        before = self._told_epochs.get(node, 0)
+    def reported_epoch(self, node: str, epoch: int) -> None:
+        """A process may have reported its epoch, by an answer or as a promise: no later one of that machine may know less."""
+        before = self._reported_epochs.get(node, 0)
         if epoch < before:
             raise Violation(f"{node} has forgotten epoch {before}: it is in epoch {epoch}")
-        self._told_epochs[node] = epoch
+        self._reported_epochs[node] = epoch
         self.newest_epoch = max(self.newest_epoch, epoch)
 
     def disk_replaced(self, node: str) -> None:
         """A new disk knows nothing."""
-        self._told_epochs.pop(node, None)
+        self._reported_epochs.pop(node, None)
 
     def promoted(self, node: str, expected_epoch: int, epoch_before: int) -> None:
-        """A decree was taken."""
+        """A promotion was accepted."""
         if expected_epoch != epoch_before:
-            raise Violation(f"{node} was promoted from epoch {epoch_before} by a decree that expected {expected_epoch}")
+            raise Violation(
+                f"{node} was promoted from epoch {epoch_before} by a promotion that expected {expected_epoch}"
+            )
 
     def is_clean(self, node: str, epoch: int) -> bool:
-        """Whether whoever asked for this promotion believed that nothing could be lost."""
+        """Whether this promotion was requested as one that loses nothing."""
         return (node, epoch) in self.clean_promotions
 
-    def granted(self, node: str, own_log: tuple[int, int], claimants_log: tuple[int, int]) -> None:
+    def granted(self, node: str, own_log: tuple[int, int], others_log: tuple[int, int]) -> None:
         """A replica agreed that a restarted leader leads; both logs as (last epoch, end offset)."""
-        if claimants_log < own_log:
-            raise Violation(f"{node} holds {own_log} and agreed that one leads who holds {claimants_log}")
+        if others_log < own_log:
+            raise Violation(f"{node} holds {own_log} and agreed that a replica leads that holds {others_log}")
 
     def leads(self, epoch: int, process: str) -> None:
         """A process leads in that epoch. A restarted one is another process."""
@@ -193,20 +195,20 @@ class History:
             self.counts["read"] += 1
 
     def resumes(self, node: str, queue: int, offset: int, *, newest: bool) -> None:
-        """A consumer was told where its group is."""
+        """A consumer got its group's offset."""
         committed = self.answered_offsets.get(queue, 0)
         if newest and offset < committed and not self.has_losses:
             raise Violation(f"{node} has a consumer resume at {offset} of queue {queue}, which committed {committed}")
 
     def sent_back(self, queue: int, asked: int, moved_to: int) -> None:
-        """A consumer that asked for the messages from one offset on was told to go on at another."""
+        """A consumer that asked for the messages from one offset on was sent to another."""
         if moved_to < asked and not self.has_losses:
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
 
     # --- what may be lost
 
     def unclean_promotion(self, new_epoch: int, epochs: EpochMap, end_offset: int) -> None:
-        """An operator promoted a replica that may lack something, and was told so."""
+        """An operator promoted a replica that may lack something, and was warned."""
         self.counts["unclean promotions"] += 1
         self.lost_ranges.append(LostRange("unclean promotion", EpochMap(epochs.entries), end_offset, new_epoch, None))
 

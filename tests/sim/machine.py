@@ -146,7 +146,7 @@ class Machine:
 
     @property
     def rot(self) -> Rot | None:
-        """What its disk has spoiled and nobody has put right yet, nor truncated."""
+        """What its disk has spoiled, and what is neither repaired nor truncated yet."""
         rot = self._rot
         if rot is not None:
             path, begin = place_in_log(rot.copy.physical_offset)
@@ -198,7 +198,7 @@ class Machine:
             self._process.orders.order()
 
     def finish_stop(self) -> None:
-        """Kill a process that was told to stop and has not ended: it is to be started again."""
+        """Kill a process that was asked to stop and has not ended: it is to be started again."""
         if self._process is not None and self._process.orders.given:
             self.kill()
 
@@ -259,8 +259,8 @@ class Machine:
         self._power_cut_when_it_dies = power_cut
         self.disk.die_at = self.disk.calls + calls
 
-    def mend(self) -> None:
-        """Nothing goes wrong any more; a process that is no use is killed, as the operator is told to."""
+    def repair(self) -> None:
+        """Nothing goes wrong any more; a process that asks for a restart is killed, as the runbook says."""
         self.sync_mean_s = 0.003
         self.disk.heal()
         self.resume()
@@ -273,7 +273,7 @@ class Machine:
         return process.store.refusal is not None or process.flush_failed
 
     def ended_by_itself(self, process: BrokerProcess, error: BaseException | None) -> None:
-        """The program came to its end: it was told to stop, or something that it cannot go on with happened."""
+        """The program came to its end: it was asked to stop, or something that it cannot go on with happened."""
         if process is not self._process:
             return
         for one in _leaves(error):

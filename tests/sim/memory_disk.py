@@ -1,6 +1,6 @@
 """A twin of the disk in memory, which can die at any call, fail any call, and forget what was never synced.
 
-What a process that is killed leaves behind is everything it wrote (the page cache survives it): `after_kill()`. What a power
+What remains of a process that is killed is everything it wrote (the page cache survives it): `after_kill()`. What a power
 cut leaves is all that was synced, plus any subset of the blocks and of the names that were not: `after_power_cut()`.
 """
 
@@ -166,7 +166,7 @@ class MemoryDisk:
         inode.synced[position : position + 1] = inode.data[position : position + 1]
 
     def truncate(self, path: str, size: int) -> None:
-        """As somebody with a shell would: behind the store's back, and durable."""
+        """As someone with a shell would: past the store, and durable."""
         inode = self.names[path]
         del inode.data[size:]
         inode.sync()

@@ -47,7 +47,7 @@ class ModeOperator(ControlPlane):
         dying: float,
     ) -> None:
         super().__init__(loop, network, replicas=replicas, in_sync_replicas=1, dying=dying)
-        self._sync_replicas = sync_replicas  # inSyncReplicas of mode sync, unless that is too few behind elections
+        self._sync_replicas = sync_replicas  # inSyncReplicas of mode sync, unless that is too few after elections
         self.operation: Operation | None = None
         self.unfinished: Mode | None = None  # the mode that a failed operation was to bring
         self.completed = 0

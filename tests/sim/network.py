@@ -1,8 +1,8 @@
 """The network between simulated machines: TCP connections whose packets are late, retransmitted, or cut off one way.
 
 A connection carries bytes in order. What a lost packet costs is time, what a cut costs is time until it is healed: then what was
-sent meanwhile arrives, as TCP retransmits it. A process that ends closes its connections; whoever speaks to a connection that the
-other end no longer has is told so by a reset. Duplicates are what the layers above make: a sender that tries again.
+sent meanwhile arrives, as TCP retransmits it. A process that ends closes its connections; a program that speaks to a
+connection that the other end no longer has gets a reset. Duplicates are what the layers above make: a sender that tries again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Endpoint(Waitable):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         data = bytes(data)
         if self.process is not None:
-            self.process.look()  # whoever hears of it may act by what this very step has made true
+            self.process.look()  # the receiver may act by what this very step has made true
         if self.on_sent is not None:
             self.on_sent(data)
         self._put(data)
@@ -126,7 +126,7 @@ class Endpoint(Waitable):
             self._put(None)
 
     def vanish(self) -> None:
-        """The machine lost its power: no one is told before speaking to it again."""
+        """The machine lost its power: the other end notices when it speaks to it again."""
         self.closed = True
         self._on_the_way.clear()
 
@@ -237,7 +237,7 @@ class Accepts(Protocol):
     """A program without a process of its own: a name server."""
 
     def accept(self, endpoint: Endpoint) -> None:
-        """Somebody connected."""
+        """A client connected."""
 
 
 class Network:
@@ -256,7 +256,7 @@ class Network:
         self._ports = _CLIENT_PORTS_FROM
         self._clients: dict[str, RemotingProgram] = {}
         self.replicas: dict[str, tuple[int, str]] = {}  # by name: id and address
-        self.addresses: dict[str, str] = {}  # of everyone who can be asked, by name
+        self.addresses: dict[str, str] = {}  # of every machine that can be asked, by name
         # Observers: of (name, request) that is asked, and of (name, request, answer) at the moment when the answer leaves.
         self.on_ask: Callable[[str, Any], None] = lambda name, request: None
         self.on_answer_leaves: Callable[[str, Any, RemotingCommand], None] = lambda name, request, reply: None
@@ -297,7 +297,7 @@ class Network:
             delay_s = self.loop.random.random()
             self.loop.after(delay_s, lambda: client.ask(address, again, lambda reply: None, timeout_s=timeout_s))
 
-    # --- who is there
+    # --- hosts
 
     def add_host(self, name: str, ip: str) -> None:
         self._hosts[ip] = name
@@ -313,7 +313,7 @@ class Network:
         self.loss = self.doubling = self.slow = 0.0
 
     def process_ended(self, host: str, *, power_cut: bool = False) -> None:
-        """The machine's connections end with its process; after a power cut no one is told."""
+        """The machine's connections end with its process; after a power cut the other ends do not notice."""
         for address, listener in list(self._listeners.items()):
             if self._hosts[address[0]] == host:
                 del self._listeners[address]

@@ -117,7 +117,7 @@ def _confirm_offset_falls() -> AbstractContextManager[Any]:
     return patch.object(InSyncSet, "_advance", falls)
 
 
-def _shorter_log_may_claim() -> AbstractContextManager[Any]:
+def _shorter_log_may_lead_again() -> AbstractContextManager[Any]:
     grant_claim = Replica.grant_claim
 
     def grants(self: Replica, *, last_epoch: int, **others: Any) -> None:
@@ -126,7 +126,7 @@ def _shorter_log_may_claim() -> AbstractContextManager[Any]:
     return patch.object(Replica, "grant_claim", grants)
 
 
-def _claims_without_the_last_replica() -> AbstractContextManager[Any]:
+def _leads_without_the_last_replica() -> AbstractContextManager[Any]:
     def known(self: Replica) -> dict[int, str]:
         return dict(sorted(self._state.replicas.items())[:1])
 
@@ -268,9 +268,9 @@ BUGS = (
     PlantedBug("one replica is counted twice", "sync", "sync", _slave_counted_twice),
     PlantedBug("the fastest slave is enough", "sync", "sync", _not_every_slave_is_waited_for),
     PlantedBug("confirmOffset falls", "sync", "sync", _confirm_offset_falls),
-    PlantedBug("a shorter log may claim to lead", "sync", "async", _shorter_log_may_claim),
-    PlantedBug("a claim asks not everybody", "async", "sync", _claims_without_the_last_replica, 3),
-    PlantedBug("a restarted leader asks nobody", "async", "sync", _leads_again_without_asking),
+    PlantedBug("a shorter log may lead again", "sync", "async", _shorter_log_may_lead_again),
+    PlantedBug("a restarted leader does not ask every replica", "async", "sync", _leads_without_the_last_replica, 3),
+    PlantedBug("a restarted leader asks no one", "async", "sync", _leads_again_without_asking),
     PlantedBug("the expected epoch of a promotion is not checked", "async", "sync", _expected_epoch_unchecked),
     PlantedBug("a promise is not written", "async", "sync", _promise_not_written),
     PlantedBug("the epoch record is not written", "async", "sync", _epoch_record_not_written),
@@ -281,7 +281,7 @@ BUGS = (
     PlantedBug("a slave takes sends", "async", "sync", _refused_sends_are_stored),
 )
 
-# No promise hangs on these alone: another rule heals what they spoil, so no run can tell. They are run all the same: one that
+# No promise hangs on these alone: another rule heals what they spoil, so no run can show it. They are run all the same: one that
 # is found some day belongs above.
 SURVIVORS = (
     # Such bytes begin where this log ends, and the next pull's divergence check cuts what the new leader does not have. No one

@@ -37,12 +37,12 @@ def _votes_twice() -> Patched:
     return patch.object(Quorum, "_why_not_vote", forgetful)
 
 
-def _asks_with(**claimed: Any) -> Patched:
+def _asks_with(**better_values: Any) -> Patched:
     """The candidate's log looks better to the voter than it is."""
     why_not_vote = Quorum._why_not_vote
 
     def lenient(self: Quorum, request: VoteRequest, now_s: float) -> str | None:
-        better = {name: claim(request, self._log) for name, claim in claimed.items()}
+        better = {name: value(request, self._log) for name, value in better_values.items()}
         return why_not_vote(self, replace(request, **better), now_s)
 
     return patch.object(Quorum, "_why_not_vote", lenient)
@@ -157,7 +157,7 @@ def _voters_changed_without_waiting() -> Patched:
 
 
 def _empty_disk_votes() -> Patched:
-    """Nor is it told from the one whose place it took: else its votes would not be counted."""
+    """Nor is it distinguished from the one whose place it took: else its votes would not be counted."""
     both = ExitStack()
     both.enter_context(patch.object(_ReplicaLog, "joined", property(lambda self: True)))
     both.enter_context(patch.object(Members, "knows", lambda self, replica_id, incarnation: True))
@@ -210,5 +210,5 @@ QUORUM_BUGS = (
     _bug("an empty disk has a voice", _empty_disk_votes),
     _bug("readers see the log's end", _readers_see_the_end, "async"),
     _bug("a leader ignores a higher epoch", _higher_epoch_ignored),
-    _bug("who lost its memory votes as before", _no_doubt_after_a_power_cut, "async"),
+    _bug("a replica that lost its memory votes as before", _no_doubt_after_a_power_cut, "async"),
 )

@@ -1,4 +1,4 @@
-"""What an observer who looks into every process of a quorum-led group judges at once. The end is judged by verdict.py.
+"""What an observer that looks into every process of a quorum-led group judges at once. The end is judged by verdict.py.
 
 one vote and one leader in each epoch           the Raft paper, section 5.2 (Election Safety)
 a leader holds what older epochs committed      section 5.4.3 (Leader Completeness)
@@ -19,7 +19,7 @@ from tests.sim.history import Attempt, Copy, History, LostRange, Seen, Violation
 
 
 class Record(NamedTuple):
-    """A record of somebody's log."""
+    """A record of one replica's log."""
 
     start: int
     end: int
@@ -85,7 +85,7 @@ class QuorumHistory(ElectingHistory):
         self.matches(node, [record for record in records if record.start < committed_end])
 
     def matches(self, node: str, records: Iterable[Record]) -> None:
-        """Somebody's records that are called confirmed: they must be the committed ones."""
+        """Records that a replica calls confirmed: they must be the committed ones."""
         for record in records:
             committed = self.committed.get(record.start)
             if committed != record and not self.may_be_lost(_copy(node, record)):
@@ -108,7 +108,7 @@ class QuorumHistory(ElectingHistory):
         self._committed_ends[epoch] = max(last.end, self._committed_ends.get(epoch, 0))
         if last.epoch != epoch:
             raise Violation(
-                f"{node} committed up to {last} by its place alone: nothing of its epoch {epoch} is behind it"
+                f"{node} committed up to {last} by its place alone: nothing of its epoch {epoch} follows it"
             )
 
     # --- power cuts with ASYNC_FLUSH

@@ -26,7 +26,7 @@ class QuorumMachine(Machine):
         # A sync of its log failed, or a spoiled record was truncated with all after it, and it has not caught up since: its
         # vote alone makes no majority (voters.py).
         self.in_doubt = False
-        self._lost_to_rot = False  # in doubt for the second of these reasons
+        self._lost_to_rot = False  # its log is uncertain for the second of these reasons
         self._failed_in_run = 0
 
     def replace_disk(self) -> None:

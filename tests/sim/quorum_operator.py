@@ -1,4 +1,4 @@
-"""Whoever runs a quorum-led group: changes its voters, hands the leadership over, prefers a leader; sometimes in a hurry."""
+"""The operator of a quorum-led group: changes its voters, hands the leadership over, prefers a leader; sometimes in a hurry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ON_ITS_WAY_S = 5.0  # a request may arrive long after the operator has given up
 
 
 class Operator:
-    """Asks whoever leads now, as far as can be seen."""
+    """Asks the present leader, as far as can be seen."""
 
     name = "operator"
 

@@ -1,4 +1,4 @@
-"""A broker process of a group that may elect its leader, and what its observer is told beyond broker_process.py."""
+"""A broker process of a group that may elect its leader, and what its observer records beyond broker_process.py."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class QuorumProcess(ElectingProcess):
         if now == self._looked_at:
             return
         self._looked_at = now
-        history.told(self.name, replica.epoch)
+        history.reported_epoch(self.name, replica.epoch)
         machine.members = replica.members
         machine.joined = replica.saved.joined
         machine.blank &= not machine.joined or replica.disk_is_new

@@ -23,7 +23,7 @@ from tests.sim.world import RETENTION_SHARE, Outcome, judged, observe_network
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
 FAULTS_S = 14.0
-SETTLED_S = 6.0  # by then whoever is cut off has said all that it had to say from before
+SETTLED_S = 6.0  # by then a machine that is cut off has sent all that it had to send from before
 STEADY_S = 4.0
 LAST_SENDS_S = 2.1  # until the last answer is there
 LEVEL_S = 20.0
@@ -48,7 +48,7 @@ class QuorumWorld:
         self.network = Network(self.loop)
         self.name_servers = [NameServer(self.loop, self.network, number) for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
-        self.voters_die = random.choice((0.0, 0.05, 0.3))  # the chance of a voter to be killed right behind its vote
+        self.voters_die = random.choice((0.0, 0.05, 0.3))  # the chance of a voter to be killed right after its vote
         peers = {number: address_of(number) for number in range(voters)}
         self.machines = [
             QuorumMachine(
@@ -88,7 +88,7 @@ class QuorumWorld:
         self.faults = QuorumFaults(self)
         self.loop.note(f"dledger {flush} {voters} voters")
 
-    # --- what the observer tells and asks
+    # --- what the observer reports and asks
 
     def _voted(self, node: str) -> None:
         loop = self.loop
@@ -108,13 +108,13 @@ class QuorumWorld:
         members = leader.process.replica.members if leader.process else leader.members
         voters = [machine for machine in self.machines if machine.settings.replica_id in members.voters]
         holders = [machine.name for machine in voters if machine.holds(copy)]
-        # A disk that was lost behind a report still counts by it, and is one of those that a majority can lose.
+        # A disk that was lost after a report still counts by it, and is one of those that a majority can lose.
         lost = [
             machine.name
             for machine in voters
             if (machine.blank or machine.has_lost_to_rot) and machine.name not in holders
         ]
-        # So does memory that a power cut took behind the report.
+        # So does memory that a power cut took after the report.
         lost += [
             machine.name
             for machine in voters
@@ -165,12 +165,12 @@ class QuorumWorld:
         self.faults.stopped = True
         self.network.heal()
         if any(machine.rot for machine in self.machines):
-            self._mend(self.machines)
+            self._repair(self.machines)
             self.faults.put_rot_right()
         broken = self._break_a_minority()
-        self._mend([machine for machine in self.machines if machine not in broken])
+        self._repair([machine for machine in self.machines if machine not in broken])
         began_s = loop.now_s
-        # Who lost its memory waits for those who may know better: for so long they are broken here.
+        # A voter that lost its memory waits for those that may know better: it counts as broken for that long.
         doubt_s = self.machines[0].settings.quorum_times.doubt if self.flush == "async" and self.power_cuts else 0.0
         self._doubt_s = 1.2 * doubt_s
         self._elects("in the healthy majority", ELECT_S + self._doubt_s)
@@ -195,7 +195,7 @@ class QuorumWorld:
         epoch = max((machine.process.replica.epoch for machine in self.machines if machine.process), default=0)
         loop.run_until(began_s + within_s, lambda: bool(self._leaders()))
         if not self._leaders():
-            raise Violation(f"nobody was elected within {within_s} s ({what}, from epoch {epoch}): {self._roles()}")
+            raise Violation(f"no leader was elected within {within_s} s ({what}, from epoch {epoch}): {self._roles()}")
         took_s = loop.now_s - began_s
         limit_s = next(limit for limit in (0.5, 1, 2, 3, 4, 6, 8, 10.1, 60.1) if took_s <= limit)
         self.history.counts[f"leader {what} within {limit_s} s"] += 1
@@ -272,16 +272,16 @@ class QuorumWorld:
         if how != "deaf":
             self.network.blocked.update((machine.name, other) for other in others)
 
-    def _mend(self, machines: list[QuorumMachine]) -> None:
+    def _repair(self, machines: list[QuorumMachine]) -> None:
         for machine in machines:
-            machine.mend()
+            machine.repair()
             machine.start()
 
     def _heal(self) -> None:
         loop = self.loop
         loop.note("healing")
         self.network.heal()
-        self._mend(self.machines)
+        self._repair(self.machines)
         self._elects("when all are healed")
         self._come_to_rest()
 

@@ -93,7 +93,7 @@ def _no_one_ticks() -> Patched:
 
 SHELL_BUGS = (
     PlantedBug("every waiting send is answered by the first flush", "sync", "sync", _all_waiting_are_answered),
-    PlantedBug("the send behind the confirmed one is answered too", "sync", "sync", _next_one_is_answered_too),
+    PlantedBug("the send after the confirmed one is answered too", "sync", "sync", _next_one_is_answered_too),
     PlantedBug("what is unproven is answered as proven", "sync", "sync", _unproven_is_answered_as_proven),
     PlantedBug("sends are answered at once", "sync", "sync", _answered_at_once),
     PlantedBug("a flush does nothing", "single", "sync", _flush_does_nothing),

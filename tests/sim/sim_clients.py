@@ -1,4 +1,4 @@
-"""Who believes in a leader, rightly or not: senders, a consumer, a maker of topics; and readers, who read from any replica."""
+"""Clients of what they take for the leader, rightly or not: senders, a consumer, a maker of topics; and readers of any replica."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _LeaderSeeker(_Client, abc.ABC):
 
 
 class Sender(_LeaderSeeker):
-    """Sends one message after the other; asks the name servers who leads only when it must, as RocketMQ's clients do."""
+    """Sends one message after the other; asks the name servers for the leader only when it must, as RocketMQ's clients do."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -160,7 +160,7 @@ class Reader(_Client):
 
 
 class Consumer(_LeaderSeeker):
-    """Reads from where its group has committed, commits what it has seen, and now and then starts anew."""
+    """Reads from where its group has committed, commits what it has seen, and now and then starts again."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -251,7 +251,7 @@ def make_clients(
     *,
     pauses_s: tuple[float, ...],
 ) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin]]:
-    """Three senders, each with one of these mean pauses; a reader, a consumer, and one who makes topics."""
+    """Three senders, each with one of these mean pauses; a reader, a consumer, and one that makes topics."""
     senders = [
         Sender(
             loop,

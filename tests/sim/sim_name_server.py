@@ -42,7 +42,7 @@ class NameServer:
         self._processor = Processor(NamesrvConfig(), self._routes, KVConfigManager(), accounts=None, clock_ms=clock_ms)
 
     def accept(self, endpoint: Endpoint) -> None:
-        """Somebody connected."""
+        """A client connected."""
         decoder = Connection()
         routes, processor = self._routes, self._processor
 

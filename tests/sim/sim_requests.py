@@ -83,7 +83,7 @@ class ChangeMode(NamedTuple):
 
 
 class RoleAnswer(NamedTuple):
-    """`refusal` None: done; then the status is what it was right behind."""
+    """`refusal` None: done; then the status is what it was right after."""
 
     refusal: str | None
     status: ReplicaStatus | None

@@ -101,7 +101,7 @@ def _checkpoint_above_the_cut() -> Patched:
 # --- services
 
 
-def _claims_without_who_is_silent() -> Patched:
+def _leads_without_silent_replicas() -> Patched:
     return patch.object(LeaderClaim, "_check_complete", lambda self, others: None)
 
 
@@ -204,7 +204,7 @@ def _own_disk_is_not_doubted() -> Patched:
 # --- name servers
 
 
-def _master_is_not_told() -> Patched:
+def _master_is_not_named() -> Patched:
     member_group = RouteInfoManager.broker_member_group
 
     def without(self: RouteInfoManager, cluster_name: str, broker_name: str) -> Any:
@@ -253,14 +253,14 @@ def _what_readers_saw_is_forgotten() -> Patched:
 def _said_before_the_fence() -> Patched:
     """What the samples say is taken for promises."""
 
-    def promises_told(view: GroupView, said: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
+    def promises_given(view: GroupView, said: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
         return {
             one.replica_id: standing
             for one in view.replicas
             if (standing := standing_of(one)) is not None and standing.replica_id in {each.replica_id for each in said}
         }
 
-    return patch.object(control_plane, "promises_told", promises_told)
+    return patch.object(control_plane, "promises_given", promises_given)
 
 
 def _no_one_is_stopped() -> Patched:
@@ -288,8 +288,10 @@ STEP_BUGS = (
     PlantedBug("a follower's tables stay as they are", "sync", "sync", _followers_tables_stay),
     PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),
     PlantedBug("an offset is answered one too far", "single", "sync", _offset_one_too_far),
-    PlantedBug("name servers do not tell the master", "async", "sync", _master_is_not_told),
-    PlantedBug("a claim does not wait for who is silent", "async", "sync", _claims_without_who_is_silent, 3),
+    PlantedBug("name servers do not name the master", "async", "sync", _master_is_not_named),
+    PlantedBug(
+        "a restarted leader does not wait for silent replicas", "async", "sync", _leads_without_silent_replicas, 3
+    ),
     PlantedBug("an ended leader still answers", "sync", "sync", _ended_leader_still_answers),
     PlantedBug("a commit is answered when it is appended", "single", "sync", _commit_answered_when_appended),
     PlantedBug("tables are not read from the log at a start", "single", "sync", _tables_not_rebuilt_at_a_start),
@@ -303,10 +305,10 @@ STEP_BUGS = (
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
     PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
     PlantedBug("what was said before the fence is taken for a promise", "async", "sync", _said_before_the_fence),
-    PlantedBug("who may lead and is silent is not stopped", "async", "sync", _no_one_is_stopped),
+    PlantedBug("a silent replica that may lead is not stopped", "async", "sync", _no_one_is_stopped),
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts, 3),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts, 3),
-    PlantedBug("a new leader does not inherit who is in sync", "sync", "sync", _in_sync_set_not_inherited),
+    PlantedBug("a new leader does not inherit the in-sync set", "sync", "sync", _in_sync_set_not_inherited),
 )
 
 # Not found yet by the seeds that were run. One that is found belongs above.

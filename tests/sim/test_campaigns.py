@@ -23,7 +23,7 @@ from tests.sim.step_bugs import STEP_BUGS
 from tests.sim.world import run_seed
 
 SEEDS = {"sync": 8, "async": 4}
-UNDECREED_SEEDS = 3
+SEEDS_WITHOUT_PROMOTIONS = 3
 QUORUM_SEEDS = {"sync": 3, "async": 3}
 CHANGING_SEEDS = {"sync": 5, "async": 4}
 # Those that a few seeds find, and how many: the first ones, or those of a range. `./dev sim --planted-bugs` looks for all.
@@ -45,15 +45,15 @@ QUICK_BUGS: dict[str, int | range] = {
     "one less than a majority is enough": 3,
     "a follower cuts below the commit": range(3, 13),
     "no pre-vote": range(3, 43),
-    "who lost its memory votes as before": range(20, 60),
-    "the old mode confirms what lies behind the change": range(151, 191),
+    "a replica that lost its memory votes as before": range(20, 60),
+    "the old mode confirms what follows the change": range(151, 191),
 }
 REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_logged() -> Iterator[None]:
-    """As in a campaign: the trace tells it all, and to format and keep what brokers log is dear."""
+    """As in a campaign: the trace says it all, and formatting and keeping what brokers log takes long."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -74,16 +74,16 @@ def test_no_seed_finds_a_broken_promise(mode: str, flush: str) -> None:
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("mode", ["async", "sync"])
-def test_a_healed_group_takes_sends_again_without_anybodys_decree(mode: str, flush: str) -> None:
-    for seed in range(1, UNDECREED_SEEDS + 1):
-        outcome = run_seed(mode, flush, seed, decrees=False)
+def test_a_healed_group_takes_sends_again_without_a_promotion(mode: str, flush: str) -> None:
+    for seed in range(1, SEEDS_WITHOUT_PROMOTIONS + 1):
+        outcome = run_seed(mode, flush, seed, promotions=False)
         assert outcome.violation is None, (
-            f"{outcome.violation}\nagain: ./dev sim --no-decrees --mode {mode} --flush {flush} --first-seed {seed} --seeds 1"
+            f"{outcome.violation}\nagain: ./dev sim --no-promotions --mode {mode} --flush {flush} --first-seed {seed} --seeds 1"
         )
 
 
 def test_no_seed_loses_what_the_replicas_in_sync_acknowledged_where_these_are_enough() -> None:
-    for seed in range(1, UNDECREED_SEEDS + 1):
+    for seed in range(1, SEEDS_WITHOUT_PROMOTIONS + 1):
         outcome = run_seed("sync", "sync", seed, auto_in_sync=True)
         assert outcome.violation is None, f"seed {seed}, auto_in_sync: {outcome.violation}"
 
@@ -174,7 +174,7 @@ def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     assert outcome.violation is None
 
 
-def test_consume_queues_of_a_log_that_was_begun_anew_do_not_lengthen_a_queue() -> None:
+def test_consume_queues_of_a_log_that_began_again_do_not_lengthen_a_queue() -> None:
     """A power cut brought their files back there, and the queues began before the log's first record."""
     outcome = run_changing_seed("sync", 920034)
     assert outcome.violation is None

@@ -215,7 +215,7 @@ def test_bytes_sent_while_a_link_is_cut_arrive_in_order_once_it_is_healed() -> N
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_whoever_speaks_to_a_process_that_is_gone_is_told_by_a_reset_at_the_latest(power_cut: bool) -> None:
+def test_a_peer_of_a_process_that_is_gone_gets_a_reset_at_the_latest(power_cut: bool) -> None:
     loop = EventLoop(1)
     network = Network(loop)
     network.add_host("a", "10.0.0.1")

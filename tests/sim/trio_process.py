@@ -132,7 +132,7 @@ class Waitable:
         raise NotImplementedError
 
     def changed(self) -> None:
-        """Wake who waits for what is true now."""
+        """Wake the tasks that wait for what is true now."""
         owner = self.owner
         if owner is None:
             return
@@ -329,7 +329,7 @@ class TrioProcess:
 
     def _step_is_done(self) -> None:
         if self.dead:
-            return  # who killed it disposes of it
+            return  # the one that killed it disposes of it
         if self._ended:
             self.dead = self._disposed = True
             self._on_end(self._error())

@@ -72,7 +72,7 @@ def _judge_messages(history: History, messages: Content, waiting: Content) -> No
     places, waiting_places = _places(messages), _places(waiting)
     unknown = [body for body in (*places, *waiting_places) if body not in history.by_body]
     if unknown:
-        raise Violation(f"{len(unknown)} messages that nobody sent")
+        raise Violation(f"{len(unknown)} messages that no one sent")
     for attempt in history.attempts:
         delivered = places.get(attempt.body, [])
         found = waiting_places.get(attempt.body, []) if attempt.delayed else delivered
@@ -112,7 +112,7 @@ def _judge_readers(history: History, messages: Content) -> None:
 
 
 def _judge_tables(world: World, messages: Content) -> None:
-    """What consumers committed and who changed topics was told holds; whoever resumes has seen what lies in front of that."""
+    """Offsets and topics are as answered; a consumer that resumes has seen what lies before that."""
     history = world.history
     for machine in world.machines:
         process = machine.process

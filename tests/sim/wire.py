@@ -199,7 +199,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                 RequestCode.GET_BROKER_MEMBER_GROUP,
                 GetBrokerMemberGroupRequestHeader(cluster_name=CLUSTER, broker_name=GROUP),
             )
-    raise TypeError(f"nobody asks {request!r}")
+    raise TypeError(f"no client asks {request!r}")
 
 
 def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> Any:
@@ -234,7 +234,7 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
                 return None
             group = GetBrokerMemberGroupResponseBody.from_json(reply.body).broker_member_group
             return {key: names[address] for key, address in group.broker_addrs.items()} if group else {}
-    raise TypeError(f"nobody asks {request!r}")
+    raise TypeError(f"no client asks {request!r}")
 
 
 def status_of(reply: RemotingCommand) -> ReplicaStatus:

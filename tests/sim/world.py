@@ -78,7 +78,7 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def judged(world: Judgeable, seed: int) -> Outcome:
-    """Run it, and tell what it came to."""
+    """Run it, and return what it came to."""
     violation: str | None = None
     try:
         with simulated_locks(), _garbage_kept():
@@ -110,11 +110,13 @@ class MachineSupervisor:
     def status(self, name: str) -> ProcessStatus:
         machine = self._machines[name]
         state = ProcessState.RUNNING if machine.runs_now else ProcessState.EXITED
-        return ProcessStatus(name, state, started_at=_told(machine.began_at_s), stopped_at=_told(machine.ended_at_s))
+        return ProcessStatus(
+            name, state, started_at=_reported(machine.began_at_s), stopped_at=_reported(machine.ended_at_s)
+        )
 
 
-def _told(time_s: float | None) -> datetime | None:
-    """Supervisors tell whole seconds, rounded down."""
+def _reported(time_s: float | None) -> datetime | None:
+    """Supervisors report whole seconds, rounded down."""
     return None if time_s is None else BEGAN + timedelta(seconds=int(time_s))
 
 
@@ -128,17 +130,17 @@ class World:
         seed: int,
         *,
         replicas: int | None = None,
-        decrees: bool = True,
+        promotions: bool = True,
         auto_in_sync: bool = False,
         show: bool = False,
     ) -> None:
-        """Without `decrees` no one promotes or demotes: who led before must lead again by the others' agreement.
+        """Without `promotions` the replica that led before must lead again by the others' agreement.
 
         `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas.
         """
         self.mode = mode
         self.seed = seed
-        self.decrees = decrees
+        self.promotions = promotions
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
@@ -211,16 +213,16 @@ class World:
         judge(self)
 
     def _heal(self) -> None:
-        """Everything works again: the group must too, by itself and with at most a clean decree."""
+        """Everything works again: the group must too, by itself or after one clean promotion."""
         loop = self.loop
         loop.note("healing")
         self.faults.stopped = True
         self.network.heal()
-        if self.decrees:
+        if self.promotions:
             memory_lost = not self.machines[0].settings.durable_counts
             self.control_plane.heal(may_lose=memory_lost or any(machine.rot for machine in self.machines))
         for machine in self.machines:
-            machine.mend()
+            machine.repair()
             loop.after(loop.random.random(), machine.start)
         before = sum(sender.acknowledged for sender in self.senders)
         deadline_s = loop.now_s + HEAL_S
@@ -237,14 +239,14 @@ class World:
         loop.run_until(loop.now_s + 2.5)
         self.faults.put_rot_right()
         for _ in range(3):  # a promotion that was under way may stop one more process
-            loop.run_until(loop.now_s + HEAL_S, self._level)
-            if not self._level():
-                raise Violation(f"the healed replicas do not become level: {self._roles()}")
+            loop.run_until(loop.now_s + HEAL_S, self._all_in_sync)
+            if not self._all_in_sync():
+                raise Violation(f"the healed replicas do not catch up: {self._roles()}")
             loop.run_until(loop.now_s + 1.5)  # the last confirmOffset reaches the followers
-            if self._level():
+            if self._all_in_sync():
                 break
 
-    def _level(self) -> bool:
+    def _all_in_sync(self) -> bool:
         processes = [machine.process for machine in self.machines]
         if any(process is None or process.trio.is_in_a_step for process in processes):
             return False
@@ -294,10 +296,10 @@ def run_seed(
     seed: int,
     *,
     replicas: int | None = None,
-    decrees: bool = True,
+    promotions: bool = True,
     auto_in_sync: bool = False,
     show: bool = False,
 ) -> Outcome:
     """One run, judged; the seed says how many replicas there are unless `replicas` does."""
-    world = World(mode, flush, seed, replicas=replicas, decrees=decrees, auto_in_sync=auto_in_sync, show=show)
+    world = World(mode, flush, seed, replicas=replicas, promotions=promotions, auto_in_sync=auto_in_sync, show=show)
     return judged(world, seed)

@@ -20,7 +20,7 @@ def replicas_to_fence(view: GroupView) -> list[int]:
     return [replica.replica_id for replica in view.replicas if replica.quorum is None]
 
 
-def promises_told(view: GroupView, said: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
+def promises_given(view: GroupView, said: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
     """Return the promises among what replicas said when they were fenced, by replica id."""
     return promises_in((_with_samples(one, view) for one in said), ballot)
 

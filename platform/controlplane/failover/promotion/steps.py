@@ -25,7 +25,7 @@ from controlplane.failover.promotion.fencing import (
     has_promised_newer,
     next_ballot,
     promised_ids,
-    promises_told,
+    promises_given,
     replicas_to_fence,
     unpromised,
 )
@@ -392,7 +392,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     )
     told = {replica_id: answers[address] for replica_id, address in addresses.items()}
     said = [Standing.of(one.status, asked_at_s) for one in told.values() if one.status is not None]
-    promises = promises_told(view, said, ballot)
+    promises = promises_given(view, said, ballot)
     fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
     doubtful = unpromised(
         view,

@@ -50,7 +50,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 async def run_with_ready_line(config: BrokerConfig) -> None:
-    """Serve, and tell the starter where."""
+    """Serve, and report the address to the starter."""
 
     def on_ready(address: str) -> None:
         collect_seldom()

@@ -71,7 +71,7 @@ class AccessControl:
             logger.error("%s: using the backup, which lacks the last change", loaded[1])
 
     def reload_if_changed(self) -> bool:
-        """Takes over a file that was changed by hand; one that cannot be used is told, and the old accounts stay."""
+        """Takes over a file that was changed by hand; one that cannot be used is logged, and the old accounts stay."""
         seen = self._fingerprint()
         if seen is None or seen == self._seen:
             return False
@@ -148,7 +148,7 @@ class AccessControl:
             if (account.access_key, topic) in self._senders:
                 return None
             if topic == names.RMQ_SYS_TRACE_TOPIC and topic not in account.topic_perms:
-                return None  # what each record tells of decides: `refuses_traces`
+                return None  # what each record is about decides: `refuses_traces`
         needs = needs_of(request)
         if needs is Level.AUTHENTICATED:
             return None
@@ -179,7 +179,7 @@ class AccessControl:
     def refuses_traces(self, request: RemotingCommand, records: Sequence[TraceRecord], unreadable: int) -> str | None:
         """For processors: whether a request that `check` has passed may write this to RMQ_SYS_TRACE_TOPIC.
 
-        Any account may tell of its own: of sends to topics that it may send to, and of deliveries in groups that it may consume in.
+        Any account may write records of its own sends, to topics that it may send to, and of deliveries in its groups.
         What is `unreadable`, or no record at all, is for those with a permission for that topic.
         """
         account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
@@ -189,7 +189,7 @@ class AccessControl:
             return None
         if unreadable or not records:
             return f"{account.access_key} may send trace records to {names.RMQ_SYS_TRACE_TOPIC}, and this body is none"
-        told = {
+        needs = {
             Need(Kind.GROUP, record.group, Permission.SUB)
             if record.kind in (TraceKind.SUB_BEFORE, TraceKind.SUB_AFTER)
             else Need(Kind.TOPIC, record.topic, Permission.PUB)
@@ -197,7 +197,7 @@ class AccessControl:
             # The end of a delivery names its group in newer clients only.
             if record.group or record.kind is not TraceKind.SUB_AFTER
         }
-        return next(filter(None, (_refused(account, need) for need in told)), None)
+        return next(filter(None, (_refused(account, need) for need in needs)), None)
 
     def is_infrastructure(self, request: RemotingCommand) -> bool:
         """For processors: whether a request that `check` has passed may touch what belongs to the machine."""
@@ -240,7 +240,7 @@ class AccessControl:
         self._write({**self._file.accounts, access_key: account}, known)
 
     def delete_account(self, access_key: str) -> bool:
-        """Removes an account; tells whether it was there. Raises AclFileError, OSError (nothing changed then)."""
+        """Removes an account; returns whether it was there. Raises AclFileError, OSError (nothing changed then)."""
         known = self._file.accounts.get(access_key)
         if known is None:
             return False

@@ -340,7 +340,7 @@ class Broker:
             self.role_changed()
 
     def role_changed(self) -> None:
-        """This replica began or stopped to lead: what waited is told, the name servers and the follower loop look again."""
+        """This replica began or stopped to lead: what waited is answered, the name servers and the follower loop look again."""
         replica = self.replica
         self.metering.role_changed()
         if replica.leads:
@@ -352,7 +352,7 @@ class Broker:
         else:
             logger.info("group %s: following in epoch %d", replica.settings.group, replica.epoch)
             self.metadata_log.rebuild_or_note()  # without what was not written to the log
-            self._arrived.clear()  # whatever is confirmed now is told by replicated()
+            self._arrived.clear()  # replicated() reports what is confirmed now
             _flush_all(self.acknowledgements.release(replica.confirm_offset))
             _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
             self.replica_server.stopped_leading()
@@ -368,7 +368,7 @@ class Broker:
         self.registration.role_changed()
 
     def _obey_mode(self) -> None:
-        """How long a send waits for its proof, and what it is told without."""
+        """How long a send waits for its proof, and its answer without."""
         mode, config = self.replica.settings.mode, self.config
         self.acknowledgements.set_mode(
             timeout_s=(config.sync_flush_timeout_ms if mode.leader_is_enough else config.slave_timeout_ms) / 1000,
@@ -461,7 +461,7 @@ class Broker:
         self.table_files.changed()
 
     def register_soon(self) -> None:
-        """A topic changed: tell the name servers now."""
+        """A topic changed: notify the name servers now."""
         self.registration.register_soon()
 
     def sign(self, request: RemotingCommand) -> None:

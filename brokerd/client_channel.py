@@ -40,15 +40,15 @@ class Peer(Protocol):
         """Ends the connection."""
 
 
-# What a member told that it subscribes to: topic, expression and its type, sorted.
-Told: TypeAlias = tuple[tuple[str, str, str], ...]
+# What a member reported as its subscriptions: topic, expression and its type, sorted.
+Reported: TypeAlias = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(slots=True)
 class ClientChannel:
     """A member of a group.
 
-    The group's table writes `seen_s`, the monotonic time of its last heartbeat, and `told`; None: not kept.
+    The group's table writes `seen_s`, the monotonic time of its last heartbeat, and `reported`; None: not kept.
     """
 
     peer: Peer
@@ -56,7 +56,7 @@ class ClientChannel:
     language: int
     version: int
     seen_s: float = 0.0
-    told: Told | None = None
+    reported: Reported | None = None
 
     def to_connection(self) -> Connection:
         host, port = self.peer.remote_address

@@ -4,7 +4,7 @@ import time
 
 
 class SystemClock:
-    """Wall-clock time for what is stored and told, monotonic time for everything that waits or expires."""
+    """Wall-clock time for what is stored and reported, monotonic time for everything that waits or expires."""
 
     def time_ms(self) -> int:
         """Milliseconds since the epoch, UTC."""

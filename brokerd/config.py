@@ -48,7 +48,7 @@ _CLIENT_AUTH = "none|optional|require"
 
 
 class ConfigError(Exception):
-    """broker.conf cannot be used. The text tells file, line, key, value and what is allowed."""
+    """broker.conf cannot be used. The text names file, line, key, value and what is allowed."""
 
 
 @dataclass(slots=True)
@@ -63,13 +63,13 @@ class BrokerConfig:
     broker_permission: int = integer("brokerPermission", 6, at_most=7, hot=True)
     region_id: str = text("regionId", "DefaultRegion")
 
-    # Where it listens and whom it tells.
+    # Where it listens and registers.
     namesrv_addr: tuple[str, ...] = addresses("namesrvAddr")  # empty: $NAMESRV_ADDR, else none
     bind_address: str = ip_address("bindAddress", "0.0.0.0")  # noqa: S104  # RocketMQ's default; bindAddress narrows it
-    listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, told in the ready line
+    listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, named in the ready line
     leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535, hot=True)  # ours: of who leads; 0: off
-    broker_ip1: str = ip_address("brokerIP1", "")  # what clients are told; empty: this host's address
-    broker_ip2: str = ip_address("brokerIP2", "")  # what slaves are told; empty: brokerIP1
+    broker_ip1: str = ip_address("brokerIP1", "")  # what clients are given; empty: this host's address
+    broker_ip2: str = ip_address("brokerIP2", "")  # what slaves are given; empty: brokerIP1
     server_channel_max_idle_time_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, at_least=1)
     server_socket_backlog: int = integer("serverSocketBacklog", 1024, at_least=1, at_most=65535)
     register_name_server_period_ms: int = integer("registerNameServerPeriod", 30_000, at_least=10, at_most=60_000)

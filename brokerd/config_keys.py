@@ -1,6 +1,6 @@
 """Keys that an Apache broker takes and that mean nothing here: thread pools, mmap tuning, caches, proxies and the like.
 
-A broker.conf that has them works; they are told in one warning. Sources: BrokerConfig, BrokerIdentity,
+A broker.conf that has them works; they are listed in one warning. Sources: BrokerConfig, BrokerIdentity,
 MessageStoreConfig, NettyServerConfig, NettyClientConfig and AuthConfig of RocketMQ 5, the 4.x names that 5 dropped, and
 keys of its sample files that it never read itself.
 """

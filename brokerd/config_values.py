@@ -1,4 +1,4 @@
-"""How the values of broker.conf are read and written: one reader per kind of value, each telling what it allows.
+"""How the values of broker.conf are read and written: one reader per kind of value, each naming what it allows.
 
 A reader takes the text after `key=` and returns the value, or raises ValueError whose text ends the sentence
 "allowed is ...".

@@ -1,6 +1,6 @@
 """ConsumerManager: who consumes in which group, and what each group subscribes to.
 
-In memory only: clients tell it again with every heartbeat. Whenever a group's membership changes, its members are told
+In memory only: clients report it again with every heartbeat. Whenever a group's membership changes, its members are notified
 (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues again at once rather than with their next poll.
 Sources: ConsumerManager, ConsumerGroupInfo.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from brokerd.client_channel import ClientChannel, Peer, Told
-from mqwire.bodies import SubscriptionData, SubscriptionVariant, ToldSubscription
+from brokerd.client_channel import ClientChannel, Peer, Reported
+from mqwire.bodies import ReportedSubscription, SubscriptionData, SubscriptionVariant
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_client import NotifyConsumerIdsChangedRequestHeader
@@ -25,12 +25,12 @@ logger = logging.getLogger("brokerd.consumer_manager")
 
 BROADCASTING = "BROADCASTING"
 
-# What clients tell is kept for minutes: bounds on memory, far above what one broker's consumers have.
+# What clients report is kept for minutes: bounds on memory, far above what one broker's consumers have.
 MEMBERS_MAX: Final = 50_000
 SUBSCRIPTIONS_BYTES_MAX: Final = 32 * 1024 * 1024
-# What each member told is only for people who look for the odd one: beyond these bounds it is not kept.
-TOLD_VARIANTS_MAX: Final = 16  # of one group
-TOLD_BYTES_MAX: Final = 8 * 1024 * 1024  # of all groups
+# What each member reported is only for people who look for the odd one: beyond these bounds it is not kept.
+REPORTED_VARIANTS_MAX: Final = 16  # of one group
+REPORTED_BYTES_MAX: Final = 8 * 1024 * 1024  # of all groups
 
 
 class ConsumerGroupInfo:
@@ -44,8 +44,8 @@ class ConsumerGroupInfo:
         self._channels: dict[int, ClientChannel] = {}
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscriptions_bytes = 0
-        self._variants: dict[Told, int] = {}  # with how many members tell it
-        self._told_bytes = 0
+        self._variants: dict[Reported, int] = {}  # with how many members report it
+        self._reported_bytes = 0
 
     @property
     def channels(self) -> list[ClientChannel]:
@@ -77,43 +77,43 @@ class ConsumerGroupInfo:
 
     def variants(self) -> list[SubscriptionVariant]:
         """Members that subscribe alike, and to what; members whose words were not kept are in none."""
-        members: dict[Told, list[str]] = {}
+        members: dict[Reported, list[str]] = {}
         for channel in self._channels.values():
-            if channel.told is not None:
-                members.setdefault(channel.told, []).append(channel.client_id)
+            if channel.reported is not None:
+                members.setdefault(channel.reported, []).append(channel.client_id)
         return [
             SubscriptionVariant(
                 client_ids=list(dict.fromkeys(client_ids)),
                 subscriptions=[
-                    ToldSubscription(topic=topic, sub_string=expression, expression_type=kind)
-                    for topic, expression, kind in told
+                    ReportedSubscription(topic=topic, sub_string=expression, expression_type=kind)
+                    for topic, expression, kind in reported
                 ],
             )
-            for told, client_ids in members.items()
+            for reported, client_ids in members.items()
         ]
 
-    def _tell(self, channel: ClientChannel, told: Told | None, room_bytes: int) -> None:
-        """Keep what the member told, in place of what it told before, if there is room."""
-        if told == channel.told:
+    def _keep_reported(self, channel: ClientChannel, reported: Reported | None, room_bytes: int) -> None:
+        """Keep what the member reported, in place of what it reported before, if there is room."""
+        if reported == channel.reported:
             return
-        if channel.told is not None:
-            self._variants[channel.told] -= 1
-            if not self._variants[channel.told]:
-                del self._variants[channel.told]
-                self._told_bytes -= _size_of_told(channel.told)
-                room_bytes += _size_of_told(channel.told)
-        channel.told = None
-        if told is None:
+        if channel.reported is not None:
+            self._variants[channel.reported] -= 1
+            if not self._variants[channel.reported]:
+                del self._variants[channel.reported]
+                self._reported_bytes -= _size_of_reported(channel.reported)
+                room_bytes += _size_of_reported(channel.reported)
+        channel.reported = None
+        if reported is None:
             return
-        if told in self._variants:
+        if reported in self._variants:
             # The very tuple that others have, so that a thousand equal members keep one.
-            told = next(variant for variant in self._variants if variant == told)
-        elif len(self._variants) >= TOLD_VARIANTS_MAX or _size_of_told(told) > room_bytes:
+            reported = next(variant for variant in self._variants if variant == reported)
+        elif len(self._variants) >= REPORTED_VARIANTS_MAX or _size_of_reported(reported) > room_bytes:
             return
         else:
-            self._told_bytes += _size_of_told(told)
-        self._variants[told] = self._variants.get(told, 0) + 1
-        channel.told = told
+            self._reported_bytes += _size_of_reported(reported)
+        self._variants[reported] = self._variants.get(reported, 0) + 1
+        channel.reported = reported
 
     def _update_channel(self, channel: ClientChannel) -> bool:
         known = self._channels.get(channel.peer.id)
@@ -153,9 +153,9 @@ def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:
     )
 
 
-def _size_of_told(told: Told) -> int:
+def _size_of_reported(reported: Reported) -> int:
     """About how much memory it takes."""
-    return sum(300 + len(topic) + len(expression) + len(kind) for topic, expression, kind in told)
+    return sum(300 + len(topic) + len(expression) + len(kind) for topic, expression, kind in reported)
 
 
 class ConsumerManager:
@@ -168,7 +168,7 @@ class ConsumerManager:
         self._fingerprints: dict[str, int] = {}
         self._members = 0
         self._subscriptions_bytes = 0
-        self._told_bytes = 0
+        self._reported_bytes = 0
 
     @property
     def groups(self) -> Mapping[str, ConsumerGroupInfo]:
@@ -187,7 +187,7 @@ class ConsumerManager:
         return sorted(name for name, info in self._groups.items() if topic in info.subscriptions)
 
     def too_much(self, group: str, subscriptions: Sequence[SubscriptionData] | None) -> str | None:
-        """Why a heartbeat's word on this group is not taken, None when it is: all that clients tell has a bound."""
+        """Why a heartbeat's word on this group is not taken, None when it is: all that clients report has a bound."""
         if self._members >= MEMBERS_MAX:
             return f"this broker keeps {MEMBERS_MAX} members of consumer groups, and has them: run fewer consumers"
         info = self._groups.get(group)
@@ -213,7 +213,7 @@ class ConsumerManager:
     ) -> bool:
         """A heartbeat's word on one group; `subscriptions` None: as before.
 
-        Tells whether members or subscriptions changed; then the members are told, if `notify`.
+        Returns whether members or subscriptions changed; then the members are notified, if `notify`.
         """
         info = self._groups.get(group)
         if info is None:
@@ -225,13 +225,13 @@ class ConsumerManager:
         members, size_bytes = len(info._channels), info._subscriptions_bytes
         replaced = info._channels.get(channel.peer.id)
         if replaced is not None and replaced.client_id != channel.client_id:
-            self._tell(info, replaced, None)
+            self._keep_reported(info, replaced, None)
         joined = info._update_channel(channel)
         if joined:
             logger.info("consumer %s joins group %s", channel.client_id, group)
         if subscriptions is not None:
-            told = tuple(sorted((data.topic, data.sub_string, data.expression_type) for data in subscriptions))
-            self._tell(info, info._channels[channel.peer.id], told)
+            reported = tuple(sorted((data.topic, data.sub_string, data.expression_type) for data in subscriptions))
+            self._keep_reported(info, info._channels[channel.peer.id], reported)
         resubscribed = subscriptions is not None and info._update_subscriptions(subscriptions)
         self._members += len(info._channels) - members
         self._subscriptions_bytes += info._subscriptions_bytes - size_bytes
@@ -240,13 +240,13 @@ class ConsumerManager:
             self._notify(info)
         return changed
 
-    def _tell(self, info: ConsumerGroupInfo, channel: ClientChannel, told: Told | None) -> None:
-        before = info._told_bytes
-        info._tell(channel, told, TOLD_BYTES_MAX - self._told_bytes)
-        self._told_bytes += info._told_bytes - before
+    def _keep_reported(self, info: ConsumerGroupInfo, channel: ClientChannel, reported: Reported | None) -> None:
+        before = info._reported_bytes
+        info._keep_reported(channel, reported, REPORTED_BYTES_MAX - self._reported_bytes)
+        self._reported_bytes += info._reported_bytes - before
 
     def unregister(self, group: str, peer: Peer, *, notify: bool = True) -> bool:
-        """A client leaves a group; tells whether it was in it."""
+        """A client leaves a group; returns whether it was in it."""
         info = self._groups.get(group)
         if info is None:
             return False
@@ -255,7 +255,7 @@ class ConsumerManager:
             return False
         logger.info("consumer %s leaves group %s", channel.client_id, group)
         self._members -= 1
-        self._tell(info, channel, None)
+        self._keep_reported(info, channel, None)
         if not info._channels:
             self._subscriptions_bytes -= info._subscriptions_bytes
             del self._groups[group]
@@ -289,17 +289,17 @@ class ConsumerManager:
         return known is not None and known != fingerprint
 
     def notify_clients(self, language: int) -> int:
-        """Have all clients of one language rebalance now; tells how many members of groups they are."""
+        """Have all clients of one language rebalance now; returns how many members of groups they are."""
         return sum(self._notify(info, language) for info in self._groups.values())
 
     def _notify(self, info: ConsumerGroupInfo, language: int | None = None) -> int:
         """Broadcasting groups share no queues, so their members need not know of each other."""
         if info.is_broadcasting or not self._config.notify_consumer_ids_changed_enable:
             return 0
-        told = 0
+        notified = 0
         for channel in info.channels:
             if not channel.peer.closed and language in (None, channel.language):
-                told += 1
+                notified += 1
                 channel.peer.send(
                     RemotingCommand.request(
                         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
@@ -307,4 +307,4 @@ class ConsumerManager:
                         oneway=True,
                     )
                 )
-        return told
+        return notified

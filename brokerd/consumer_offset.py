@@ -93,7 +93,7 @@ class ConsumerOffsetManager:
         return {**self._offsets.get(key, {}), **self._resets.get(key, {})}
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int, client_host: str = "") -> bool:
-        """Raises the offset to `offset`; tells whether it counts. A lower one, or one during a reset, does not."""
+        """Raises the offset to `offset`; returns whether it counts. A lower one, or one during a reset, does not."""
         key = topic + _SEPARATOR + group
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
@@ -251,7 +251,7 @@ class ConsumerOffsetManager:
     # --- between replicas ---
 
     def to_wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """The table as RocketMQ's slaves are told it; a copy, hints included."""
+        """The table as it is sent to RocketMQ's slaves; a copy, hints included."""
         file = self.to_file()
         for key, by_queue in self._hints.items():
             offsets = file.offset_table.setdefault(key, {})

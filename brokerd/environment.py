@@ -113,7 +113,7 @@ def termination_signals() -> Iterator[Callable[[], Awaitable[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """See the module. `stop_orders`, while entered, gives a function that waits for an order to stop and tells whose."""
+    """See the module. `stop_orders`, while entered, gives a function that waits for an order to stop and returns whose."""
 
     clock: SystemClock = field(default_factory=SystemClock)
     disk: Disk = field(default_factory=OsDisk)

@@ -26,7 +26,7 @@ class LoggedTable(ABC, Generic[RowT]):
     """The rows, their DataVersion and their file.
 
     `clock_ms` is the wall clock, for the DataVersion. `write` puts a change into the log; it raises StoreError, and the
-    table stays as it was. `wants_file` is told when the file has to be written.
+    table stays as it was. `wants_file` is called when the file has to be written.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def decode(body_type: type[BodyT], content: bytes) -> BodyT:
     try:
         return msgspec.json.decode(content, type=body_type)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # fastjson's dialect, or damaged: the tolerant reader tells
+        pass  # fastjson's dialect, or damaged: the tolerant reader says which
     try:
         return msgspec.convert(fastjson.loads(content, max_length_bytes=_MAX_FILE_BYTES), body_type, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:

@@ -89,7 +89,7 @@ class NetworkCut:
             self._heal()
 
     def end(self) -> None:
-        """Heal now, and be cut no more: the broker stops, and has others to tell."""
+        """Heal now, and be cut no more: the broker stops, and has others to notify."""
         self._is_over = True
         self._scope.cancel()
         self._heal()

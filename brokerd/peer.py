@@ -164,12 +164,12 @@ class Peer:
                 if sent < len(data):
                     self._pending.insert(0, data[sent:])
                 self._count_unread()
-                self._tell_reader()
+                self._wake_reader()
         except (OSError, trio.ClosedResourceError):
             self.close()
         finally:
             self._writing = False
-            self._tell_reader()
+            self._wake_reader()
 
     def _count_unread(self) -> None:
         unread.total_bytes += self.pending_bytes - self._counted_bytes
@@ -184,7 +184,7 @@ class Peer:
                 self._taken = trio.Event()
                 await self._taken.wait()
 
-    def _tell_reader(self) -> None:
+    def _wake_reader(self) -> None:
         taken, self._taken = self._taken, None
         if taken is not None:
             taken.set()
@@ -202,6 +202,6 @@ class Peer:
         self._pending.clear()
         self.pending_bytes = 0
         self._count_unread()
-        self._tell_reader()
+        self._wake_reader()
         trio.lowlevel.notify_closing(self.socket)
         return True

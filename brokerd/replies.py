@@ -28,7 +28,7 @@ Reply: TypeAlias = RemotingCommand | AfterDurable | AfterOffsets | None
 
 
 class Refusal(Exception):
-    """A request that is not granted; carries the code and the remark of the answer, which tells the cause and the way out."""
+    """A request that is not granted; carries the code and the remark of the answer, which names the cause and the way out."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)

@@ -34,7 +34,7 @@ _ACCOUNTS_PERIOD_S: Final = 1.0
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None]) -> None:
-    """Serve on this machine until SIGTERM or SIGINT; `on_ready` is told the listening address. Raises what `open_broker` does."""
+    """Serve on this machine until SIGTERM or SIGINT; `on_ready` gets the listening address. Raises what `open_broker` does."""
     environment = Environment()
     server, broker = open_broker(config, environment)
     await serve(server, broker, environment, on_ready=on_ready)

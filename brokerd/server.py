@@ -42,7 +42,7 @@ _PARTIAL_FRAME_BYTES_PER_S: Final = 64 * 1024
 _SWEEP_PERIOD_S: Final = 2.5
 _ACCEPTS_PER_TURN: Final = 32
 _ACCEPT_PAUSE_S: Final = 0.1
-# A busy client has sent more while its requests were served: looking at once is cheaper than waiting to be told. But the
+# A busy client has sent more while its requests were served: looking at once is cheaper than waiting for the event. But the
 # other connections are served after so many looks, or after this long and one chunk.
 _TURNS: Final = 8
 _TURN_S: Final = 0.002

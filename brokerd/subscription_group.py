@@ -142,7 +142,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         )
 
     def put(self, config: SubscriptionGroupConfig) -> bool:
-        """Makes or replaces one group; tells whether anything changed. Raises StoreError when it is not written."""
+        """Makes or replaces one group; returns whether anything changed. Raises StoreError when it is not written."""
         return self.put_all([config])
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> bool:
@@ -182,7 +182,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         return None
 
     def delete(self, group: str) -> bool:
-        """Forgets a group; tells whether it was there."""
+        """Forgets a group; returns whether it was there."""
         before = dict(self._table)
         if self._table.pop(group, None) is None:
             return False

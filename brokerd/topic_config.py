@@ -100,7 +100,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
     # --- changes ---
 
     def ensure_system_topics(self) -> bool:
-        """Adds the system topics that are missing; tells whether the table changed. Also after a change of config."""
+        """Adds the system topics that are missing; returns whether the table changed. Also after a change of config."""
         before = dict(self._table)
         self._add_system_topics()
         if self._table == before:
@@ -178,7 +178,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         return config
 
     def create_retry_topics(self, topics: Mapping[str, int]) -> bool:
-        """Make the retry topics that do not exist, with one write; by name, with their numbers of queues. Tells whether any
+        """Make the retry topics that do not exist, with one write; by name, with their numbers of queues. Returns whether any
         was made.
         """
         made = [
@@ -189,7 +189,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         return bool(made) and self.put_all(made)
 
     def put(self, config: TopicConfig) -> bool:
-        """Makes or replaces one topic; tells whether anything changed. Raises StoreError when it is not written."""
+        """Makes or replaces one topic; returns whether anything changed. Raises StoreError when it is not written."""
         return self.put_all([config])
 
     def put_all(self, configs: Iterable[TopicConfig]) -> bool:
@@ -242,7 +242,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         )
 
     def delete(self, topics: Iterable[str]) -> bool:
-        """Forgets topics; tells whether any was there."""
+        """Forgets topics; returns whether any was there."""
         before = dict(self._table)
         gone = [topic for topic in topics if self._table.pop(topic, None) is not None]
         if not gone:

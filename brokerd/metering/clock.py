@@ -1,7 +1,7 @@
 """The time of metering intervals: UTC that advances with the monotonic clock, so that a step of the wall clock moves no interval.
 
-Small differences (the wall clock is slewed) are followed. A step is told, and taken over when it has lasted: a machine that started
-with a wrong clock gets the right one, and one whose clock jumps a day ahead and back notices nothing. Pure.
+Small differences (the wall clock is slewed) are followed. A step is logged, and taken over when it has lasted: a machine that
+started with a wrong clock gets the right one, and one whose clock jumps a day ahead and back notices nothing. Pure.
 """
 
 from __future__ import annotations

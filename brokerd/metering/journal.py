@@ -1,7 +1,7 @@
 """What was handed to consumers and is in no record yet, as a file: so that a killed broker knows it again.
 
 It is rewritten each second and not synced: the page cache outlives the process. What a power cut takes is bounded by the time since
-the last record, and told (`pulls_lost_ms`). Pure but for the disk.
+the last record, and reported (`pulls_lost_ms`). Pure but for the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS_OFTEN_MAX: Final = 5000
 PERIOD_OF_MANY_ROWS_S: Final = 10.0
 
 IntervalKey = tuple[int, int]
-"""Epoch and start_ms: how a record tells which interval it is."""
+"""Epoch and start_ms: how a record says which interval it is."""
 
 
 class JournalInterval(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class JournalInterval(msgspec.Struct, frozen=True):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """`kept` is to be told to the leader. `closed`: written by a clean stop, after which nothing was handed out."""
+    """`kept` is to be reported to the leader. `closed`: written by a clean stop, after which nothing was handed out."""
 
     boot_id: str
     intervals: tuple[JournalInterval, ...] = ()

@@ -34,7 +34,7 @@ class Meter:
     def __init__(self) -> None:
         self.sends: dict[str, SendCounts] = {}  # by credential; add with `sends_of`
         self._pulls: dict[tuple[str, str, str], list[int]] = {}
-        self._told: dict[str, list[OutRow]] = {}  # by origin: never merged, so that each can be recognised
+        self._reported: dict[str, list[OutRow]] = {}  # by origin: never merged, so that each can be recognised
 
     def sends_of(self, credential: str) -> SendCounts:
         """Where the sends of an access key are counted; good for one append, not to be kept."""
@@ -56,7 +56,7 @@ class Meter:
         """Pulls that were counted elsewhere. An origin's rows come together, once."""
         for row in rows:
             if row.origin:
-                self._told.setdefault(row.origin, []).append(row)
+                self._reported.setdefault(row.origin, []).append(row)
                 continue
             count = self._pulls.setdefault((row.topic, row.group, row.credential), [0, 0, 0])
             count[0] += row.messages
@@ -72,10 +72,10 @@ class Meter:
             rows.append(
                 OutRow(topic=topic, group=group, credential=credential, messages=messages, bytes=size, units=units)
             )
-        for origin in list(self._told):
+        for origin in list(self._reported):
             if rows_max is not None and len(rows) >= rows_max:
                 break
-            rows += self._told.pop(origin)
+            rows += self._reported.pop(origin)
         return tuple(rows)
 
     def out_rows(self) -> tuple[OutRow, ...]:
@@ -84,7 +84,7 @@ class Meter:
             OutRow(topic=topic, group=group, credential=credential, messages=messages, bytes=size, units=units)
             for (topic, group, credential), (messages, size, units) in sorted(self._pulls.items())
         ]
-        return (*rows, *(row for told in self._told.values() for row in told))
+        return (*rows, *(row for reported in self._reported.values() for row in reported))
 
     def take(
         self, *, start_ms: int, end_ms: int, start_offset: int, end_offset: int, clock_step_ms: int = 0
@@ -106,7 +106,7 @@ class Meter:
         """Forget the counts: they will be made again from the log."""
         self.sends.clear()
         self._pulls.clear()
-        self._told.clear()
+        self._reported.clear()
 
 
 def in_rows(counts: Iterable[tuple[str, SendCounts]]) -> tuple[InRow, ...]:

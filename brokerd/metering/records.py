@@ -176,13 +176,13 @@ def _record_at(store: MessageStore, offset: int) -> tuple[StoredMessage, Meterin
 
 
 def origins_recorded(store: MessageStore, to_offset: int, count: int) -> set[str]:
-    """Whose pulls the last `count` records in front of queue offset `to_offset` tell, confirmed or not."""
+    """Whose pulls are in the last `count` records before queue offset `to_offset`, confirmed or not."""
     records = _records_backwards(store, to_offset, count)
     return {row.origin for _, record in records for row in record.messages_out if row.origin}
 
 
 def intervals_recorded(store: MessageStore, to_offset: int, count: int) -> set[IntervalKey]:
-    """Which intervals the last `count` records in front of queue offset `to_offset` tell of, confirmed or not."""
+    """Which intervals the last `count` records before queue offset `to_offset` cover, confirmed or not."""
     return {
         (record.epoch, record.start_ms)
         for _, record in _records_backwards(store, to_offset, count)
@@ -190,10 +190,12 @@ def intervals_recorded(store: MessageStore, to_offset: int, count: int) -> set[I
     }
 
 
-def pulls_behind(store: MessageStore, physical_offset: int, written_by: tuple[str, int], count: int) -> list[OutRow]:
+def pulls_recorded_from(
+    store: MessageStore, physical_offset: int, written_by: tuple[str, int], count: int
+) -> list[OutRow]:
     """What the records from `physical_offset` on say was pulled, each row with its origin; of at most `count` records.
 
-    Only of those that the broker at `written_by`, (ip, port), wrote: each leader tells its own again.
+    Only of those that the broker at `written_by`, (ip, port), wrote: each leader reports its own again.
     """
     found: list[OutRow] = []
     end = store.queue_end_offset(RMQ_SYS_METERING, _QUEUE_ID) or 0

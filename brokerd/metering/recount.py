@@ -25,7 +25,7 @@ class RecountError(Exception):
 class Recount:
     """Counts [begin, end) of the log. `counted` are rows of it that are recorded already, all in front of `counted_to`.
 
-    `after_ms` is when counting stopped: the time of a piece of which nothing is left to tell its own.
+    `after_ms` is when counting stopped: the time of a piece of which nothing is left that has its own.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Recount:
         """Count up to so many records; returns a piece when one is complete. Raises RecountError."""
         store = self._store
         if self._offset < store.min_physical_offset:
-            # Retention was faster. The records of the next file tell where counting goes on.
+            # Retention was faster. The records of the next file say where counting goes on.
             self._offset = self._deleted_to = min(store.min_physical_offset, self._end)
             self._records = self._record = None
         for _ in range(records_max):

@@ -1,8 +1,9 @@
-"""What a replica hands to consumers while it follows is recorded by its leader: told each meteringIntervalMs (METERING_REPORT).
+"""What a replica hands to consumers while it follows is recorded by its leader: reported each meteringIntervalMs (METERING_REPORT).
 
-A report that was not answered is sent again with its number. A former leader also tells what it recorded at the end of its log
-and the new leader does not have, and what others had told it. Everything told has an origin, which is in the record as well:
-so it is taken once, no matter which replica tells it again or leads by then. What is not told yet is in the journal (journal.py).
+A report that was not answered is sent again with its number. A former leader also reports what it recorded at the end of its log
+and the new leader does not have, and what others had reported to it. Everything reported has an origin, which is in the record as
+well: so it is taken once, no matter which replica reports it again or leads by then. What is unreported is in the journal
+(journal.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 import trio
 
 from brokerd.metering.meter import Meter
-from brokerd.metering.records import origins_recorded, pulls_behind
+from brokerd.metering.records import origins_recorded, pulls_recorded_from
 from brokerd.services.remoting_client import RequestFailed
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -35,7 +36,7 @@ _TIMEOUT_S: Final = 3.0
 _ROWS_MAX: Final = 5000  # of a report; what is more waits for the next one
 _RECORDS_BACK: Final = 120  # of former leaders, that are looked through for origins: two hours of them
 _ORIGINS_MAX: Final = 10_000
-_CUT_RECORDS_MAX: Final = 1440  # that are told again: a day of a leader who did not know that it was none any more
+_CUT_RECORDS_MAX: Final = 1440  # that are reported again: a day of a leader that did not know that it was none any more
 
 
 class PullReporter:
@@ -65,7 +66,7 @@ class PullReporter:
     # --- leading
 
     def move_to(self, meter: Meter) -> None:
-        """This replica leads now: what it has not told it records itself, but for what a former leader has recorded."""
+        """This replica leads now: what it has not reported it records itself, but for what a former leader has recorded."""
         self._taken = None
         self._leads_from = self._store.queue_end_offset(RMQ_SYS_METERING, 0) or 0
         pending, self._pending = self._pending, None
@@ -76,7 +77,7 @@ class PullReporter:
         self._take_new([row for row in rows if row.origin], meter)
 
     def take(self, report: PullReport, meter: Meter) -> None:
-        """Count what a replica tells, once."""
+        """Count what a replica reports, once."""
         own = report_origin(report.replica_id, report.number)
         self._take_new(
             [row if row.origin else msgspec.structs.replace(row, origin=own) for row in report.messages_out], meter
@@ -96,17 +97,17 @@ class PullReporter:
     # --- following
 
     def unreported(self) -> tuple[OutRow, ...]:
-        """What is not told yet; what was told and not answered has its report as its origin."""
+        """What is not reported yet; what was reported and not answered has its report as its origin."""
         rows = self.meter.out_rows()
         pending = self._pending
         if pending is None:
             return rows
         own = report_origin(pending.replica_id, pending.number)
-        told = (row if row.origin else msgspec.structs.replace(row, origin=own) for row in pending.messages_out)
-        return (*told, *rows)
+        reported = (row if row.origin else msgspec.structs.replace(row, origin=own) for row in pending.messages_out)
+        return (*reported, *rows)
 
     def wake(self) -> None:
-        """Tell what there is now."""
+        """Report what there is now."""
         self._wake.set()
 
     async def pause(self, pause_s: float) -> None:
@@ -115,9 +116,9 @@ class PullReporter:
         with trio.move_on_after(pause_s):
             await self._wake.wait()
 
-    def pulls_behind(self, offset: int) -> list[OutRow]:
+    def pulls_recorded_from(self, offset: int) -> list[OutRow]:
         """What this replica recorded as the leader from this offset of its log on, which is about to be cut there."""
-        return pulls_behind(self._store, offset, unpack_host(self._store_host), _CUT_RECORDS_MAX)
+        return pulls_recorded_from(self._store, offset, unpack_host(self._store_host), _CUT_RECORDS_MAX)
 
     def prepare(self) -> bool:
         """Give what is new its number; whether there is a report to send."""
@@ -132,7 +133,7 @@ class PullReporter:
         return True
 
     async def send(self) -> None:
-        """Tell the leader what is new; what it does not take waits for the next time."""
+        """Report to the leader what is new; what it does not take waits for the next time."""
         if not self.prepare() or self._pending is None:
             return
         report = self._pending
@@ -144,7 +145,9 @@ class PullReporter:
             request = RemotingCommand.request(HighwaterRequestCode.METERING_REPORT, body=encode_pull_report(report))
             reply = await client.request(request, timeout_s=_TIMEOUT_S)
         except RequestFailed as error:
-            logger.info("the master at %s does not take what was read here, it is told again later: %s", address, error)
+            logger.info(
+                "the master at %s does not take what was read here, it is reported again later: %s", address, error
+            )
             return
         finally:
             client.close()

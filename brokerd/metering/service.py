@@ -7,8 +7,8 @@ time (clock.py): a wall clock that steps moves none of them.
 
 A new leader looks up the last record in its log and counts what comes after it again, up to where it began to lead:
 neither a crash nor a promotion loses or doubles a message. Which credential sent them is not in the log. What was pulled is
-not in it either: that is noted in a file each second (journal.py), and what may be missing after a crash is told. A
-follower tells its leader what it hands out.
+not in it either: that is noted in a file each second (journal.py), and what may be missing after a crash is reported. A
+follower reports to its leader what it hands out.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ class MeteringService:
             broker.replica, broker.store, broker.store_host, broker.client_of, first_number=broker.clock.time_ms()
         )
         self._time = SteadyTime(broker.clock.time_ms(), broker.clock.monotonic())
-        self._told_step_ms = 0
+        self._logged_step_ms = 0
         self._journal = JournalFile(broker.disk, broker.config.config_folder)
         self._journal_fails = False
-        # Of an earlier run that was killed: told by the next record.
+        # Of an earlier run that was killed: reported by the next record.
         self._pulls_lost_ms = 0
         self.closed = False
         self._closing: Interval | None = None  # the last one, once it is sealed
@@ -137,18 +137,18 @@ class MeteringService:
             (self.meter or self._reporter.meter).pulled(topic, group, credential, result)
 
     def take_report(self, report: PullReport) -> bool:
-        """A follower tells what it handed out; False while this replica does not lead."""
+        """A follower reports what it handed out; False while this replica does not lead."""
         if self.meter is None:
             return not self._interval_ms  # switched off here: no one shall keep it
         self._reporter.take(report, self.meter)
         return True
 
-    def pulls_behind(self, offset: int) -> list[OutRow]:
-        """What only this replica can tell of the records from this offset of the log on, in front of which it is to be cut."""
-        return self._reporter.pulls_behind(offset) if self._interval_ms else []
+    def pulls_recorded_from(self, offset: int) -> list[OutRow]:
+        """What only this replica knows of the records from this offset of the log on, where it is to be truncated."""
+        return self._reporter.pulls_recorded_from(offset) if self._interval_ms else []
 
     def log_was_cut(self, pulls: list[OutRow]) -> None:
-        """What `pulls_behind` gave is in the log no more: tell it to the leader."""
+        """What `pulls_recorded_from` gave is in the log no more: report it to the leader."""
         self._reporter.meter.add_out(pulls)
 
     # --- roles
@@ -164,7 +164,7 @@ class MeteringService:
         self._wake.set()
 
     def _stop_counting(self) -> None:
-        """The next leader counts the sends again; what was pulled here only this replica can tell."""
+        """The next leader counts the sends again; what was pulled here only this replica knows."""
         if self.meter is not None:
             kept = self._reporter.meter
             kept.add_out(self.meter.take_out())
@@ -191,13 +191,13 @@ class MeteringService:
     def _now_ms(self) -> int:
         clock = self._broker.clock
         now_ms = self._time.now_ms(clock.time_ms(), clock.monotonic())
-        if bool(self._time.step_ms) != bool(self._told_step_ms):
-            self._told_step_ms = self._time.step_ms
-            if self._told_step_ms:
+        if bool(self._time.step_ms) != bool(self._logged_step_ms):
+            self._logged_step_ms = self._time.step_ms
+            if self._logged_step_ms:
                 logger.warning(
                     "the wall clock stepped by %.1f s; metering goes on by the monotonic clock, and takes the new time over if it"
                     " lasts",
-                    self._told_step_ms / 1000,
+                    self._logged_step_ms / 1000,
                 )
             else:
                 logger.warning("the wall clock is back at the time that metering kept")
@@ -223,15 +223,15 @@ class MeteringService:
                 nursery.start_soon(self._keep_stored_bytes)
                 nursery.start_soon(self._keep_reporting)
                 nursery.start_soon(self._keep_journal)
-                told = ""
+                logged = ""
                 while True:
                     pause_s = _LOOK_PERIOD_S
                     try:
                         await self.look()
-                        told = ""
+                        logged = ""
                     except (StoreError, MeteringRecordError, RecountError) as error:
-                        if told != str(error):
-                            told = str(error)
+                        if logged != str(error):
+                            logged = str(error)
                             logger.error("metering waits, trying again each %g s: %s", _AFTER_FAILURE_S, error)
                         pause_s = _AFTER_FAILURE_S
                     except Exception:
@@ -267,7 +267,7 @@ class MeteringService:
             # Each record lies wholly in the old time or in the new one, and is as long as it took.
             self._seal()
             moved_ms = self._time.adopt()
-            self._told_step_ms = 0
+            self._logged_step_ms = 0
             self._open_ms = self._now_ms()
             self._next_seal_ms = self._after(self._open_ms)
             logger.warning("metering takes over the wall clock's time, %.1f s away", moved_ms / 1000)
@@ -356,7 +356,7 @@ class MeteringService:
     def _record_recounted(self, piece: Interval) -> None:
         alone = piece.end_offset == self._lead_offset and not self._sealed
         if alone and not piece.messages_in and piece.deleted_to is None:
-            self._open_offset = piece.start_offset  # nothing was sent there: the open interval tells that as well
+            self._open_offset = piece.start_offset  # nothing was sent there: the open interval says that as well
             return
         if piece.deleted_to is not None:
             logger.warning(

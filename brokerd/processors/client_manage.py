@@ -127,7 +127,7 @@ def _create_groups(broker: _Broker, request: RemotingCommand, consumers: list[Co
 def _register_consumer(
     broker: _Broker, peer: Peer, request: RemotingCommand, data: HeartbeatData, consumer: ConsumerData
 ) -> bool:
-    """Tells whether the client must send its subscriptions (again)."""
+    """Returns whether the client must send its subscriptions (again)."""
     name = consumer.group_name
     group = broker.subscription_groups.find_or_create(name)
     if group is None:

@@ -208,10 +208,10 @@ class Broker(Protocol):
         """A topic was deleted: its messages go with it. Raises StoreError or OSError."""
 
     def leader_port_changed(self) -> None:
-        """leaderListenPort has another value: serve there from now on, and tell the name servers."""
+        """leaderListenPort has another value: serve there from now on, and register there with the name servers."""
 
     def register_soon(self) -> None:
-        """The table of topics changed: tells the name servers."""
+        """The table of topics changed: notifies the name servers."""
 
 
 Handler: TypeAlias = Callable[[Broker, Peer, RemotingCommand], Reply]

@@ -45,7 +45,7 @@ def knowing_offsets(replica: Replica, follower: Follower, clock: Clock) -> None:
         if not replica.knows_group_end(clock.monotonic()):
             raise Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "this replica leads, but cannot tell where the queues end: its epoch has just begun, or no majority of"
+                "this replica leads, but does not know where the queues end: its epoch has just begun, or no majority of"
                 " the replicas has pulled from it lately; ask again in a moment",
             )
     elif follower.hears_leader:

@@ -1,4 +1,4 @@
-"""METERING_REPORT: a slave tells what it handed to consumers, for the master to record.
+"""METERING_REPORT: a slave reports what it handed to consumers, for the master to record.
 
 METERING_CLOSE: the cluster is being deleted. Clients are served no more, and what was counted is recorded; sent again and again,
 until the answer says that nothing is left to record.

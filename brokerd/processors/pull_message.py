@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # A client may ask to be held for hours; no pull is held longer than this.
 _MAX_SUSPEND_S: Final = 120.0
-# Nor longer than this by a replica that cannot tell whether the offset exists: the leader may know by then.
+# Nor longer than this by a replica that does not know whether the offset exists: the leader may know by then.
 _MAX_UNSURE_SUSPEND_S: Final = 0.5
 
 _CODES: Final = {

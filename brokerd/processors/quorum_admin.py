@@ -111,7 +111,7 @@ def members(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 
 def _add_observer(broker: _Broker, replica_id: int, address: str | None) -> None:
-    """From now on the leader tells it who leads; it pulls, serves reads, and counts for nothing."""
+    """From now on it follows without a vote: it pulls, serves reads, and counts for nothing."""
     replica = broker.replica
     if not replica.leads:
         raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")

@@ -89,7 +89,7 @@ def promote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 @answers_refusals
 def demote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """REPLICA_DEMOTE: the answer tells how far this replica's log goes, now that it takes no more."""
+    """REPLICA_DEMOTE: the answer says how far this replica's log goes, now that it takes no more."""
     header = request.header(ReplicaDemoteRequestHeader)
     _check_target(broker, header.group, broker.replica.settings.replica_id)
     led = broker.replica.leads

@@ -1,4 +1,4 @@
-"""What a replica tells of itself: its role, its log, its followers (REPLICA_STATUS, and the answer to each change of them)."""
+"""What a replica reports of itself: its role, its log, its followers (REPLICA_STATUS, and the answer to each change of them)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StatusSource(Protocol):
-    """What a status is told from."""
+    """What a status is made from."""
 
     config: BrokerConfig
     store: MessageStore

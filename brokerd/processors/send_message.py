@@ -98,7 +98,7 @@ class _Spending:
         share[0] += messages
 
     def settle(self) -> None:
-        """Tell the quotas what was taken."""
+        """Count what was taken against the quotas."""
         for (credential, topic), share in self._shares.items():
             if not isinstance(share, str):
                 self._quotas.sent(credential, topic, *share)

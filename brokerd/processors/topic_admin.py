@@ -67,7 +67,7 @@ class _Broker(Protocol):
 
 @answers_refusals
 def update_and_create_topic(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Answered when as many replicas hold it as a message needs; name servers are told at once."""
+    """Answered when as many replicas hold it as a message needs; name servers are notified at once."""
     changing_tables(broker.metadata_log)
     header = request.header(CreateTopicRequestHeader)
     config = TopicConfig(

@@ -193,7 +193,7 @@ class Elections:
         return self._do(self._quorum.step(message, now_s), now_ms)
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> bool:
-        """Somebody named an epoch; tells whether this replica led until now."""
+        """A peer named an epoch; returns whether this replica led until now."""
         return self._do(self._quorum.saw_epoch(epoch, leader_address, self._now_s), 0).role_changed
 
     def grant_claim(self, replica_id: int, epoch: int, last_epoch: int, end_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What a replica must remember of its group's leaderships: one small file, replaced whole and fsynced before anyone is told.
+"""What a replica must remember of its group's leaderships: one small file, replaced whole and fsynced before it is reported.
 
     <root>/epoch.json       {"crc": ..., "state": {"epoch": 7, "role": "leader", ...}}
     <root>/epoch.reserve    room that is given up when the disk is full: a replica must be able to vote and to follow then
@@ -164,7 +164,7 @@ def changes_by_own_disk(
     is clean.
     - A power cut took what was in memory only: that matters where such records counted.
     - A sync failed: what it was to sync is unproven. What had been synced before is there.
-    - Recovery truncated whole records after a damaged one. No one can tell whether that was torn by the power cut or was
+    - Recovery truncated whole records after a damaged one. Nothing shows whether that was torn by the power cut or was
       durable, and damaged since; then even with SYNC_FLUSH a record is missing that counted.
     """
     memory_lost = TailDoubt.LOST_PAGE_CACHE in doubts and (state.held_in_memory or not durable_counts)

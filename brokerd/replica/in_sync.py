@@ -49,7 +49,7 @@ class FollowerState:
     leader_held_s: float = float("-inf")
     joined: bool = True  # whether a quorum counts it
     mode: str = ""  # by which it acts, as it says
-    leased_until_s: float = float("-inf")  # it was told that nothing is shown until then that it does not hold
+    leased_until_s: float = float("-inf")  # until then nothing is shown that it does not hold: its lease, as sent to it
     incarnation: str = ""  # which disk it has; one that took another's place does not count before the group adopts it
 
 
@@ -127,7 +127,7 @@ class InSyncSet:
         self._awaited_until_s = now_s + self._follower_timeout_s
 
     def lease_s(self, replica_id: int) -> float:
-        """How long, from its last pull on, this leader shows nothing that the follower does not hold; what is told is kept.
+        """How long, from its last pull on, this leader shows nothing that the follower does not hold; what is promised is kept.
 
         A follower that is promoted within that time has all that readers saw, also where they are shown more while too few
         are in sync.
@@ -146,7 +146,7 @@ class InSyncSet:
         return follower.durable_offset if self._durable_counts else follower.end_offset
 
     def own_held(self, held_offset: int, now_s: float) -> bool:
-        """The leader holds up to `held_offset`; tells whether confirm_offset moved."""
+        """The leader holds up to `held_offset`; returns whether confirm_offset moved."""
         self._own_held = max(self._own_held, held_offset)
         return self._advance(now_s)
 
@@ -162,7 +162,7 @@ class InSyncSet:
         mode: str = "",
         incarnation: str = "",
     ) -> bool:
-        """A pull told what a follower holds; tells whether confirm_offset moved.
+        """A pull reported what a follower holds; returns whether confirm_offset moved.
 
         The caller has checked signature, epoch and divergence. Reports may come late and out of order: the newest pull
         of a replica is the one that arrives last on its current connection, and what it holds may have become less only
@@ -191,13 +191,13 @@ class InSyncSet:
         return self._advance(now_s)
 
     def forget(self, replica_id: int, now_s: float) -> bool:
-        """A follower is gone for good (removed from the group); tells whether confirm_offset moved."""
+        """A follower is gone for good (removed from the group); returns whether confirm_offset moved."""
         self._followers.pop(replica_id, None)
         self._awaited.discard(replica_id)
         return self._advance(now_s)
 
     def count(self, members: Members, now_s: float) -> bool:
-        """Others count from now on (mode DLEDGER); tells whether confirm_offset moved."""
+        """Others count from now on (mode DLEDGER); returns whether confirm_offset moved."""
         self._members = members
         return self._advance(now_s)
 
@@ -225,7 +225,7 @@ class InSyncSet:
         self._advance(now_s)
 
     def tick(self, now_s: float) -> bool:
-        """Time passed; tells whether confirm_offset moved because a laggard left the set."""
+        """Time passed; returns whether confirm_offset moved because a laggard left the set."""
         return self._advance(now_s)
 
     def verdict(self, record_end_offset: int) -> SendVerdict:

@@ -130,7 +130,7 @@ class ModeChange:
             in_sync.hold_back(pending.begin_offset, pending.end_offset, pending.members, now_s)
 
     def adopt(self, now_s: float) -> bool:
-        """Take what is confirmed by now; tells whether the mode is another one. Call it whenever confirmOffset may have moved."""
+        """Take what is confirmed by now; returns whether the mode is another one. Call it whenever confirmOffset may have moved."""
         changed = False
         while self._may_adopt():
             self._replica.adopt_mode(self._pending[0], now_s)
@@ -147,7 +147,7 @@ class ModeChange:
         if in_sync is None or members is None or replica.elections is not None:
             return True
         # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
-        # those it had not told would wait for a promotion, which it refuses; it needs their votes, which they do not give.
+        # those it had not informed would wait for a promotion, which it refuses; it needs their votes, which they do not give.
         electing = {key for key, follower in in_sync.followers.items() if follower.mode == Mode.DLEDGER}
         return len((electing | {replica.settings.replica_id}).intersection(members.voters)) >= members.majority
 

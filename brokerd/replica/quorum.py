@@ -16,8 +16,8 @@ a real log and epoch file, and is what a shell or a simulator drives:
     outcome.role_changed   this replica began or ceased to lead
 
 Records travel by the pull protocol: `replica.pulled()` on the leader counts pulls (they are the heartbeat), and
-`replica.heard_leader(epoch, now_s)` on a follower tells that a pull of its was answered. `leader_lost(now_s)` tells that
-the connection to the leader broke, which is no proof, but a reason to ask around at once. What the log holds is told by
+`replica.heard_leader(epoch, now_s)` on a follower says that a pull of its was answered. `leader_lost(now_s)` says that
+the connection to the leader broke, which is no proof, but a reason to ask around at once. What the log holds is reported by
 `replica.held_changed(now_s)` after an append (`appended`) or a flush (`flushed`); the commit rule is in in_sync.py.
 
 Sources: the Raft paper (sections 5.2, 5.4.1, 6), Ongaro's dissertation (3.10 transfer, 4.1 single changes, 6.2 CheckQuorum,
@@ -174,7 +174,7 @@ class Quorum:
                 self._asked(message, now_s, ready)
             case BeginEpoch() | EndEpoch() | Campaign():
                 if message.group == self._group:
-                    self._told(message, now_s, ready)
+                    self._announced(message, now_s, ready)
                 ready.reply = Noted(replica=self._id, epoch=self.epoch)
             case _:
                 assert_never(message)
@@ -267,7 +267,7 @@ class Quorum:
         return ready
 
     def resign(self, why: str, now_s: float) -> Ready:
-        """Stop leading: it is told to stop, or cannot lead any more. Names who should be next."""
+        """Stop leading: an operator asks it to, or it cannot lead any more. Names who should be next."""
         ready = Ready()
         if self.state is State.LEADER:
             self._resign(why, now_s, ready)
@@ -394,7 +394,7 @@ class Quorum:
 
     # --- following
 
-    def _told(self, message: BeginEpoch | EndEpoch | Campaign, now_s: float, ready: Ready) -> None:
+    def _announced(self, message: BeginEpoch | EndEpoch | Campaign, now_s: float, ready: Ready) -> None:
         if message.epoch < self.epoch:
             return
         if message.epoch > self.epoch:

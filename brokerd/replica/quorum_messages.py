@@ -24,7 +24,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteAnswer:
-    """`epoch` is the voter's own; who leads in that is told as far as it is known there."""
+    """`epoch` is the voter's own; the leader of that epoch is named as far as it is known there."""
 
     voter: int
     asked_epoch: int

@@ -65,7 +65,7 @@ NO_ONE = -1  # a vote that is no one's, and spent
 class Replica:
     """See the module. Offsets are of the CommitLog, in bytes; times are seconds of one monotonic clock.
 
-    Invariants: `epoch` never falls and is durable before it is told; a leader's first record in an epoch is its epoch
+    Invariants: `epoch` never falls and is durable before it is reported; a leader's first record in an epoch is its epoch
     record; a replica that is not a confirmed leader takes no sends.
     """
 
@@ -119,7 +119,7 @@ class Replica:
         )
 
     def knows_group_end(self, now_s: float) -> bool:
-        """Whether it may tell consumers where queues end and what they have committed: no other leader knows better.
+        """Whether it may answer consumers where queues end and what they have committed: no other leader knows better.
 
         An elected leader that no majority has pulled from lately may have been replaced without knowing it.
         """
@@ -363,9 +363,9 @@ class Replica:
             self._save(epoch=epoch, role=Role.FOLLOWER, leader_address=leader_address or known)
 
     def saw_epoch(self, epoch: int, leader_address: str | None = None) -> bool:
-        """Anyone named a higher epoch: a leader stops before it acknowledges anything more; tells whether it did so.
+        """Anyone named a higher epoch: a leader stops before it acknowledges anything more; returns whether it did so.
 
-        A higher epoch alone tells that somebody was to lead, not that anybody does: it may be the one of this replica's own
+        A higher epoch alone says that a replica was to lead, not that one does: it may be the one of this replica's own
         claim, whose last answers were lost. So a leader that no other is named to waits to lead again (`must_claim`), and
         learns who leads, if anybody does, when it asks.
         """
@@ -528,7 +528,7 @@ class Replica:
     # --- leading
 
     def held_changed(self, now_s: float) -> bool:
-        """The own log grew or became durable, or time passed; tells whether confirm_offset moved."""
+        """The own log grew or became durable, or time passed; returns whether confirm_offset moved."""
         return self._in_sync is not None and self._in_sync.own_held(self.held_offset, now_s)
 
     def verdict(self, record_end_offset: int) -> SendVerdict:
@@ -595,12 +595,12 @@ class Replica:
             mode=self._settings.mode,
         )
 
-    def told_of_replicas(self, replicas: Mapping[int, str]) -> None:
-        """The leader named the group's replicas, itself included: whom this one asks, should it lead and be restarted."""
+    def learn_replicas(self, replicas: Mapping[int, str]) -> None:
+        """The leader named the group's replicas, itself included: this one asks them, should it lead and be restarted."""
         own_id = self._settings.replica_id
-        told = {**self._state.replicas, **{key: value for key, value in replicas.items() if key != own_id}}
-        if told != self._state.replicas:
-            self._save(replicas=told)
+        known = {**self._state.replicas, **{key: value for key, value in replicas.items() if key != own_id}}
+        if known != self._state.replicas:
+            self._save(replicas=known)
 
     def received(self, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int) -> None:
         """The leader of `epoch` answered with records; raises ValueError when they do not fit, RoleRefused when it is old."""
@@ -670,11 +670,11 @@ class Replica:
             own_min_offset=self._store.min_physical_offset,
             own_end_offset=self._store.end_offset,
             own_confirm_offset=self._leader_confirm_offset,
-            # Where leaders are assigned the operator has decided, and was told what is lost. An elected leader has it all.
+            # Where leaders are assigned the operator has decided, and was warned of what is lost. An elected leader has it all.
             may_cut_confirmed=self.elections is None,
         )
 
-    def told_in_sync(self, epoch: int, asked_at_s: float, lease_s: float) -> None:
+    def take_lease(self, epoch: int, asked_at_s: float, lease_s: float) -> None:
         """The leader of `epoch` answered a pull of then: so long it shows nothing that this replica does not hold; 0: who knows."""
         if lease_s > 0 and not self.leads:
             until_s = asked_at_s + lease_s * CLOCK_MARGIN

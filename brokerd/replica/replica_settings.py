@@ -37,7 +37,7 @@ class ReplicaSettings:
 
     @property
     def surely_held_by(self) -> int:
-        """How many replicas hold a record for certain once its sender was told SEND_OK: what a clean promotion builds on."""
+        """How many replicas hold a record for certain once its sender has SEND_OK: what a clean promotion builds on."""
         return copies_needed(self.in_sync_replicas, self.min_in_sync_replicas, auto=self.auto_in_sync_replicas)
 
     @property

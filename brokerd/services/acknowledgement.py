@@ -43,7 +43,7 @@ class PendingAcknowledgements:
         self.waiting_answers = 0
 
     def set_mode(self, *, timeout_s: float, unproven: int | None) -> None:
-        """`unproven` is the code for all that is appended and not proven; without it RocketMQ's own tell what is missing.
+        """`unproven` is the code for all that is appended and not proven; without it RocketMQ's own say what is missing.
 
         Those are SendStatus values, which many programs take for stored; a quorum-led group uses an error instead.
         """

@@ -244,7 +244,7 @@ class ScheduleMessageService:
                 await self._persist_in_thread()
 
     def deliver_due(self) -> bool:
-        """One round over all levels; tells whether some level may have more that is due. Raises StoreError."""
+        """One round over all levels; returns whether some level may have more that is due. Raises StoreError."""
         now_ms = self._broker.clock.time_ms()
         busy = False
         for level in range(1, self._top_level + 1):

@@ -53,7 +53,7 @@ class _Broker(Protocol):
 
 
 class FlushService:
-    """Runs the store's flushes and tells the broker how far the log is durable."""
+    """Runs the store's flushes and reports to the broker how far the log is durable."""
 
     def __init__(self, broker: _Broker) -> None:
         self._broker = broker
@@ -124,7 +124,7 @@ class FlushService:
         while True:
             await trio.sleep(interval_s)
             if store.refusal is not None:
-                continue  # a read-only store writes nothing; why was told when it became so
+                continue  # a read-only store writes nothing; why was logged when it became so
             try:
                 async with self._broker.store_gate.shared():
                     written = store.write_consume_queues()

@@ -123,7 +123,7 @@ class LeaderPort:
             except OSError as error:
                 if not taken:
                     logger.warning(
-                        "leaderListenPort %d cannot be bound (%s): clients are told listenPort until it can",
+                        "leaderListenPort %d cannot be bound (%s): clients are given listenPort until it can",
                         *(self._port, error.strerror or error),
                     )
                 taken = True

@@ -47,7 +47,7 @@ class MessageIndexService:
         self._threads = threads
 
     async def run(self) -> None:
-        """Index until cancelled; what the disk refuses is tried again later, and told."""
+        """Index until cancelled; what the disk refuses is tried again later, and logged."""
         if not self._enabled:
             return
         next_flush_s = trio.current_time() + _FLUSH_PERIOD_S

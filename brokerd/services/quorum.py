@@ -101,7 +101,7 @@ class QuorumService:
                 self._nursery.start_soon(self._send, replica_id, message)
 
     async def hand_over_and_stop(self) -> None:
-        """Before a stop: let the last sends be confirmed, resign, and wait until a successor was told."""
+        """Before a stop: let the last sends be confirmed, resign, and wait until a successor knows."""
         broker = self._broker
         elections = broker.replica.elections
         if elections is None or not broker.replica.leads:

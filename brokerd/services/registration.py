@@ -69,23 +69,23 @@ class RegistrationService:
         self.registered: set[str] = set()
         # Under which brokerId and address each name server knows this broker: they change with the role.
         self._registered_as: dict[str, tuple[int, str]] = {}
-        self._told = trio.Event()
+        self._reregistered = trio.Event()
 
     def register_soon(self) -> None:
-        """Tell all name servers about a change (a new topic) without waiting for the period."""
+        """Notify all name servers of a change (a new topic) without waiting for the period."""
         for event in self._changed.values():
             event.set()
 
     def role_changed(self) -> None:
-        """Another brokerId or epoch is to be told, now."""
+        """Another brokerId or epoch is to be registered, now."""
         self.register_soon()
 
     async def until_registered(self, timeout_s: float) -> bool:
         """Wait until every name server that was reachable knows the current role; False when that takes too long."""
         with trio.move_on_after(timeout_s):
             while any(self._registered_as.get(address) != self._present for address in self.registered):
-                self._told = trio.Event()
-                await self._told.wait()
+                self._reregistered = trio.Event()
+                await self._reregistered.wait()
             return True
         return False
 
@@ -105,7 +105,7 @@ class RegistrationService:
         delay_s = _FIRST_RETRY_S
         while True:
             changed = self._changed[address] = trio.Event()
-            # So that clients are not told an address that is another one in a moment.
+            # So that clients are not given an address that is another one in a moment.
             with trio.move_on_after(_LEADER_PORT_PATIENCE_S):
                 await self._broker.leader_port.settled()
             broker_id = self._broker.advertised_id
@@ -156,7 +156,7 @@ class RegistrationService:
         if reply.code != ResponseCode.SUCCESS:
             raise RequestFailed(f"refused the registration with code {reply.code}: {reply.remark}")
         self._registered_as[client.address] = (broker_id, broker_addr)
-        self._told.set()
+        self._reregistered.set()
 
     async def unregister(self) -> None:
         """Take the broker out of every name server that answers in time."""

@@ -89,7 +89,7 @@ class LeaderClaim:
         broker.role_changed()
 
     async def _find_all(self) -> dict[int, tuple[ReplicaStatus, str]]:
-        """What each other replica tells, and where; those that moved or were never seen are looked up."""
+        """What each other replica reports, and where; those that moved or were never seen are looked up."""
         broker = self._broker
         replica = broker.replica
         found: dict[int, tuple[ReplicaStatus, str]] = {}
@@ -122,7 +122,7 @@ class LeaderClaim:
             found[status.replica_id] = (status, address)
 
     def _follow_leader_among(self, others: dict[int, tuple[ReplicaStatus, str]]) -> bool:
-        """Follow a replica that leads in an epoch not below this one's: it was promoted meanwhile. Tells whether there is one."""
+        """Follow a replica that leads in an epoch not below this one's: it was promoted meanwhile. Returns whether there is one."""
         broker = self._broker
         leaders = [
             (status.epoch, address)

@@ -66,7 +66,7 @@ _UNFORESEEN_S: Final = 5.0
 
 
 class _Metering(Protocol):
-    def pulls_behind(self, offset: int) -> list[OutRow]: ...
+    def pulls_recorded_from(self, offset: int) -> list[OutRow]: ...
 
     def log_was_cut(self, pulls: list[OutRow]) -> None: ...
 
@@ -134,7 +134,7 @@ class FollowerService:
     def role_changed(self) -> None:
         """Look at the role again now: what is under way with a former leader ends."""
         if self._broker.replica.elections is not None:
-            self._failures = self._hints = 0  # it was told who leads, and need not ask around
+            self._failures = self._hints = 0  # it knows the leader, and need not ask around
         self._role_changed.set()
         self._round.cancel()
 
@@ -144,7 +144,7 @@ class FollowerService:
             with trio.CancelScope() as self._round:
                 if self._broker.replica.leads:
                     self._role_changed = trio.Event()
-                    if self._broker.replica.elections is None:  # an elected one tells everyone by itself
+                    if self._broker.replica.elections is None:  # an elected one notifies the others by itself
                         await self._announce()
                     await self._wait(_ANNOUNCE_PERIOD_S)
                 else:
@@ -182,7 +182,7 @@ class FollowerService:
     # --- leading
 
     async def _announce(self) -> None:
-        """Tell replicas that don't pull who leads: a former master that was stopped or cut off ends its leadership then."""
+        """Notify replicas that don't pull of the leader: a former master that was stopped or cut off ends its leadership then."""
         replica = self._broker.replica
         in_sync = replica.in_sync
         if in_sync is None:
@@ -205,7 +205,7 @@ class FollowerService:
                 RemotingCommand.request(HighwaterRequestCode.REPLICA_DEMOTE, header), timeout_s=_REQUEST_TIMEOUT_S
             )
         except RequestFailed as error:
-            logger.debug("the replica at %s cannot be told who leads: %s", address, error)
+            logger.debug("the replica at %s does not hear of the leader: %s", address, error)
         finally:
             client.close()
 
@@ -274,7 +274,7 @@ class FollowerService:
                 self._failures = self._hints = 0
             elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)
-                replica.told_in_sync(header.epoch, sent_s, header.in_sync_for_millis / 1000)
+                replica.take_lease(header.epoch, sent_s, header.in_sync_for_millis / 1000)
                 self.hears_leader = True
                 self._failures = self._hints = 0
                 if not leads:  # before that it may be anyone, with tables of any age
@@ -305,7 +305,7 @@ class FollowerService:
     ) -> None:
         broker = self._broker
         replica = broker.replica
-        replica.told_of_replicas(parse_replicas(header.replicas))
+        replica.learn_replicas(parse_replicas(header.replicas))
         replica.saw_epoch(header.epoch, header.leader_address)
         for piece in broker.metadata_log.receive(data):
             replica.received(piece, at_offset, header.epoch, header.confirm_offset)
@@ -357,7 +357,7 @@ class FollowerService:
         broker = self._broker
         store, replica = broker.store, broker.replica
         name = broker.diverged.save(store, from_offset, replica.epochs.epoch_at(from_offset), broker.clock.time_ms())
-        pulls = broker.metering.pulls_behind(from_offset)
+        pulls = broker.metering.pulls_recorded_from(from_offset)
         if isinstance(decision, Cut):
             replica.cut(decision.to_offset, lambda offset: _truncate(store, offset))
         else:

@@ -1,4 +1,4 @@
-"""Who is in this broker's group: what the name servers list, and what a replica tells of itself."""
+"""The members of this broker's group: what the name servers list, and what a replica reports of itself."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def own_address_at(broker: _Broker, address: str) -> str | None:
 
 
 async def replica_status_of(broker: _Broker, address: str) -> ReplicaStatus:
-    """What the replica at `address` tells of itself; raises RequestFailed when none of this group answers there."""
+    """What the replica at `address` reports of itself; raises RequestFailed when none of this group answers there."""
     client = broker.client_of(address)
     try:
         reply = await client.request(
@@ -74,7 +74,7 @@ async def replica_status_of(broker: _Broker, address: str) -> ReplicaStatus:
     try:
         status = ReplicaStatus.from_json(reply.body)
     except RemoteProtocolError as error:
-        raise RequestFailed(f"{address} does not tell what it is: {error}") from error
+        raise RequestFailed(f"{address} does not say what it is: {error}") from error
     if status.group != broker.replica.settings.group:
         raise RequestFailed(f"{address} belongs to group {status.group}")
     return status

@@ -1,4 +1,4 @@
-"""What a follower tells and asks its leader beside the log: consumer offsets that were committed here, delay offsets.
+"""What a follower sends its leader and asks of it beside the log: consumer offsets that were committed here, delay offsets.
 
 Topics, groups and offsets come with the log (metadata_log.py); RocketMQ's requests for the tables (SlaveSynchronize) are
 answered for its tools, and asked by no one here but a leader that was away: for what consumers committed meanwhile.
@@ -50,12 +50,12 @@ class MetadataFollower:
         self._client_of = client_of
         self._version = ""
         self._changed = trio.Event()
-        # The leader's delay offsets, and the end of its log, at or after the one when it told them.
+        # The leader's delay offsets, and the end of its log, at or after the one when it reported them.
         self._delays: DelayOffsetSerializeWrapper | None = None
         self._delays_end_offset: int | None = None
 
     def leader_is_at(self, version: str, end_offset: int) -> None:
-        """A pull answer told the version of the leader's delay offsets, and the end of its log."""
+        """A pull answer named the version of the leader's delay offsets, and the end of its log."""
         if version != self._version:
             self._version = version
             self._changed.set()

@@ -60,7 +60,7 @@ class _HeldPull:
     request: RemotingCommand
     from_offset: int
     max_bytes: int
-    told_confirm_offset: int
+    sent_confirm_offset: int
     deadline_s: float
 
 
@@ -70,7 +70,7 @@ class ReplicaServer:
     def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._held: dict[int, _HeldPull] = {}
-        self._told_confirm_offset: dict[int, int] = {}
+        self._sent_confirm_offset: dict[int, int] = {}
         self._sent_from: dict[int, int] = {}  # what a follower asks for again it may have refused: it is checked then
         self._lingering = False
         self._answered: dict[int, tuple[Peer, float]] = {}  # by replica: its connection, and when
@@ -113,7 +113,7 @@ class ReplicaServer:
             request,
             decision.from_offset,
             max(1, min(header.max_bytes, _MAX_BYTES)),
-            self._told_confirm_offset.get(header.replica_id, -1),
+            self._sent_confirm_offset.get(header.replica_id, -1),
             now_s + min(max(header.max_wait_millis, 0), _MAX_WAIT_MS) / 1000,
         )
         if not self._has_news(held):
@@ -163,20 +163,20 @@ class ReplicaServer:
                 self._answer_held(replica_id, held)
 
     def stopped_leading(self) -> None:
-        """Tell every waiting follower at once."""
+        """Answer every waiting follower at once."""
         replica = self._broker.replica
         for held in self._held.values():
             self._refuse(held.peer, held.request, Fenced(replica.epoch, replica.leader_address, "it stopped leading"))
             held.peer.flush()
         self._held.clear()
-        self._told_confirm_offset.clear()
+        self._sent_confirm_offset.clear()
 
     def _has_news(self, held: _HeldPull) -> bool:
         broker = self._broker
         if broker.store.end_offset > held.from_offset:
             return True
-        # While senders wait, the next records are on their way and tell confirmOffset too: an answer less per flush.
-        return not len(broker.acknowledgements) and broker.replica.confirm_offset > held.told_confirm_offset
+        # While senders wait, the next records are on their way and carry confirmOffset too: an answer less per flush.
+        return not len(broker.acknowledgements) and broker.replica.confirm_offset > held.sent_confirm_offset
 
     def _answer_held(self, replica_id: int, held: _HeldPull) -> None:
         self._held.pop(replica_id, None)
@@ -198,7 +198,7 @@ class ReplicaServer:
         if data:
             self._sent_from[replica_id] = held.from_offset
         self._answered[replica_id] = (held.peer, broker.clock.monotonic())
-        self._told_confirm_offset[replica_id] = replica.confirm_offset
+        self._sent_confirm_offset[replica_id] = replica.confirm_offset
         in_sync = replica.in_sync
         follower = None if in_sync is None else in_sync.followers.get(replica_id)
         lease_s = 0.0 if in_sync is None else in_sync.lease_s(replica_id)

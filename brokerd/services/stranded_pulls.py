@@ -4,7 +4,7 @@ rocketmq-client-go (v2.1.2, internal/remote) forgets a connection that broke, bu
 that the killed leader held waits for its own 30 s, and 3 s more. Java's fails such requests at once. A Go consumer begins
 to pull again at once where its queues are taken from it and given back, so that is what a new leader does that serves the
 leader port, where such a client asks it for its group's members: for a moment it names none to Go clients, has them
-look, and has them look again. No other client is told anything but the truth, and no one takes the queues meanwhile.
+look, and has them look again. Every other client gets the true answer, and no one takes the queues meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StrandedPulls:
         self._asked = 0
 
     def hides_members_from(self, language: int) -> bool:
-        """Whether a client of this language is told just now that its group has no members."""
+        """Whether a client of this language is answered just now that its group has no members."""
         hides = self._hides and language == LanguageCode.GO
         self._asked += hides
         return hides
@@ -57,10 +57,10 @@ class StrandedPulls:
             return
         consumers = self._consumers
         with trio.move_on_after(_HEARTBEAT_S):
-            # They tell the slaves of themselves too; one that began a moment before the failover has not yet.
-            while not (told := consumers.notify_clients(LanguageCode.GO)):  # noqa: ASYNC110 - as above
+            # They send heartbeats to the slaves too; one that began a moment before the failover has not yet.
+            while not (notified := consumers.notify_clients(LanguageCode.GO)):  # noqa: ASYNC110 - as above
                 await trio.sleep(_HEARTBEAT_LOOK_S)
-            await self._hide_until_asked(told)
+            await self._hide_until_asked(notified)
             consumers.notify_clients(LanguageCode.GO)
 
     async def _hide_until_asked(self, times: int) -> None:

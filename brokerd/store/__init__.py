@@ -3,7 +3,7 @@
 Read in this order:
 
     message_store.py        the door: MessageStore, and which method may run in which thread
-    config.py results.py errors.py disk.py clock.py    what it is told, what it answers, what it stands on
+    config.py results.py errors.py disk.py clock.py    what it is given, what it answers, what it stands on
     append_message.py       sends: encode, number, write once, index        (hot)
     append_batch.py         the same for a batch, encoded together           (hot)
     get_message.py          pulls, by offset, time and physical offset       (hot)

@@ -253,7 +253,7 @@ class MessageAppender:
                 max_body_bytes=config.max_message_size_bytes,
             )
         except (ValueError, struct.error):
-            return self._append_one_by_one(batch, now_ms, counts)  # which tells the message that is to blame
+            return self._append_one_by_one(batch, now_ms, counts)  # which names the message that is to blame
         size = len(encoded.records)
         if position % log.file_bytes + size > log.file_bytes - END_FILE_MIN_BLANK_BYTES:
             return self._append_one_by_one(batch, now_ms, counts)  # a BLANK comes in between

@@ -250,7 +250,7 @@ class CommitLog:
     def _undo(self, segments: Sequence[Segment], error: OSError) -> None:
         """Zero what a failed write may have left; raises AppendFailedError unless that and the cause allow to go on.
 
-        Whatever the cause: a whole record may be there, of which its sender was told that it is not stored.
+        Whatever the cause: a whole record may be there, though its sender's answer said that it is not stored.
         """
         cause = error
         try:

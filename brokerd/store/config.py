@@ -1,4 +1,4 @@
-"""What the store is told. Names and defaults are MessageStoreConfig's, with units added."""
+"""The store's settings. Names and defaults are MessageStoreConfig's, with units added."""
 
 from __future__ import annotations
 

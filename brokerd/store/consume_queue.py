@@ -1,6 +1,6 @@
 """One ConsumeQueue: the index of one queue of one topic, `consumequeue/<topic>/<queue id>/%020d`.
 
-Entry i lies at byte 20 * i and tells where the message with queue offset i is:
+Entry i lies at byte 20 * i and says where the message with queue offset i is:
 
     | physical offset 8 | size 4 | tags code 8 |
 

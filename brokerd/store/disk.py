@@ -107,7 +107,7 @@ class OsDisk:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
-            if error.errno == errno.EINVAL:  # a file system that cannot tell
+            if error.errno == errno.EINVAL:  # a file system that does not know
                 return offset if offset < self.size(fd) else None
             raise
 

@@ -4,7 +4,7 @@ Entries are written at once, where no one looks for them yet. Slots are kept in 
 disk together with the header now and then (flush_steps): what is on disk between two flushes is the state of the last one,
 and whole, for an Apache broker too.
 
-A file is sparse: its size is told when it is created, its blocks come as they are written. Nothing is mapped into memory, so
+A file is sparse: its size is set when it is created, its blocks come as they are written. Nothing is mapped into memory, so
 that a full disk is an error and not the end of the process.
 """
 

@@ -217,7 +217,7 @@ class IndexService:
         now = time.time_ns() // 1_000_000
         name = int(time.strftime(_NAME_FORMAT, time.localtime(now / 1000)) + f"{now % 1000:03d}")
         if self._files:
-            name = max(name, int(self._files[-1].name) + 1)  # the names tell the order, whatever the clock does
+            name = max(name, int(self._files[-1].name) + 1)  # the names give the order, whatever the clock does
         file = self._file(f"{name:0{_NAME_DIGITS}d}")
         file.create()
         self._files.append(file)

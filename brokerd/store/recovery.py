@@ -2,7 +2,7 @@
 
 There is one path, whether the stop was clean or not (the `abort` file is only reported):
 
-1. The checkpoint tells from where on records must be read (all ConsumeQueue entries for earlier ones are synced), what was
+1. The checkpoint says from where on records must be read (all ConsumeQueue entries for earlier ones are synced), what was
    durable, and a digest of the queues. Without one of ours, or when the queues on disk don't match it, everything is read
    from the first record on.
 2. Records are checked and dispatched one after the other, up to the first place p that holds none.
@@ -10,7 +10,7 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
    - p lies below the durable mark: damage. Acknowledged data is missing; nothing is cut, the store is read-only.
    - there is none: a torn tail. It is truncated and synced, before anything can be appended.
    - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.cut_unproven_tail). Whether p was
-     never durable, or was and is damaged, no one can tell by this disk. Its records are saved aside and truncated, and
+     never durable, or was and is damaged, nothing on this disk shows. Its records are saved aside and truncated, and
      before that it is noted that the log may lack what counted (tail_doubts.py): such a replica has no full vote and is
      no proof that a promotion is clean before it has caught up.
    - otherwise: damage, as above. Reading goes on after it, so that as much as possible is served.
@@ -71,7 +71,7 @@ class Recovery:
         self._complete_rebuild = False
 
     def run(self) -> RecoveryReport:
-        """Leaves log and queues ready for reading; for appending too unless the report tells of damage."""
+        """Leaves log and queues ready for reading; for appending too unless the report lists damage."""
         self._refuse_other_stores()
         checkpoint, log, report = self._checkpoint, self._log, self.report
         same_sizes = checkpoint.own and checkpoint.commit_log_file_bytes == log.file_bytes

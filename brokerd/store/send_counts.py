@@ -61,7 +61,7 @@ class SendCounts:
         self.add(topic, kind, 1, body_bytes, units_of(body_bytes))
 
     def add_record(self, record: DispatchRequest) -> bool:
-        """Count a record that was found in the log; tells whether it counts."""
+        """Count a record that was found in the log; returns whether it counts."""
         topic, properties = record.topic, record.properties
         if topic in _OWN_TOPICS or (topic != _SCHEDULE_TOPIC and delay_level_of(properties) > 0):
             return False

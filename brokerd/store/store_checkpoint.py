@@ -29,7 +29,7 @@ _MAGIC = b"HWSTORE1"
 _OWN = struct.Struct(">qqQqqII64s")
 NO_RECORD_CRC = 2**63 - 1
 INDEX_AHEAD_MS = 60_000
-"""indexMsgTimestamp is told so much ahead: an Apache broker that opens the directory after a kill deletes the index files
+"""indexMsgTimestamp is written so much ahead: an Apache broker that opens the directory after a kill deletes the index files
 that end later, and ours, written at another moment than this file, would be among them."""
 
 

@@ -80,7 +80,7 @@ class TopicTombstones:
         self._save()
 
     def truncate(self, end_offset: int) -> bool:
-        """Drop those past the log's end, in memory; tells whether there were any. Their topics' queues must be rebuilt.
+        """Drop those past the log's end, in memory; returns whether there were any. Their topics' queues must be rebuilt.
 
         Not saved before that is done (save_truncated): a process that is killed in between must do it again.
         """

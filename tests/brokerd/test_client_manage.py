@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokerd.consumer_manager import TOLD_VARIANTS_MAX
+from brokerd.consumer_manager import REPORTED_VARIANTS_MAX
 from mqwire.bodies import (
     CheckClientRequestBody,
     ConsumerConnection,
@@ -301,12 +301,12 @@ def test_each_members_own_subscription_is_told_until_it_leaves(
 
 
 def test_what_members_tell_is_kept_in_bounds(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
-    for number in range(TOLD_VARIANTS_MAX + 1):
+    for number in range(REPORTED_VARIANTS_MAX + 1):
         beat(broker, new_peer(), f"c{number}", "g", topics=(f"t{number}",))
     info = broker.broker.consumers.find("g")
     assert info is not None
-    assert len(info.channels) == TOLD_VARIANTS_MAX + 1
-    assert len(info.variants()) == TOLD_VARIANTS_MAX
+    assert len(info.channels) == REPORTED_VARIANTS_MAX + 1
+    assert len(info.variants()) == REPORTED_VARIANTS_MAX
 
 
 def test_the_connections_of_an_offline_group_are_refused_as_not_online(broker: BrokerUnderTest) -> None:

@@ -21,7 +21,7 @@ from tests.brokerd.replicated_broker import ADDRESSES, pair, promote, replicate
 def brokers(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest]:
     """A leader and its follower, which holds its log: topic `orders`, group `g` at offset 4."""
     leader, follower = pair(make_broker)
-    follower.broker.replica.told_of_replicas({0: ADDRESSES[0]})
+    follower.broker.replica.learn_replicas({0: ADDRESSES[0]})
     create(leader, "orders")
     leader.broker.consumer_offsets.commit("orders", "g", 0, 4)
     leader.broker.metadata_log.write_offsets()

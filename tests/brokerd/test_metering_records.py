@@ -17,7 +17,7 @@ from brokerd.metering.records import (
     last_recorded,
     message_of,
     origins_recorded,
-    pulls_behind,
+    pulls_recorded_from,
     records_of,
 )
 from brokerd.metering.recount import Recount
@@ -181,7 +181,7 @@ def test_the_pulls_of_records_behind_an_offset_are_found_confirmed_or_not() -> N
     offset = store.end_offset
     store.confirm_offset = offset
     store.append([message_of(record, HOST) for record in records(pulls("g2", "g3", start=100), first=2)])
-    assert pulls_behind(store, offset, unpack_host(HOST), 10) == [
+    assert pulls_recorded_from(store, offset, unpack_host(HOST), 10) == [
         out_row("g2", "record-1-2"),
         out_row("g3", "record-1-2"),
     ]
@@ -189,24 +189,24 @@ def test_the_pulls_of_records_behind_an_offset_are_found_confirmed_or_not() -> N
 
 def test_only_the_pulls_that_this_broker_recorded_are_found() -> None:
     store = store_with(*records(pulls("g1")))
-    assert pulls_behind(store, 0, ("192.0.2.9", 1), 10) == []
+    assert pulls_recorded_from(store, 0, ("192.0.2.9", 1), 10) == []
 
 
 def test_an_origin_is_kept_however_often_it_is_told() -> None:
     told = replace(interval(), messages_out=(out_row("g", "report-1-7"),))
-    assert pulls_behind(store_with(*records(told)), 0, unpack_host(HOST), 10) == [out_row("g", "report-1-7")]
+    assert pulls_recorded_from(store_with(*records(told)), 0, unpack_host(HOST), 10) == [out_row("g", "report-1-7")]
 
 
 def test_of_many_records_the_last_are_looked_through() -> None:
     store = store_with(*(one for number in range(5) for one in records(pulls(f"g{number}"), first=number + 1)))
-    assert [row.group for row in pulls_behind(store, 0, unpack_host(HOST), 2)] == ["g4", "g3"]
+    assert [row.group for row in pulls_recorded_from(store, 0, unpack_host(HOST), 2)] == ["g4", "g3"]
 
 
 def test_a_record_that_cannot_be_read_does_not_hide_the_others() -> None:
     store = store_with(*records(pulls("g1")))
     (unknown,) = records(pulls("g2"), first=2)
     store.append([message_of(msgspec.structs.replace(unknown, version=9), HOST)])
-    assert [row.group for row in pulls_behind(store, 0, unpack_host(HOST), 10)] == ["g1"]
+    assert [row.group for row in pulls_recorded_from(store, 0, unpack_host(HOST), 10)] == ["g1"]
 
 
 def test_origins_are_looked_up_in_front_of_an_offset() -> None:

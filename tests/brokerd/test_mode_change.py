@@ -48,7 +48,7 @@ def introduce(group: QuorumGroup) -> None:
     """As pull answers do: who else belongs to the group."""
     for node in group.nodes.values():
         if node.up:
-            node.replica.told_of_replicas({other: f"r{other}" for other in group.nodes})
+            node.replica.learn_replicas({other: f"r{other}" for other in group.nodes})
 
 
 def change(node: Node, policy: Policy) -> None:

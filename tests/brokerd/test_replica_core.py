@@ -71,7 +71,7 @@ def test_a_lease_from_a_leader_that_was_suspended_meanwhile_counts_from_when_it_
     asked_at_s, found_at_s = 10.0, 60.0
     leader.replica.pulled(follower.replica.next_pull(max_bytes=1, max_wait_ms=0), "r1", found_at_s)
     lease_s = leader.replica.in_sync.lease_s(1)
-    follower.replica.told_in_sync(1, asked_at_s, lease_s)
+    follower.replica.take_lease(1, asked_at_s, lease_s)
     assert follower.replica.lease is not None
     assert asked_at_s < follower.replica.lease[1] <= asked_at_s + lease_s
 

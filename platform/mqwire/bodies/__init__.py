@@ -17,9 +17,9 @@ from mqwire.bodies.client import (
     ProcessQueueInfo,
     ProducerConnection,
     ProducerData,
+    ReportedSubscription,
     SubscriptionData,
     SubscriptionVariant,
-    ToldSubscription,
     UnlockBatchRequestBody,
 )
 from mqwire.bodies.data_version import DataVersion
@@ -115,6 +115,7 @@ __all__ = [
     "QuorumStatus",
     "RegisterBrokerBody",
     "ReplicaStatus",
+    "ReportedSubscription",
     "ResetOffsetBody",
     "ResetOffsetBodyForC",
     "SimpleSubscriptionData",
@@ -123,7 +124,6 @@ __all__ = [
     "SubscriptionGroupList",
     "SubscriptionGroupWrapper",
     "SubscriptionVariant",
-    "ToldSubscription",
     "TopicConfig",
     "TopicConfigAndMappingSerializeWrapper",
     "TopicConfigSerializeWrapper",

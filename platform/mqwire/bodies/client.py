@@ -105,7 +105,7 @@ class Connection(Body, frozen=True, kw_only=True):
     version: Int32
 
 
-class ToldSubscription(Body, frozen=True, kw_only=True):
+class ReportedSubscription(Body, frozen=True, kw_only=True):
     """One topic as a member subscribes to it."""
 
     topic: str
@@ -117,7 +117,7 @@ class SubscriptionVariant(Body, frozen=True, kw_only=True):
     """Members of a group that subscribe alike, letter by letter, and to what."""
 
     client_ids: list[str] = []
-    subscriptions: list[ToldSubscription] = []
+    subscriptions: list[ReportedSubscription] = []
 
 
 class ConsumerConnection(Body, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile, Snapshot
 from brokerd.metadata_record import MetadataRecord, Offsets
-from brokerd.store import Disk
+from brokerd.store import Disk, StoreError
 from mqwire.bodies import Body, ConsumerOffsetSerializeWrapper, DataVersion
 from mqwire.header import Int32, Int64
 
@@ -63,6 +63,7 @@ class ConsumerOffsetManager:
         self._hints: dict[str, dict[int, int]] = {}
         self._changed = False
         self.is_imported = False  # whether consumerOffset.json was written by others since the log was
+        self._file_outranks_log = False  # as `is_imported`, until the file is replaced by our own
         self.data_version = DataVersion()
 
     def load(self) -> None:
@@ -73,7 +74,7 @@ class ConsumerOffsetManager:
             self._resets = dict(stored.reset_offset_table)
             self._reset_counts = dict(stored.reset_count_table)
             self.data_version = stored.data_version
-            self.is_imported = not stored.in_log
+            self.is_imported = self._file_outranks_log = not stored.in_log
 
     # --- the table ---
 
@@ -361,9 +362,19 @@ class ConsumerOffsetManager:
     def write_changes(self, changes: Snapshot) -> None:
         """Replaces the file durably; raises OSError: call `mark_changed` then, so that the next round tries again."""
         self._file.store(changes)
+        self._file_outranks_log = False
 
     def mark_changed(self) -> None:
         self._changed = True
+
+    def own_file(self) -> None:
+        """As LoggedTable.own_file: a reset that was answered must not be taken back by a file that others wrote."""
+        if not self._file_outranks_log:
+            return
+        try:
+            self.write_changes(self._file.snapshot(self.to_file().to_json()))
+        except OSError as error:
+            raise StoreError(f"{self._file.name}, which others wrote, cannot be replaced: {error}") from error
 
     def persist(self) -> None:
         """Writes what has changed, at once."""

@@ -103,6 +103,17 @@ class LoggedTable(ABC, Generic[RowT]):
                 self.mark_changed()
                 logger.error("%s cannot be written: %s", self._file.name, error)
 
+    def own_file(self) -> None:
+        """Have the log count more than the file from now on, if others wrote that; raises StoreError: then no change may be
+        answered as done, for the next start would take it back. Call it when the log has a base with what the file says.
+        """
+        if not self._file_outranks_log:
+            return
+        try:
+            self.write_changes(self._file.snapshot(self._file_content()))
+        except OSError as error:
+            raise StoreError(f"{self._file.name}, which others wrote, cannot be replaced: {error}") from error
+
     def _take_for_imported(self) -> None:
         """The file that was just loaded is not this table's own."""
         self.is_imported = self._file_outranks_log = True

@@ -155,6 +155,8 @@ class MetadataLog:
         if self._base_offset is None:
             self._write_base()  # what the tables hold is in no record yet
         broker = self._broker
+        for table in self._tables():
+            table.own_file()
         message = metadata_message(record, broker.store_host, broker.clock.time_ms())
         if record.offsets or record.taken_resets:  # consumers go on where the disk is too full for messages
             result = broker.store.append_needed(message)
@@ -353,7 +355,7 @@ class MetadataLog:
                 broker.consumer_offsets.forget_unwritten()
             self._is_stale = False
         finally:
-            for table in (broker.topic_configs, broker.subscription_groups, broker.consumer_offsets):
+            for table in self._tables():
                 table.is_imported = False  # from now on a leader's base says what is so
             store.confirm_offset = broker.replica.confirm_offset
 
@@ -405,7 +407,7 @@ class MetadataLog:
             record = self._whole(found)
             if record is None:
                 continue
-            for table in (broker.topic_configs, broker.subscription_groups, broker.consumer_offsets):
+            for table in self._tables():
                 if not table.is_imported:
                     table.apply(record)
             if forget_messages:
@@ -413,6 +415,9 @@ class MetadataLog:
                     broker.forget_messages(topic)
         broker.topic_configs.finish_applying()
         broker.subscription_groups.finish_applying()
+
+    def _tables(self) -> tuple[TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager]:
+        return self._broker.topic_configs, self._broker.subscription_groups, self._broker.consumer_offsets
 
     def _whole(self, found: Located) -> MetadataRecord | None:
         """The record, or the base that it completes; None while more of its base is to come."""

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from brokerd import config_file
-from brokerd.store import Disk
-from mqwire.bodies import TopicConfig
+from brokerd.store import Disk, StoreError
+from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from tests.brokerd.broker_under_test import BrokerUnderTest
 
 STORE = config_file.store
@@ -104,3 +104,35 @@ def test_the_first_change_after_others_wrote_the_file_replaces_it_before_the_ans
     broker.create_topic("orders")
     broker.crash()  # with nothing else written: the operator's file would count more than the log again
     assert isinstance(broker.broker.topic_configs.select("orders"), TopicConfig)
+
+
+def stop_for_a_file_of_others(broker: BrokerUnderTest, name: str, content: str) -> None:
+    broker.stop()
+    (broker.folder / "store" / "config" / name).write_text(content)
+
+
+def test_a_change_is_refused_while_a_file_that_others_wrote_cannot_be_replaced(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start would believe that file, and the change would be gone."""
+    groups = '{"dataVersion":{"counter":9},"subscriptionGroupTable":{"mine":{"groupName":"mine"}}}'
+    stop_for_a_file_of_others(broker, "subscriptionGroup.json", groups)
+    replace_store(monkeypatch, Mock(side_effect=OSError(28, "No space left on device")))
+    broker.start()
+    with pytest.raises(StoreError, match=r"subscriptionGroup\.json, which others wrote, cannot be replaced"):
+        broker.broker.subscription_groups.put(SubscriptionGroupConfig(group_name="g"))
+    assert broker.broker.subscription_groups.select("g") is None
+    replace_store(monkeypatch, STORE)
+    broker.broker.subscription_groups.put(SubscriptionGroupConfig(group_name="g"))
+    broker.crash()
+    assert broker.broker.subscription_groups.select("g") is not None
+    assert broker.broker.subscription_groups.select("mine") is not None
+
+
+def test_a_reset_outlasts_offsets_that_others_wrote(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders")
+    stop_for_a_file_of_others(broker, "consumerOffset.json", '{"offsetTable":{"orders@g":{0:7}}}')
+    broker.start()
+    broker.broker.consumer_offsets.reset("orders", "g", {0: 3})
+    broker.crash()
+    assert broker.broker.consumer_offsets.query("orders", "g", 0) == 3

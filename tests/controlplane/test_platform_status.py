@@ -13,8 +13,10 @@ from django.utils import timezone
 
 from controlplane.accounts.operators import OPERATE_SCOPE
 from controlplane.clusters.models import Health
+from controlplane.common import throttling
 from controlplane.common.errors import Conflict, InvalidInput, NotFound
 from controlplane.common.models import AuditEvent
+from controlplane.insight.models import Job, JobRun, JobRunState
 from controlplane.status.judgement import PartState, fleet_state, jobs_state, workers_state, worst
 from controlplane.status.models import Incident, Part, WorkerBeat
 from controlplane.status.selectors import FIRST_QUEUE, incident_get, incident_history, status_now
@@ -112,6 +114,34 @@ def test_an_incident_makes_its_parts_worse_until_it_is_resolved(db: None) -> Non
         incident_update(actor=SYSTEM, incident=found, state="monitoring", text="Again.")
     actions = list(AuditEvent.objects.order_by("sequence").values_list("action", flat=True))
     assert actions == ["incident.open", "incident.update", "incident.update"]
+
+
+def test_of_a_jobs_runs_the_one_that_ended_last_counts(db: None) -> None:
+    now = timezone.now()
+    for job, state, ended_h in (
+        (Job.INGEST, JobRunState.FAILED, 3),
+        (Job.INGEST, JobRunState.COMPLETED, 2),
+        (Job.COMPACTION, JobRunState.COMPLETED, 2),
+        (Job.COMPACTION, JobRunState.FAILED, 1),
+    ):
+        JobRun.objects.create(job=job, state=state, finished_at=now - timedelta(hours=ended_h), requested_by="beat")
+    JobRun.objects.create(
+        job=Job.INGEST, state=JobRunState.FAILED, finished_at=now, requested_by="an operator", is_backfill=True
+    )
+    assert state_of(Part.JOBS) == PartState.DEGRADED
+    JobRun.objects.filter(job=Job.COMPACTION, state=JobRunState.FAILED).delete()
+    assert state_of(Part.JOBS) == PartState.OPERATIONAL
+
+
+@pytest.mark.parametrize("path", ["/status/", "/status/feed/"])
+def test_one_address_has_so_many_pages_a_minute(db: None, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "STRANGER_PAGES_A_MINUTE", 2)
+    monkeypatch.setattr("time.time", lambda: NOW.timestamp())
+    client = Client()
+    assert [client.get(path).status_code for _ in range(2)] == [200, 200]
+    refused = client.get(path)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "60")
+    assert Client(REMOTE_ADDR="192.0.2.9").get(path).status_code == 200
 
 
 def test_maintenance_counts_while_it_runs(db: None) -> None:

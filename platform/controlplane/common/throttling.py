@@ -1,23 +1,29 @@
-"""Rate limits of the API: per token or user, per tenant for all its tokens together, and per address for strangers; and the
-headers that tell about them.
+"""Rate limits of the API: per token or user, per tenant for all its tokens together, and per address for strangers, as for
+pages that need no log-in; and the headers that tell about them.
 """
 
 import time
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from django.core.cache import cache
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from controlplane.common.logging import get_logger
 from controlplane.common.principals import principal_of, shared_principal_of
+from controlplane.common.request_context import current_request_context
 
 if TYPE_CHECKING:  # REST framework's settings import this module while that one is being imported
     from rest_framework.views import APIView
 
 _log = get_logger("controlplane.throttling")
+
+STRANGER_PAGES_A_MINUTE = 120
 
 
 class ApiThrottle(SimpleRateThrottle):
@@ -70,17 +76,39 @@ class TenantThrottle(BaseThrottle):
         shared = shared_principal_of(request)
         if shared is None:
             return True
-        key = f"throttle:{shared}:{int(time.time() // 60)}"
-        try:
-            cache.add(key, 0, timeout=120)
-            return bool(cache.incr(key) <= self.requests_per_minute)
-        except (RedisError, ValueError) as error:  # ValueError: the key has gone in between
-            _log.warning("a tenant's requests are not counted", error=str(error))
-            return True
+        return _counted(f"throttle:{shared}:{int(time.time() // 60)}") <= self.requests_per_minute
 
     def wait(self) -> float:
         """Seconds until the next minute."""
         return 60 - time.time() % 60
+
+
+def pages_of_strangers(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Let one address have 120 answers a minute of pages that need no log-in; more are answered 429."""
+
+    @wraps(view)
+    def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        minute, second = divmod(time.time(), 60)
+        key = f"throttle:pages:{current_request_context().address}:{int(minute)}"
+        if _counted(key) > STRANGER_PAGES_A_MINUTE:
+            wait_s = str(60 - int(second))
+            text = _("Too many requests came from your address. Try again in a minute.")
+            return HttpResponse(
+                text, status=429, content_type="text/plain; charset=utf-8", headers={"Retry-After": wait_s}
+            )
+        return view(request, *args, **kwargs)
+
+    return limited
+
+
+def _counted(key: str) -> int:
+    """Return how many requests were counted under the key, this one too; 0 while the cache does not answer."""
+    try:
+        cache.add(key, 0, timeout=120)
+        return int(cache.incr(key))
+    except (RedisError, ValueError) as error:  # ValueError: the key has gone in between
+        _log.warning("requests are not counted", error=str(error))
+        return 0
 
 
 def rate_headers(request: Request, response: HttpResponseBase) -> None:

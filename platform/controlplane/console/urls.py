@@ -2,6 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, include, path
 
+from controlplane.common.throttling import pages_of_strangers
 from controlplane.console.views import (
     alert_channels,
     alerts,
@@ -193,7 +194,7 @@ _operator: list[URLPattern | URLResolver] = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", front.home, name="home"),
     path("status/", status.status_page, name="status"),
-    path("status/feed/", status.StatusFeed(), name="status-feed"),
+    path("status/feed/", pages_of_strangers(status.StatusFeed()), name="status-feed"),
     path("theme/", front.theme, name="theme"),
     path("language/", front.language, name="language"),
     path("sessions/", sessions.session_list, name="session-list"),

@@ -311,7 +311,9 @@ class MessageConsumeSerializer(Shape):
 
 
 class HandledSerializer(Shape):
-    """What the member says: `result` is RocketMQ's CMResult, such as CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION."""
+    """What the member says: `result` is RocketMQ's CMResult, such as CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION; UNKNOWN for any
+    word that is none.
+    """
 
     result = serializers.CharField()
     is_success = serializers.BooleanField(help_text="It would not ask for the message again.")

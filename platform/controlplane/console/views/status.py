@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.feedgenerator import Atom1Feed
 from django.views.decorators.http import require_safe
 
+from controlplane.common.throttling import pages_of_strangers
 from controlplane.status.models import IncidentUpdate
 from controlplane.status.selectors import HISTORY, incident_history, status_now
 
@@ -26,6 +27,7 @@ else:
 
 
 @require_safe
+@pages_of_strangers
 def status_page(request: HttpRequest) -> HttpResponse:
     """Show how the parts are, what is told of incidents and maintenance, and the incidents of 90 days by day."""
     past = incident_history().exclude(resolved_at=None)

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from highwater._admin_replica import GroupMember
-from highwater._cli_session import EXIT_REFUSED, Session, verb
+from highwater._cli_output import EXIT_REFUSED
+from highwater._cli_session import Session, verb
 from highwater._sync_admin import Admin
 from highwater.errors import NoRouteError
 from highwater.promotion import Standing, ballot_above, judge_recovery

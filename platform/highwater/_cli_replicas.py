@@ -11,8 +11,9 @@ import typer
 
 from highwater._admin_replica import GroupMember, PromotionPlan, plan_promotion
 from highwater._cli_format import time_text
+from highwater._cli_output import EXIT_REFUSED
 from highwater._cli_quorum import show_quorum
-from highwater._cli_session import EXIT_REFUSED, Session, verb
+from highwater._cli_session import Session, verb
 from highwater._sync_admin import Admin
 from highwater.errors import HighwaterError, NoRouteError
 from highwater.promotion import Standing, decide, is_drained, promises_in

@@ -10,10 +10,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from highwater._cli_output import (
+    EXIT_NO_PERMISSION,
+    EXIT_NOT_FOUND,
+    EXIT_REFUSED,
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    UNKNOWN,
+    print_table,
+)
 from highwater._models import Credentials
 from highwater._settings import Settings, settings_from_env
 from highwater._sync_admin import Admin
@@ -28,18 +37,6 @@ from highwater.errors import (
     PermissionDeniedError,
     TopicNotFoundError,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-# Told in README.
-EXIT_REFUSED = 1
-EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
-EXIT_NO_PERMISSION = 4
-EXIT_NOT_FOUND = 5
-
-UNKNOWN = "-"
 
 Namesrv = Annotated[
     str | None,
@@ -106,12 +103,7 @@ class Session:
         if self.as_json:
             self._json([dict(zip(columns, row, strict=True)) for row in rows])
             return
-        from rich.table import Table  # only what prints a table waits for it
-
-        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            table.add_row(*(UNKNOWN if value is None else str(value) for value in row))
-        _print(table)
+        print_table(columns, rows)
 
     def values(self, values: Mapping[str, object]) -> None:
         """Names and values, one to a line; as JSON one object."""
@@ -132,14 +124,6 @@ class Session:
     @staticmethod
     def _json(value: object) -> None:
         print(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _print(table: Table) -> None:
-    # Piped into another program a table must not be cut to some width.
-    width = None if sys.stdout.isatty() else 10_000
-    from rich.console import Console
-
-    Console(width=width, soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(table)
 
 
 def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

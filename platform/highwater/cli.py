@@ -1,8 +1,11 @@
-"""The command line: `highwater admin VERB -n host:port`, with the verbs and letters of RocketMQ's mqadmin."""
+"""The command line: `highwater admin VERB -n host:port`, with the verbs and letters of RocketMQ's mqadmin, and
+`highwater NOUN VERB`, the platform's REST API.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 from importlib.metadata import version as version_of
 from typing import Annotated
 
@@ -12,7 +15,8 @@ from highwater import _cli_brokers, _cli_groups, _cli_messages, _cli_quorum, _cl
 
 app = typer.Typer(
     name="highwater",
-    help="Highwater's command line.",
+    help="Highwater's command line: `highwater admin VERB` speaks with a cluster, `highwater NOUN VERB` with the platform"
+    " (`highwater api` lists nouns and verbs).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -47,7 +51,12 @@ def options(
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. What the platform's API can do is known from its description alone, so typer knows nothing of it."""
+    words = sys.argv[1:]
+    if words and words[0] != "admin" and not words[0].startswith("-"):
+        from highwater._cli_api import run  # what speaks with brokers does not wait for it
+
+        sys.exit(run(words))
     app()
 
 

@@ -1,4 +1,4 @@
-"""The curl lines on the pages: each is accepted by the API, and that of a form is what was typed into it."""
+"""Acts as code on the pages: the API takes each curl line, a form's is what was typed, and Python and command ask the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import re
 import shlex
 import subprocess
 from html import unescape
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from django.db import transaction
 from django.test import Client
@@ -20,6 +22,7 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.clusters.models import Cluster
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
+from highwater import _cli_api
 from tests.console.browser import LogIn
 from tests.console.test_console_access import addresses
 from tests.console.world import World, make_topic
@@ -88,6 +91,72 @@ def test_every_curl_line_of_every_page_is_a_request_that_the_api_takes(world: Wo
     assert not refused, "\n\n".join(refused)
 
 
+class Asked(NamedTuple):
+    """A request, however it is made."""
+
+    method: str
+    url: str
+    body: Any
+
+
+def asked_by_curl(text: str) -> Asked:
+    words = shlex.split(text.replace("\\\n", " "))
+    method = words[words.index("-X") + 1] if "-X" in words else "GET"
+    return Asked(method, words[-1], json.loads(words[words.index("-d") + 1]) if "-d" in words else None)
+
+
+def asked_of(requests: list[httpx.Request]) -> Asked:
+    (request,) = requests
+    assert request.headers["Authorization"] == "Bearer secret"
+    return Asked(request.method, str(request.url), json.loads(request.content) if request.content else None)
+
+
+class Transport(httpx.MockTransport):
+    """Gives the API's description, and remembers all else that is asked."""
+
+    def __init__(self, description: object) -> None:
+        super().__init__(self._answer)
+        self._description = description
+        self.requests: list[httpx.Request] = []
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/v1/schema/":
+            return httpx.Response(200, json=self._description)
+        self.requests.append(request)
+        return httpx.Response(200, json={})
+
+
+def test_python_and_command_of_every_page_ask_what_its_curl_line_asks(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Any
+) -> None:
+    monkeypatch.setenv("HIGHWATER_URL", settings.HIGHWATER_PUBLIC_URL)
+    monkeypatch.setenv("HIGHWATER_TOKEN", "secret")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    description = Client().get("/api/v1/schema/?format=json").json()
+    client = world.client(world.alice)
+    acts: dict[str, tuple[str, str]] = {}
+    for address in addresses(world):
+        answer = client.get(address)
+        if answer.status_code == 200 and answer.headers["Content-Type"].startswith("text/html"):
+            for act in re.findall(r'<details class="as-code">(.*?)</details>', answer.content.decode(), re.DOTALL):
+                curl_line, program, command = (
+                    unescape(text) for text in re.findall(r"<code id[^>]*>(.*?)</code>", act, re.DOTALL)
+                )
+                acts[curl_line] = (program, command)
+    assert len(acts) >= 20
+    for curl_line, (program, command) in acts.items():
+        in_python, by_command = Transport(description), Transport(description)
+        with monkeypatch.context() as patched:
+            patched.setattr(httpx, "request", httpx.Client(transport=in_python).request)
+            exec(program, {})  # the program that the page shows
+        words = shlex.split(command.replace("\\\n", " "))
+        assert words[0] == "highwater"
+        assert _cli_api.run(words[1:], by_command) == 0, command
+        expected = asked_by_curl(curl_line)
+        assert asked_of(in_python.requests) == expected
+        assert asked_of(by_command.requests) == expected
+
+
 FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
     (
         "new-cluster/",
@@ -133,7 +202,7 @@ def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_not
     before = (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count())
     answer = world.client(world.alice).post(world.path(path), typed, headers={"X-Wants": "curl"})
     assert answer.status_code == 200
-    assert body_of(answer.content.decode()) == expected
+    assert body_of(answer.json()["curl"]) == expected
     assert (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count()) == before
     world.tenant.refresh_from_db()
     assert world.tenant.time_zone == "UTC"
@@ -142,7 +211,7 @@ def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_not
 def test_the_curl_line_of_a_search_has_the_key_and_the_times(world: World) -> None:
     make_topic(world.cluster, "payments")
     path = world.cluster_path("topics/payments/messages/search/?key=a%26b&since=2026-01-01+00:00")
-    answer = world.client(world.bob).get(path, headers={"X-Wants": "curl"}).content.decode()
+    answer = world.client(world.bob).get(path, headers={"X-Wants": "curl"}).json()["curl"]
     assert "search/?key=a%26b&since=2026-01-01T00%3A00%3A00%2B00%3A00" in answer
 
 
@@ -161,7 +230,7 @@ def test_a_shell_sends_exactly_what_was_typed(world: World, live_server: LiveSer
     form = {"name": typed, "time_zone": "UTC"}
     command = world.client(world.alice).post(world.path("settings/"), form, headers={"X-Wants": "curl"})
     token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner").text
-    shell = ["sh", "-c", command.content.decode()]
+    shell = ["sh", "-c", command.json()["curl"]]
     done = subprocess.run(
         shell, env={**os.environ, "HIGHWATER_TOKEN": token}, capture_output=True, text=True, check=True
     )
@@ -173,8 +242,10 @@ def test_an_open_curl_line_follows_what_is_typed(
 ) -> None:
     log_in(world.alice)
     page.goto(live_server.url + world.path("new-cluster/"))
-    page.get_by_text("The same with curl").click()
+    page.get_by_text("The same with curl, Python or highwater").click()
     page.get_by_label("Name", exact=True).fill("payments")
     expect(page.locator("#curl-cluster")).to_contain_text('"slug": "payments"')
+    expect(page.locator("#curl-cluster-python")).to_contain_text("'slug': 'payments'")
+    expect(page.locator("#curl-cluster-command")).to_contain_text("--slug payments")
     page.get_by_label("Recover by itself").check()
     expect(page.locator("#curl-cluster")).to_contain_text('"mode": "dledger"')

@@ -132,7 +132,7 @@ def test_what_is_no_base64_is_said_at_the_body(world: World, gateway: Gateway) -
 
 
 def test_the_curl_line_has_only_what_was_changed(world: World, gateway: Gateway) -> None:
-    words = shlex.split(send(world, wants="curl", tags="due").content.decode().replace("\\\n", " "))
+    words = shlex.split(json.loads(send(world, wants="curl", tags="due").content)["curl"].replace("\\\n", " "))
     assert json.loads(words[words.index("-d") + 1]) == {"tags": "due"}
     assert gateway.edits == []
 

@@ -153,7 +153,7 @@ def test_a_form_with_an_error_says_it_and_its_curl_is_what_was_typed(world: Worl
     answer = client.post("/operator/status/", window)
     assert answer.status_code == 422
     assert "ends after its start" in answer.content.decode()
-    typed = client.post("/operator/status/", window, headers={"X-Wants": "curl"}).content.decode()
+    typed = client.post("/operator/status/", window, headers={"X-Wants": "curl"}).json()["curl"]
     assert body_of(typed)["starts_at"] == "2030-01-01T02:00:00+00:00"
 
 

@@ -58,7 +58,9 @@ def test_what_is_typed_goes_to_the_brokers_and_the_kind_stays(world: World, serv
 
 
 def test_the_curl_line_has_only_what_is_otherwise(world: World, service: Service) -> None:
-    words = shlex.split(send(world, wants="curl", write_queue_nums="2").content.decode().replace("\\\n", " "))
+    words = shlex.split(
+        json.loads(send(world, wants="curl", write_queue_nums="2").content)["curl"].replace("\\\n", " ")
+    )
     assert json.loads(words[words.index("-d") + 1]) == {"write_queue_nums": 2}
     assert service.options == []
 

@@ -1,24 +1,91 @@
-"""Each action of the console as the curl line that does the same."""
+"""Each act of the console as code that does the same by the REST API: a curl line, a Python program, a command of `highwater`."""
 
+import functools
 import json
+import pprint
+import re
 import shlex
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.forms import Form
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from drf_spectacular.generators import SchemaGenerator
+
+from highwater.api_commands import Command, command_line, commands_of
 
 
-def curl(method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
-    """Return a command for a POSIX shell. `path` is an API path; the token comes from $HIGHWATER_TOKEN."""
-    lines = ["curl" if method == "GET" else f"curl -X {method}"]
-    lines.append('  -H "Authorization: Bearer $HIGHWATER_TOKEN"')
-    if body is not None:
-        lines.append("  -H 'Content-Type: application/json'")
-        lines.append(f"  -d {shlex.quote(json.dumps(body, ensure_ascii=False))}")
-    lines.append(f"  {shlex.quote(settings.HIGHWATER_PUBLIC_URL.rstrip('/') + path)}")
-    return " \\\n".join(lines)
+@dataclass(frozen=True)
+class Act:
+    """One request. `path` is an API path, with its query; the token comes from $HIGHWATER_TOKEN in each of its forms."""
+
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+
+    @property
+    def _address(self) -> str:
+        return f"{settings.HIGHWATER_PUBLIC_URL.rstrip('/')}{self.path}"
+
+    @property
+    def curl(self) -> str:
+        """A command for a POSIX shell."""
+        lines = ["curl" if self.method == "GET" else f"curl -X {self.method}"]
+        lines.append('  -H "Authorization: Bearer $HIGHWATER_TOKEN"')
+        if self.body is not None:
+            lines.append("  -H 'Content-Type: application/json'")
+            lines.append(f"  -d {shlex.quote(json.dumps(self.body, ensure_ascii=False))}")
+        lines.append(f"  {shlex.quote(self._address)}")
+        return " \\\n".join(lines)
+
+    @property
+    def python(self) -> str:
+        """A whole program, for Python with httpx."""
+        lines = [
+            "import os",
+            "",
+            "import httpx",
+            "",
+            "answer = httpx.request(",
+            f"    {self.method!r},",
+            f"    {self._address!r},",
+            """    headers={"Authorization": f"Bearer {os.environ['HIGHWATER_TOKEN']}"},""",
+        ]
+        if self.body is not None:
+            written = pprint.pformat(self.body, sort_dicts=False, width=100)
+            lines.append(f"    json={written},".replace("\n", "\n" + " " * len("    json=")))
+        return "\n".join([*lines, ")", "answer.raise_for_status()", "print(answer.text)"])
+
+    @property
+    def command(self) -> str:
+        """A command of `highwater`, for a POSIX shell."""
+        path = self.path.partition("?")[0]
+        found = next(each for pattern, each in _commands() if each.method == self.method and pattern.fullmatch(path))
+        return command_line(found, self.path, self.body)
+
+    def as_json(self) -> dict[str, str]:
+        """Return its three forms by name, as console.js puts them into the page."""
+        return {"curl": self.curl, "python": self.python, "command": self.command}
+
+
+def curl(method: str, path: str, body: Mapping[str, Any] | None = None) -> Act:
+    """Return an act of the API. The body is what JSON makes of it: an enumeration's member is its value."""
+    return Act(method, path.removesuffix("?"), None if body is None else json.loads(json.dumps(body)))
+
+
+_DESCRIBING = threading.Lock()
+
+
+@functools.cache
+def _commands() -> list[tuple[re.Pattern[str], Command]]:
+    """Return the API's operations with the pattern of their paths; paths without places come first."""
+    with _DESCRIBING:  # the generator keeps state of its own
+        description = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # has no types
+    commands = sorted(commands_of(description), key=lambda command: command.path.count("{"))
+    return [(re.compile(re.sub(r"\{\w+\}", "[^/]+", command.path)), command) for command in commands]
 
 
 def form_values(form: Form) -> dict[str, Any]:
@@ -32,10 +99,10 @@ def form_values(form: Form) -> dict[str, Any]:
 
 
 def wants_curl(request: HttpRequest) -> bool:
-    """Return whether a form asks only for the curl line of what was typed so far: console.js does while that is open."""
+    """Return whether a form asks only for the code of what was typed so far: console.js does while that is open."""
     return request.headers.get("X-Wants") == "curl"
 
 
-def curl_answer(command: str) -> HttpResponse:
-    """Return the command as text."""
-    return HttpResponse(command, content_type="text/plain; charset=utf-8")
+def curl_answer(act: Act) -> HttpResponse:
+    """Return the act in its forms."""
+    return JsonResponse(act.as_json())

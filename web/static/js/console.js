@@ -130,7 +130,7 @@ addEventListener("pageshow", (event) => {
   }
 });
 
-// The curl line below a form is that of what was typed so far. The server makes it, and does nothing else when it is asked so.
+// The code below a form does what was typed so far. The server makes it, and does nothing else when it is asked so.
 const CURL_AFTER_MS = 250;
 const curlTimers = new WeakMap();
 
@@ -150,11 +150,14 @@ async function showCurl(form) {
       body: isGet ? undefined : new FormData(form),
       headers: { "X-Wants": "curl" },
     });
-    if (answer.ok && answer.headers.get("Content-Type")?.startsWith("text/plain")) {
-      code.textContent = await answer.text();
+    if (answer.ok && answer.headers.get("Content-Type")?.startsWith("application/json")) {
+      const { curl, python, command } = await answer.json();
+      code.textContent = curl;
+      document.getElementById(`${code.id}-python`).textContent = python;
+      document.getElementById(`${code.id}-command`).textContent = command;
     }
   } catch {
-    // Without the server the line stays as it was.
+    // Without the server the code stays as it was.
   }
 }
 

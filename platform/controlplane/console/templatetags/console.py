@@ -1,4 +1,4 @@
-"""How single values look on a page: times, unknown values, states, icons, form fields, and an action as a curl line."""
+"""How single values look on a page: times, unknown values, states, icons, form fields, and an action as code."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from controlplane.accounts.operators import is_operator
 from controlplane.accounts.passkeys import host_name, passkey_place
 from controlplane.common.sentences import in_words, say
 from controlplane.common.zones import zone_of
+from controlplane.console.curl import Act
 from controlplane.console.pills import Pill, pill_of
 from controlplane.insight.availability import Waiting, figures_awaited
 from controlplane.insight.models import Job, JobRun
@@ -219,9 +220,9 @@ def field(bound: BoundField, optional: bool = False) -> dict[str, Any]:
 
 
 @register.inclusion_tag("console/parts/as_code.html")
-def as_code(curl: str, part_id: str, summary: str = say("The same with curl")) -> dict[str, str]:
-    """Show an action as the curl line that does the same. `part_id` must be unique on the page."""
-    return {"curl": curl, "part_id": part_id, "summary": summary}
+def as_code(act: Act, part_id: str, summary: str = say("The same with curl, Python or highwater")) -> dict[str, Any]:
+    """Show an action as code that does the same. `part_id` must be unique on the page."""
+    return {"act": act, "part_id": part_id, "summary": summary}
 
 
 @register.inclusion_tag("console/parts/copyable.html")

@@ -32,7 +32,7 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.alert_forms import AcknowledgeForm, RuleForm, SilenceForm, TenantSilenceForm
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
@@ -285,7 +285,7 @@ def _silence(
     return True
 
 
-def _silence_curl(tenant: Tenant, form: TenantSilenceForm) -> str:
+def _silence_curl(tenant: Tenant, form: TenantSilenceForm) -> Act:
     values: dict[str, Any] = {"reason": "upkeep"}
     hours = 4
     if form.is_bound:

@@ -11,7 +11,7 @@ from controlplane.clusters.services import cluster_delete, cluster_grow, cluster
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
+from controlplane.console.curl import Act, curl, curl_answer, form_values, wants_curl
 from controlplane.console.forms import ClusterNameForm, GrowForm, PolicyForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -130,11 +130,11 @@ def _settings(
     )
 
 
-def _policy_curl(cluster: Cluster, form: Form) -> str:
+def _policy_curl(cluster: Cluster, form: Form) -> Act:
     return curl("PATCH", cluster.path, form_values(form))
 
 
-def _grow_curl(cluster: Cluster, form: Form) -> str:
+def _grow_curl(cluster: Cluster, form: Form) -> Act:
     return curl("POST", f"{cluster.path}grow/", form_values(form))
 
 

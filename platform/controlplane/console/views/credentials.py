@@ -18,7 +18,7 @@ from controlplane.clusters.selectors import cluster_get, credential_get, credent
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.forms import ConfirmForm, CredentialForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -171,7 +171,7 @@ def _list(
     )
 
 
-def _create_curl(cluster: Cluster, form: CredentialForm) -> str:
+def _create_curl(cluster: Cluster, form: CredentialForm) -> Act:
     return curl("POST", f"{cluster.path}credentials/", form.body())
 
 

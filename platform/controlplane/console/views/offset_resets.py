@@ -14,7 +14,7 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.curl import Act, curl
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.group_forms import OffsetResetForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
@@ -38,7 +38,7 @@ def group_reset(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
     topics = sorted(group_outlook(found, group).live.topics, key=topic_name_is_system)  # its own first
     form = OffsetResetForm(request.GET or None, topics=topics)
     plan: ResetPlan | None = None
-    line = ""
+    line: Act | None = None
     if form.is_valid():
         topic, target = str(form.cleaned_data["topic"]), form.wanted()
         try:

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.curl import curl, form_values
+from controlplane.console.curl import Act, curl, form_values
 from controlplane.console.forms import BrowseForm, MessageForm, SearchForm
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -29,12 +29,12 @@ def send_context(topic: Topic, form: MessageForm) -> dict[str, object]:
     return {"send_form": form, "send_curl": send_curl(topic, form)}
 
 
-def send_curl(topic: Topic, form: MessageForm) -> str:
+def send_curl(topic: Topic, form: MessageForm) -> Act:
     """Return the command that sends what was typed."""
     return curl("POST", f"{topic.path}messages/", form.body_sent())
 
 
-def search_curl(topic: Topic, form: SearchForm) -> str:
+def search_curl(topic: Topic, form: SearchForm) -> Act:
     """Return the command that looks for what was typed; for an example while nothing was."""
     query = {"key": "" if form.is_bound else "k-1", **form_values(form)}
     texts = {name: value.isoformat() if isinstance(value, datetime) else str(value) for name, value in query.items()}

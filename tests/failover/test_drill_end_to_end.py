@@ -4,6 +4,7 @@ that elects its leader.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,8 +60,8 @@ def _drilled(live: LiveGroup, **values: Any) -> tuple[dict[str, Any], dict[str, 
     answer = live.ask("drill", {**CONFIRMED, **values})
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
     drill = next(one for one in live.get("drills/")["results"] if one["operation_id"] == operation["id"])
+    assert operation["state"] == "completed", json.dumps([operation, drill], indent=1)
     return operation, drill
 
 

@@ -22,6 +22,7 @@ from highwater.promotion import (
     cleanness_of,
     electors_in_doubt,
 )
+from highwater.sentences import say
 from mqwire import replica_requests
 from mqwire.bodies import DivergedFile, DivergedFileList, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode
@@ -231,9 +232,12 @@ def plan_promotion(
         )
     cleanness = cleanness_of(rule, answers, replica_id, at_risk=_lacking(candidate, statuses))
     if not candidate.promotable:
-        cleanness = Cleanness(
-            False, f"replica {replica_id} says that it must not lead: {candidate.not_promotable_because}.", None, None
+        because = say(
+            "%(name)s says that it must not lead: %(why)s.",
+            name=say("replica %(ids)s", ids=replica_id),
+            why=str(candidate.not_promotable_because),
         )
+        cleanness = Cleanness(False, because)
     return PromotionPlan(
         candidate=candidate,
         master=master,

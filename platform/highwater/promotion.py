@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from highwater.sentences import Sentence, say, say_count
 from mqwire.bodies import ReplicaStatus
 
 _DRAWN_FROM = 64
@@ -133,9 +134,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cleanness:
-    """Whether a promotion loses nothing that was acknowledged, and why in words.
+    """Whether a promotion loses nothing that was acknowledged, and why: a sentence of this module (sentences.py).
 
-    What is at risk lies between the candidate's end and the last end that the master told; None when no one knows.
+    What is at risk lies between the candidate's end and the last end that the master reported; None when it is unknown.
     """
 
     clean: bool
@@ -157,7 +158,8 @@ class Decision:
 class Recovery:
     """Whether a group that elects its leader may go on without the voters that are `lost`; if so, what that may cost.
 
-    `problem` forbids it. `loss` is what an operator must agree to. `survivors` are the only voters afterwards.
+    `problem` forbids it. `loss` is what an operator must agree to, empty where the replica does not answer. `survivors` are the
+    only voters afterwards.
     """
 
     lost: tuple[int, ...]
@@ -180,23 +182,41 @@ def judge_recovery(voters: Collection[int], answers: Mapping[int, Standing], wan
     wanted = counted.get(wanted_id)
     problem = None
     if len(counted) > len(voters) // 2:
-        problem = (
-            f"{_names(survivors)} answer{'s' if len(survivors) == 1 else ''} with the disks that counted, a majority of"
-            f" {len(voters)} voters: they elect a leader by themselves."
+        problem = say_count(
+            "%(names)s answers with the disks that counted, a majority of %(all)s voters: they elect a leader by themselves.",
+            "%(names)s answer with the disks that counted, a majority of %(all)s voters: they elect a leader by themselves.",
+            len(survivors),
+            names=_capital_names(survivors),
+            all=len(voters),
         )
     elif wanted is None or best is None:
-        problem = f"replica {wanted_id} does not answer, or is no voter whose disk counted."
+        problem = say("%(name)s does not answer, or is no voter whose disk counted.", name=_capital_names([wanted_id]))
     elif best.position > wanted.position:
-        problem = f"replica {best.replica_id} holds more than replica {wanted_id} does: recover with that one."
+        problem = say(
+            "%(best)s holds more than %(name)s does: recover with that one.",
+            best=_capital_names([best.replica_id]),
+            name=_names([wanted_id]),
+        )
     elif not wanted.promotable:
-        problem = f"replica {wanted_id} says that it must not lead."
-    place = "" if wanted is None else f", which ends at {_place(wanted)}"
-    loss = (
-        f"{_names(lost)} of {len(voters)} voters {'is' if len(lost) == 1 else 'are'} given up for good. Whatever was acknowledged"
-        f" and is not in the log of replica {wanted_id}{place}, is lost, and no one can tell how much that is. A replica that was"
-        " given up must never run again with its old disk: it could lead a group of its own."
-    )
+        problem = say("%(name)s says that it must not lead.", name=_capital_names([wanted_id]))
+    loss = "" if wanted is None else _recovery_loss(lost, len(voters), wanted)
     return Recovery(lost, survivors, problem, loss)
+
+
+def _recovery_loss(lost: Sequence[int], voters: int, wanted: Standing) -> Sentence:
+    return say_count(
+        "%(names)s of %(all)s voters is given up for good. Whatever was acknowledged and is not in the log of %(name)s, which"
+        " ends at %(place)s, is lost, and how much that is can't be known. A replica that was given up must never run again"
+        " with its old disk: it could lead a group of its own.",
+        "%(names)s of %(all)s voters are given up for good. Whatever was acknowledged and is not in the log of %(name)s, which"
+        " ends at %(place)s, is lost, and how much that is can't be known. A replica that was given up must never run again"
+        " with its old disk: it could lead a group of its own.",
+        len(lost),
+        names=_capital_names(lost),
+        all=voters,
+        name=_names([wanted.replica_id]),
+        place=_place(wanted),
+    )
 
 
 def promises_in(answers: Iterable[Standing], ballot: Ballot) -> dict[int, Standing]:
@@ -226,47 +246,73 @@ def cleanness_of(
     Every acknowledged record is on `in_sync_replicas` of the replicas; so when `group.needed` of them answer, it is on one
     that answers, and so on the one of them with the highest position. Who led last holds all that it acknowledged itself.
     """
-    name = f"replica {candidate_id}"
+    name = _names([candidate_id])
     candidate = answers.get(candidate_id)
     if candidate is None:
-        return Cleanness(False, f"{name} does not answer, so that no one knows what it holds.", *at_risk)
+        because = say("%(name)s does not answer, so that no one knows what it holds.", name=name)
+        return Cleanness(False, because, *at_risk)
     counted, former = counting(group, answers), group.former
     if candidate_id not in counted:
         return Cleanness(False, _why_not_counted(group, candidate), *_more(group, candidate, at_risk))
     best = max(counted.values(), key=lambda one: one.position)
     if best.position > candidate.position:
-        return Cleanness(
-            False,
-            f"replica {best.replica_id} holds more than {name} does (to {_place(best)}, not {_place(candidate)}).",
-            *at_risk,
+        because = say(
+            "%(best)s holds more than %(name)s does (to %(best_place)s, not %(place)s).",
+            best=_names([best.replica_id]),
+            name=name,
+            best_place=_place(best),
+            place=_place(candidate),
         )
+        return Cleanness(False, because, *at_risk)
     led_last = _no_one_led_after(former, answers, counted)
     if len(counted) >= group.needed and not led_last and _may_have_shown(group, counted):
-        who = "the old master" if former is None else f"replica {former.replica_id}"
-        return Cleanness(
-            False,
-            f"{name} holds everything that was acknowledged, but {who} may have shown consumers what no other replica holds:"
+        because = say(
+            "%(name)s holds everything that was acknowledged, but %(who)s may have shown consumers what no other replica holds:"
             " too few were in sync with it, or no one knows when it ended (minInSyncReplicas lets it go on). Those would be"
-            f" passed over: their offsets are given to other messages. {_shown_words(at_risk)}",
-            *at_risk,
+            " passed over: their offsets are given to other messages. %(known)s",
+            name=name,
+            who=say("the old master") if former is None else _names([former.replica_id]),
+            known=_shown_words(at_risk),
         )
+        return Cleanness(False, because, *at_risk)
     if len(counted) >= group.needed or led_last:
-        return Cleanness(True, f"{name} holds everything that was acknowledged.", 0, 0)
-    who = "the old master's answer" if group.in_sync_replicas == 1 else f"answers of {group.needed} replicas"
+        return Cleanness(True, say("%(name)s holds everything that was acknowledged.", name=name), 0, 0)
+    return Cleanness(False, _too_few_answer(group, answers, len(counted)), *at_risk)
+
+
+def _too_few_answer(group: Group, answers: Mapping[int, Standing], counted: int) -> Sentence:
+    takes = (
+        say("the old master's answer")
+        if group.in_sync_replicas == 1
+        else say("answers of %(count)s replicas", count=group.needed)
+    )
     new = sorted(key for key, one in answers.items() if one.disk_is_new)
-    without = f" (the disk of {_names(new)} is new, and says nothing)" if new else ""
-    return Cleanness(
-        False,
-        f"what the old master acknowledged may be lost; to rule that out takes {who}, and {len(counted)} of"
-        f" {len(group.replica_ids)} replicas answer{'s' if len(counted) == 1 else ''}{without}.",
-        *at_risk,
+    if new:
+        return say_count(
+            "what the old master acknowledged may be lost; to rule that out takes %(who)s, and %(count)s of %(all)s replicas"
+            " answers (the disk of %(names)s is new, and says nothing).",
+            "what the old master acknowledged may be lost; to rule that out takes %(who)s, and %(count)s of %(all)s replicas"
+            " answer (the disk of %(names)s is new, and says nothing).",
+            counted,
+            who=takes,
+            all=len(group.replica_ids),
+            names=_names(new),
+        )
+    return say_count(
+        "what the old master acknowledged may be lost; to rule that out takes %(who)s, and %(count)s of %(all)s replicas"
+        " answers.",
+        "what the old master acknowledged may be lost; to rule that out takes %(who)s, and %(count)s of %(all)s replicas"
+        " answer.",
+        counted,
+        who=takes,
+        all=len(group.replica_ids),
     )
 
 
 def is_drained(*, end_offset: int, confirm_offset: int, held_offset: int) -> bool:
     """Return whether a master that takes no more sends may hand its role to one that holds its log to `held_offset`.
 
-    What waits for its acknowledgement is drained, too: no one is told of a failure that was none.
+    What waits for its acknowledgement is drained, too: no sender gets an error for what is kept.
     """
     return held_offset >= end_offset and confirm_offset >= end_offset
 
@@ -291,7 +337,7 @@ def decide(
     if wanted is not None and wanted.promotable and (cleanness.clean or may_lose):
         return Decision(wanted_id, cleanness)
     if cleanness.clean and wanted is not None:
-        cleanness = Cleanness(False, f"replica {wanted_id} must not lead by now.")
+        cleanness = Cleanness(False, say("%(name)s must not lead by now.", name=_names([wanted_id])))
     former = group.former
     ranked = ranked_by_position(promises.values(), None if former is None else former.replica_id)
     if former is not None:
@@ -321,9 +367,10 @@ def _best_of_all(
     # Past the damage of one that can't lead there may be records that were acknowledged: their loss is an operator's to agree to.
     if any((one.log_epoch, one.end_offset) > (best.log_epoch, best.end_offset) for one in promises.values()):
         return None
-    because = (
-        f"every replica answers, and none holds more than replica {best.replica_id};"
-        " what a failed disk or a power cut has taken from all of them no one can tell."
+    because = say(
+        "every replica answers, and none holds more than %(name)s; what a failed disk or a power cut has taken from all of them"
+        " can't be known.",
+        name=_names([best.replica_id]),
     )
     return Decision(best.replica_id, Cleanness(False, because), gives_back=is_former and best.replica_id != wanted_id)
 
@@ -358,7 +405,7 @@ def electors_in_doubt(statuses: Collection[ReplicaStatus]) -> tuple[int, ...]:
 
 
 def _lost_tail(group: Group, one: Standing) -> bool:
-    """Whether it led last, and lacks of its own log what it had told of: its machine had not flushed it."""
+    """Whether it led last, and lacks of its own log what it had reported: its machine had not flushed it."""
     former = group.former
     if former is None or former.replica_id != one.replica_id or former.end_offset is None or former.epoch is None:
         return False
@@ -378,8 +425,8 @@ def _no_one_led_after(
 def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
     """Whether readers may have seen what none of these holds: by a leader that showed what too few held."""
     former = group.former
-    leader_told = former is not None and former.replica_id in counted
-    if not any(one.shows_below for one in counted.values()) or leader_told or len(counted) == len(group.replica_ids):
+    leader_answers = former is not None and former.replica_id in counted
+    if not any(one.shows_below for one in counted.values()) or leader_answers or len(counted) == len(group.replica_ids):
         return False
     if former is None or former.ended_at_s is None:
         return True
@@ -392,27 +439,44 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
     )
 
 
-def _shown_words(at_risk: tuple[int | None, int | None]) -> str:
+def _shown_words(at_risk: tuple[int | None, int | None]) -> Sentence:
     """How many of them are known of: what the old master had past the candidate's end when it was last asked."""
     known_bytes, messages = at_risk
     if not known_bytes:
-        return "None is known of from when it was last asked; no one knows how many came after that."
-    count = f"{known_bytes} bytes" if messages is None else f"{messages} message{'' if messages == 1 else 's'}"
-    return f"When it was last asked there were {count}; consumers may have read all of them."
-
-
-def _why_not_counted(group: Group, one: Standing) -> str:
-    name, former = f"replica {one.replica_id}", group.former
-    if one.disk_is_new:
-        return f"the disk of {name} is new, and has not held what the group had confirmed: what it lacks no one knows."
-    if one.log_may_be_incomplete:
-        return f"{name} may have lost the end of its log: its disk failed, or its machine went down, and it has not caught up."
-    if former is not None and _lost_tail(group, one):
-        return (
-            f"{name} had told of a log to {former.end_offset} when it led, and holds it to {one.end_offset} only:"
-            " what its machine had not flushed is gone from it."
+        return say("None is known of from when it was last asked; no one knows how many came after that.")
+    if messages is None:
+        return say(
+            "When it was last asked there were %(number)s bytes; consumers may have read all of them.",
+            number=known_bytes,
         )
-    return f"{name} is not one of the group's replicas."
+    return say_count(
+        "When it was last asked there was %(count)s message; consumers may have read it.",
+        "When it was last asked there were %(count)s messages; consumers may have read all of them.",
+        messages,
+    )
+
+
+def _why_not_counted(group: Group, one: Standing) -> Sentence:
+    name, former = _names([one.replica_id]), group.former
+    if one.disk_is_new:
+        return say(
+            "the disk of %(name)s is new, and has not held what the group had confirmed: what it lacks no one knows.",
+            name=name,
+        )
+    if one.log_may_be_incomplete:
+        return say(
+            "%(name)s may have lost the end of its log: its disk failed, or its machine went down, and it has not caught up.",
+            name=name,
+        )
+    if former is not None and former.end_offset is not None and _lost_tail(group, one):
+        return say(
+            "%(name)s reported a log up to %(before)s when it led, and holds it up to %(now)s only: what its machine had not"
+            " flushed is gone from it.",
+            name=name,
+            before=former.end_offset,
+            now=one.end_offset,
+        )
+    return say("%(name)s is not one of the group's replicas.", name=name)
 
 
 def _more(group: Group, one: Standing, at_risk: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
@@ -421,10 +485,22 @@ def _more(group: Group, one: Standing, at_risk: tuple[int | None, int | None]) -
     return at_risk
 
 
-def _place(one: Standing) -> str:
-    return f"offset {one.held_offset} of epoch {one.log_epoch}"
+def _place(one: Standing) -> Sentence:
+    return say("offset %(offset)s of epoch %(epoch)s", offset=one.held_offset, epoch=one.log_epoch)
 
 
-def _names(replica_ids: Collection[int]) -> str:
-    noun = "replica" if len(replica_ids) == 1 else "replicas"
-    return f"{noun} {' and '.join(str(replica_id) for replica_id in replica_ids)}"
+def _names(replica_ids: Sequence[int]) -> Sentence:
+    ids = _listed(replica_ids)
+    return say("replica %(ids)s", ids=ids) if len(replica_ids) == 1 else say("replicas %(ids)s", ids=ids)
+
+
+def _capital_names(replica_ids: Sequence[int]) -> Sentence:
+    ids = _listed(replica_ids)
+    return say("Replica %(ids)s", ids=ids) if len(replica_ids) == 1 else say("Replicas %(ids)s", ids=ids)
+
+
+def _listed(replica_ids: Sequence[int]) -> str:
+    text = str(replica_ids[-1]) if replica_ids else ""
+    for replica_id in reversed(replica_ids[:-1]):
+        text = say("%(first)s and %(second)s", first=replica_id, second=text)
+    return text

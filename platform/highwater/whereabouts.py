@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from highwater._models import ReceivedMessage
-from highwater.told import tell, tell_count
+from highwater.sentences import say, say_count
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import parse_offset_message_id
 from mqwire.names import (
@@ -51,7 +51,7 @@ def read_id(text: str, now_ms: int) -> IdReading:
     if len(text) not in _ID_DIGITS:
         if _NEARLY_AN_ID[0] <= len(text) <= _NEARLY_AN_ID[1]:
             return IdReading(
-                malformed=tell(
+                malformed=say(
                     "It has %(count)s hexadecimal digits; message ids have 32, or 56 with IPv6.", count=len(text)
                 )
             )
@@ -124,69 +124,69 @@ def group_standing(message: ReceivedMessage, facts: GroupFacts, now_ms: int) -> 
     newest = max(copies, key=lambda copy: (copy.reconsume_times, copy.store_timestamp_ms), default=None)
     if newest is not None and newest is facts.dead:
         tries = facts.dead.reconsume_times
-        sentence = tell(
+        sentence = say(
             "A dead letter since its delivery failed %(tries)s. The group gets it again only if it is replayed.",
             tries=_times(tries),
         )
         return GroupStanding(group, Standing.DEAD_LETTER, sentence, offset, tries=tries)
     if newest is not None and newest is facts.scheduled and (facts.due_ms is None or facts.due_ms > now_ms):
         tries = newest.reconsume_times
-        sentence = tell("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=_times(tries))
+        sentence = say("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=_times(tries))
         return GroupStanding(group, Standing.RETRYING, sentence, offset, tries=tries, next_ms=facts.due_ms)
     if newest is not None:
         tries = newest.reconsume_times
         retry = facts.retry
         if retry is None or retry.reconsume_times < tries:
-            sentence = tell(
+            sentence = say(
                 "Its delivery failed %(tries)s. It is due and on its way to the group's retry topic.",
                 tries=_times(tries),
             )
             return GroupStanding(group, Standing.RETRYING, sentence, offset, tries=tries)
         if facts.retry_offset is None:
-            sentence = tell(
+            sentence = say(
                 "Its delivery failed %(tries)s. It lies in the retry topic; how far the group is there is not known.",
                 tries=_times(tries),
             )
             return GroupStanding(group, Standing.RETRYING, sentence, offset, tries=tries)
         if retry.queue_offset >= facts.retry_offset:
             before = retry.queue_offset - facts.retry_offset
-            sentence = tell(
+            sentence = say(
                 "Its delivery failed %(tries)s. It waits in the retry topic, %(before)s.",
                 tries=_times(tries),
                 before=_before(before),
             )
             return GroupStanding(group, Standing.RETRYING, sentence, offset, before=before, tries=tries)
-        sentence = tell(
+        sentence = say(
             "Consumed when it was delivered again, after its delivery had failed %(tries)s.", tries=_times(tries)
         )
         return GroupStanding(group, Standing.CONSUMED, sentence, offset, tries=tries)
     if facts.problem:
         return GroupStanding(group, Standing.UNKNOWN, facts.problem, offset)
     if facts.is_broadcast:
-        sentence = tell("The group broadcasts: each member keeps its own offset, which the brokers don't know.")
+        sentence = say("The group broadcasts: each member keeps its own offset, which the brokers don't know.")
         return GroupStanding(group, Standing.UNKNOWN, sentence)
     if offset is None:
         sentence = (
-            tell("The group has no offset in this topic, and no one who is connected subscribes to it.")
+            say("The group has no offset in this topic, and no one who is connected subscribes to it.")
             if facts.subscription is None
-            else tell("It subscribes, but has no offset in this topic yet.")
+            else say("It subscribes, but has no offset in this topic yet.")
         )
         return GroupStanding(group, Standing.NOT_STARTED, sentence)
     misses = facts.subscription is not None and not tag_matches(facts.subscription, message.tags)
     if offset > message.queue_offset:
         if misses:
-            sentence = tell(
+            sentence = say(
                 "Passed over: the group subscribes to “%(subscription)s”, and the tag is %(tag)s.",
                 subscription=facts.subscription or "",
                 tag=_tag(message.tags),
             )
             return GroupStanding(group, Standing.FILTERED, sentence, offset)
-        sentence = tell("Consumed: the group's offset is past it, and no retry or dead letter of it is known.")
+        sentence = say("Consumed: the group's offset is past it, and no retry or dead letter of it is known.")
         return GroupStanding(group, Standing.CONSUMED, sentence, offset)
     before = message.queue_offset - offset
-    sentence = tell("Not consumed yet: it waits, %(before)s.", before=_before(before))
+    sentence = say("Not consumed yet: it waits, %(before)s.", before=_before(before))
     if misses:
-        sentence = tell(
+        sentence = say(
             "%(waits)s The group will pass it over: it subscribes to “%(subscription)s”, and the tag is %(tag)s.",
             waits=sentence,
             subscription=facts.subscription or "",
@@ -268,18 +268,18 @@ def why_not_found(facts: SearchFacts, now_ms: int) -> list[Reason]:
     if facts.topic is not None and facts.topic not in facts.topics:
         near = difflib.get_close_matches(facts.topic, facts.topics, n=3)
         attempt = (
-            tell("Did you mean %(names)s?", names=" or ".join(near))
+            say("Did you mean %(names)s?", names=" or ".join(near))
             if near
-            else tell("Leave the topic empty to look in all of them.")
+            else say("Leave the topic empty to look in all of them.")
         )
-        add(Cause.UNKNOWN_TOPIC, tell("This cluster has no topic %(topic)s.", topic=facts.topic), attempt)
+        add(Cause.UNKNOWN_TOPIC, say("This cluster has no topic %(topic)s.", topic=facts.topic), attempt)
     if reading.malformed:
-        add(Cause.MALFORMED_ID, reading.malformed, tell("Copy the whole id again. It was looked for as a key, too."))
+        add(Cause.MALFORMED_ID, reading.malformed, say("Copy the whole id again. It was looked for as a key, too."))
     for name, error in facts.silent.items():
         add(
             Cause.BROKER_SILENT,
-            tell("%(name)s could not be asked, so the message may be there: %(error)s", name=name, error=error),
-            tell("Look at the cluster's health, and try again."),
+            say("%(name)s could not be asked, so the message may be there: %(error)s", name=name, error=error),
+            say("Look at the cluster's health, and try again."),
         )
     if reading.broker is not None and facts.names_this_cluster:
         found += _why_not_at_offset(facts)
@@ -292,50 +292,48 @@ def why_not_found(facts: SearchFacts, now_ms: int) -> list[Reason]:
     if expired:
         add(
             Cause.EXPIRED,
-            tell(
+            say(
                 "As a client's id (UNIQ_KEY) it was made before the oldest message that is still stored: retention has deleted it."
             ),
-            tell("Keep messages longer (fileReservedTime), or look in the program's own log."),
+            say("Keep messages longer (fileReservedTime), or look in the program's own log."),
         )
     if facts.message_count == 0:
-        add(
-            Cause.TOPIC_EMPTY, tell("The topics that were looked at hold no messages."), tell("Check the topic's name.")
-        )
+        add(Cause.TOPIC_EMPTY, say("The topics that were looked at hold no messages."), say("Check the topic's name."))
     if facts.unindexed:
         add(
             Cause.NOT_INDEXED,
-            tell(
+            say(
                 "%(brokers)s indexes no messages (messageIndexEnable=false), so keys and client ids are not known there.",
                 brokers=_list(facts.unindexed),
             ),
-            tell("Look by the broker's id (offsetMsgId), or turn the index on: it covers what comes from then on."),
+            say("Look by the broker's id (offsetMsgId), or turn the index on: it covers what comes from then on."),
         )
     if facts.index_lag_bytes:
         add(
             Cause.INDEX_BEHIND,
-            tell(
+            say(
                 "The index has yet to read the newest %(bytes)s bytes of messages.",
                 bytes=facts.index_lag_bytes,
             ),
-            tell("Try again in a moment."),
+            say("Try again in a moment."),
         )
     if facts.topics_left_out:
         add(
             Cause.TOPICS_LEFT_OUT,
-            tell(
+            say(
                 "%(count)s topics were not looked at: there are too many for one search.",
                 count=facts.topics_left_out,
             ),
-            tell("Name the topic."),
+            say("Name the topic."),
         )
     if reading.broker is not None and not facts.names_this_cluster:
         sentence = (
-            tell(
+            say(
                 "As a broker's id (offsetMsgId) it names %(broker)s, which is no broker of this cluster.",
                 broker=reading.broker,
             )
             if reading.client is None
-            else tell(
+            else say(
                 "As a broker's id (offsetMsgId) it names %(broker)s, which is no broker of this cluster; "
                 "as a client's id (UNIQ_KEY) it comes from %(client)s.",
                 broker=reading.broker,
@@ -345,16 +343,16 @@ def why_not_found(facts: SearchFacts, now_ms: int) -> list[Reason]:
         add(
             Cause.OTHER_CLUSTER,
             sentence,
-            tell(
+            say(
                 "Look in the cluster that it was sent to. This one's brokers: %(brokers)s.",
-                brokers=_list(facts.brokers) or tell("none is known"),
+                brokers=_list(facts.brokers) or say("none is known"),
             ),
         )
     if not facts.names_this_cluster:
         add(
             Cause.NO_SUCH_KEY,
-            tell("No message that was looked at has this key or id. Keys are compared whole, with their capitals."),
-            tell("Check it for missing characters, and whether the producer's send was answered with SEND_OK."),
+            say("No message that was looked at has this key or id. Keys are compared whole, with their capitals."),
+            say("Check it for missing characters, and whether the producer's send was answered with SEND_OK."),
         )
     return found
 
@@ -364,15 +362,15 @@ def _why_not_at_offset(facts: SearchFacts) -> list[Reason]:
     name = facts.reading.broker or ""
     assert offset is not None, "it goes with the broker"
     if begin is not None and offset < begin:
-        sentence = tell(
+        sentence = say(
             "It was stored at offset %(offset)s of %(name)s, whose oldest kept message is at %(begin)s: retention has deleted it.",
             offset=offset,
             name=name,
             begin=begin,
         )
-        return [Reason(Cause.EXPIRED, sentence, tell("Keep messages longer (fileReservedTime)."))]
+        return [Reason(Cause.EXPIRED, sentence, say("Keep messages longer (fileReservedTime)."))]
     if end is not None and offset >= end:
-        sentence = tell(
+        sentence = say(
             "It names offset %(offset)s of %(name)s, whose log ends at %(end)s. A failover that lost unreplicated messages "
             "truncates the log; or the id belongs to another cluster that had this address.",
             offset=offset,
@@ -380,30 +378,30 @@ def _why_not_at_offset(facts: SearchFacts) -> list[Reason]:
             end=end,
         )
         return [
-            Reason(Cause.NO_SUCH_OFFSET, sentence, tell("Look at the cluster's failovers, and for diverged messages."))
+            Reason(Cause.NO_SUCH_OFFSET, sentence, say("Look at the cluster's failovers, and for diverged messages."))
         ]
-    sentence = tell(
+    sentence = say(
         "No message begins at offset %(offset)s of %(name)s: it was deleted, or a digit of the id is wrong.",
         offset=offset,
         name=name,
     )
-    return [Reason(Cause.NO_SUCH_OFFSET, sentence, tell("Copy the id again, or look by key."))]
+    return [Reason(Cause.NO_SUCH_OFFSET, sentence, say("Copy the id again, or look by key."))]
 
 
 def _times(count: int) -> str:
-    return tell_count("once", "%(count)s times", count)
+    return say_count("once", "%(count)s times", count)
 
 
 def _before(count: int) -> str:
     if count == 0:
-        return tell("next in its queue")
-    return tell_count("%(count)s message before it", "%(count)s messages before it", count)
+        return say("next in its queue")
+    return say_count("%(count)s message before it", "%(count)s messages before it", count)
 
 
 def _tag(tag: str | None) -> str:
-    return tell("empty") if tag is None else tell("“%(tag)s”", tag=tag)
+    return say("empty") if tag is None else say("“%(tag)s”", tag=tag)
 
 
 def _list(names: Sequence[str]) -> str:
     first = ", ".join(names[:5])
-    return tell("%(names)s and %(count)s more", names=first, count=len(names) - 5) if len(names) > 5 else first
+    return say("%(names)s and %(count)s more", names=first, count=len(names) - 5) if len(names) > 5 else first

@@ -171,7 +171,7 @@ def test_a_restarted_master_that_leads_again_by_itself_is_announced(
     _restart_master_without_slave(cluster, group, driver, in_doubt=False)
     page = world.client(world.alice).get(PATH).content.decode()
     assert "was restarted and does not lead yet. Sends fail" in page
-    assert "Replica 0 is told to lead again within seconds" in page
+    assert "Replica 0 is asked to lead again within seconds" in page
 
 
 def test_what_blocks_a_restarted_master_is_told_with_the_button_and_the_unknown_loss(

@@ -238,7 +238,7 @@ def test_a_restarted_synchronous_master_repeats_without_its_slave() -> None:
     assert verdict.cleanness is not None
     assert verdict.cleanness.clean
     assert "replica 1 since 04:59:55 UTC" in verdict.sentences[0]
-    assert verdict.sentences[-1].startswith("Replica 0 is told to lead again within seconds")
+    assert verdict.sentences[-1].startswith("Replica 0 is asked to lead again within seconds")
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_a_leader_that_promises_tells_by_its_log_what_it_has_shown() -> None:
         ([said(2)], 2, None),
         ([said(1), said(2)], 2, "a majority of 3 voters"),
         ([said(1, disk_is_new=True), said(2)], 2, None),
-        ([said(2)], 1, "replica 1 does not answer"),
+        ([said(2)], 1, "Replica 1 does not answer"),
         ([said(1, disk_is_new=True), said(2)], 1, "no voter whose disk counted"),
         ([said(2, promotable=False)], 2, "must not lead"),
         ([said(2), said(7, held=9000)], 7, "is no voter"),
@@ -267,11 +267,11 @@ def test_the_one_that_holds_most_of_what_is_left_is_recovered_with_and_the_loss_
     answers = by_id(said(3, held=900), said(4, held=1000))
     assert (
         judge_recovery(range(5), answers, 3).problem
-        == "replica 4 holds more than replica 3 does: recover with that one."
+        == "Replica 4 holds more than replica 3 does: recover with that one."
     )
     recovery = judge_recovery(range(5), answers, 4)
     assert (recovery.problem, recovery.lost, recovery.survivors) == (None, (0, 1, 2), (3, 4))
-    assert recovery.loss.startswith("replicas 0 and 1 and 2 of 5 voters are given up for good.")
+    assert recovery.loss.startswith("Replicas 0 and 1 and 2 of 5 voters are given up for good.")
     assert "not in the log of replica 4, which ends at offset 1000 of epoch 3, is lost" in recovery.loss
 
 

@@ -14,6 +14,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 
+from highwater.sentences import Sentence as SdkSentence
+
 # Before what is stored as message and values; `to_stored` drops it from a text that a daemon or a person wrote.
 _MARK = "\x1e"
 # All that may follow a % in a stored message: no widths, which would make a text of any size.
@@ -52,7 +54,7 @@ def say(message: str, /, **values: Value) -> Sentence:
 
 
 def say_as(context: str, message: str, /, **values: Value) -> Sentence:
-    """Return a sentence whose message means something else elsewhere: `context` tells the two apart in the .po files."""
+    """Return a sentence whose message means something else elsewhere: `context` distinguishes the two in the .po files."""
     return Sentence.of(f"{context}{_CONTEXT_END}{message}", "", values)
 
 
@@ -63,13 +65,21 @@ def say_count(message: str, plural: str, count: int, /, **values: Value) -> Sent
 
 def say_all(*sentences: str) -> str:
     """Return sentences as one text, with a blank between them where the language has one. Empty ones are left out."""
-    told = [sentence for sentence in sentences if sentence]
-    if not told:
+    said = [sentence for sentence in sentences if sentence]
+    if not said:
         return ""
-    text = told[-1]
-    for sentence in reversed(told[:-1]):
+    text = said[-1]
+    for sentence in reversed(said[:-1]):
         text = say("%(first)s %(rest)s", first=sentence, rest=text)
     return text
+
+
+def from_sdk(text: str) -> str:
+    """Return a sentence of the SDK as one of ours; any other text as it is."""
+    if not isinstance(text, SdkSentence):
+        return text
+    values = {name: from_sdk(value) if isinstance(value, str) else value for name, value in text.values.items()}
+    return Sentence.of(text.message, text.plural, values)
 
 
 def in_words(text: str) -> str:

@@ -11,7 +11,7 @@ from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import replica_statuses
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
-from controlplane.common.sentences import Sentence, say, say_count
+from controlplane.common.sentences import from_sdk, say, say_count
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
@@ -20,7 +20,6 @@ from controlplane.topics.search import Sought
 from controlplane.topics.selectors import topic_list
 from highwater import Admin, HighwaterError, ReceivedMessage
 from highwater.message_trace import MessageTrace, home_topic, trace_message
-from highwater.told import Told
 from highwater.trace_story import TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, Reason
 from mqwire.bodies import ReplicaStatus
@@ -54,7 +53,7 @@ class Whereabouts:
     """What is known of a message, or the reasons why nothing is.
 
     `is_confirmed` says that it is below the group's high watermark: a failover that loses nothing keeps it; None when unknown.
-    `traces` is what clients with tracing on told of it; None: not known, as no broker answered for the trace topic.
+    `traces` is what clients with tracing on recorded of it; None: not known, as no broker answered for the trace topic.
     """
 
     text: str
@@ -125,9 +124,11 @@ def message_whereabouts(
         is_half=trace.is_half,
         is_confirmed=is_confirmed,
         replicas=holdings,
-        groups=[replace(one, sentence=said(one.sentence)) for one in trace.groups if not group_is_system(one.group)],
+        groups=[
+            replace(one, sentence=from_sdk(one.sentence)) for one in trace.groups if not group_is_system(one.group)
+        ],
         groups_left_out=trace.groups_left_out,
-        reasons=[replace(one, sentence=said(one.sentence), attempt=said(one.attempt)) for one in trace.reasons],
+        reasons=[replace(one, sentence=from_sdk(one.sentence), attempt=from_sdk(one.attempt)) for one in trace.reasons],
         traces=traces,
     )
 
@@ -212,16 +213,8 @@ def _moment(timestamp_ms: int | None) -> datetime | None:
     return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
 
-def said(text: str) -> str:
-    """Return what the SDK told as a sentence that a page shows in its reader's language; any other text as it is."""
-    if not isinstance(text, Told):
-        return text
-    values = {name: said(value) if isinstance(value, str) else value for name, value in text.values.items()}
-    return Sentence.of(text.message, text.plural, values)
-
-
 def traced_at(timestamp_ms: int | None) -> datetime | None:
-    """Return the moment that a client told, which may be any number; None for what no calendar has."""
+    """Return the moment that a client reported, which may be any number; None for what no calendar has."""
     return None if timestamp_ms is None else calendar_moment(timestamp_ms)
 
 

@@ -10,10 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from controlplane.clusters.services import VOTERS
-from controlplane.common.sentences import say, say_all
+from controlplane.common.sentences import from_sdk, say, say_all
 from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
-from controlplane.failover.words import replica_names, told
+from controlplane.failover.words import replica_names
 from highwater.promotion import Recovery, judge_recovery
 
 NOTHING = say("Nothing.")
@@ -172,7 +172,7 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
     """Have the group go on with the voters that are left, led by `replica_id`: a majority of its disks is gone for good."""
     electorate, leader = electorate_of(view), view.master
     recovery = recovery_of(view, replica_id)
-    problems = [] if recovery.problem is None else [told(recovery.problem[0].upper() + recovery.problem[1:])]
+    problems = [] if recovery.problem is None else [from_sdk(recovery.problem)]
     if not view.elects:
         problems = [say("%(group)s does not elect its leader. Promote a replica instead.", group=view.name)]
     elif leader is not None and leader.accepts_sends is not False:
@@ -214,7 +214,7 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
         voters_before=electorate.voters,
         voters_after=electorate.voters if problems else recovery.survivors,
         steps=() if problems else steps,
-        loss="" if problems else told(recovery.loss[0].upper() + recovery.loss[1:]),
+        loss="" if problems else from_sdk(recovery.loss),
     )
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
-from controlplane.common.sentences import say
+from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership.plan import recovery_of, successor
 from controlplane.failover.membership.removal import forgotten_by, replica_remove, replica_stop
@@ -21,7 +21,6 @@ from controlplane.failover.promotion.steps import failover_verify, present_failo
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
-from controlplane.failover.words import told
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
@@ -221,7 +220,7 @@ def quorum_recover(context: StepContext) -> None:
         return
     recovery = recovery_of(view, target)
     if recovery.problem is not None:
-        raise StepFailed(say("Nothing was changed: %(problem)s", problem=told(recovery.problem)), hint=_TRY_AGAIN)
+        raise StepFailed(say("Nothing was changed. %(problem)s", problem=from_sdk(recovery.problem)), hint=_TRY_AGAIN)
     if set(recovery.lost) != set(lost):
         raise StepNotReady(
             say(

@@ -181,7 +181,7 @@ def failover_start(
 def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Failover | None:
     """Act by ourselves if nothing acknowledged is lost; called with each sample.
 
-    A restarted master whose claim is blocked is told to lead again whatever the policy: no master changes. Another replica
+    A restarted master whose claim is blocked is asked to lead again whatever the policy: no master changes. Another replica
     is promoted only if the policy says so. Where elections may be won no one is.
     """
     if promotion_refusal(view) is not None:

@@ -18,7 +18,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
-from controlplane.common.sentences import bounded, say, say_all
+from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.promotion.fencing import (
     decision_after_fence,
@@ -34,7 +34,6 @@ from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import listed
-from controlplane.failover.words import told as told_by_rule
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
@@ -430,7 +429,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
         raise StepFailed(
             say(
                 "Messages may be lost: %(because)s No one has agreed to that.",
-                because=told_by_rule(decision.cleanness.because),
+                because=from_sdk(decision.cleanness.because),
             ),
             hint=_CONFIRM,
         )
@@ -440,7 +439,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
         candidate_id=wanted_id,
         fence=fence,
         lossless=decision.cleanness.clean,
-        lossless_because=bounded(told_by_rule(decision.cleanness.because), 512),
+        lossless_because=bounded(from_sdk(decision.cleanness.because), 512),
         bytes_at_risk=decision.cleanness.bytes_at_risk,
         messages_at_risk=decision.cleanness.messages_at_risk,
         updated_at=timezone.now(),
@@ -470,7 +469,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
         say_all(
             words[fence],
             say("Epoch %(epoch)s was promised by %(promised)s.", epoch=ballot.fence, promised=promised),
-            say("%(loss)s: %(because)s", loss=loss, because=told_by_rule(decision.cleanness.because)),
+            say("%(loss)s: %(because)s", loss=loss, because=from_sdk(decision.cleanness.because)),
             instead,
         ),
     )

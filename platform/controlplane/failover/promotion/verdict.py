@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from controlplane.common.sentences import say, say_count
+from controlplane.common.sentences import from_sdk, say, say_count
 from controlplane.failover.promotion.safety import promotion_refusal
-from controlplane.failover.words import clock, listed, replica_names, told
+from controlplane.failover.words import clock, listed, replica_names
 from highwater import promotion
 from highwater.promotion import Cleanness as Cleanness
 from highwater.promotion import FormerLeader, Standing
@@ -23,7 +23,7 @@ from mqwire.bodies import QuorumStatus
 # row, make a dead master.
 DEAD_AFTER = timedelta(seconds=2.5)
 STALE_AFTER = timedelta(seconds=20)
-# Supervisors tell ends in whole seconds, rounded down.
+# Supervisors report ends in whole seconds, rounded down.
 _ROUNDED = timedelta(seconds=1)
 _MEBIBYTE = 1024 * 1024
 
@@ -132,8 +132,8 @@ class GroupView:
 class Verdict:
     """`sentences` say in words what is wrong and what can be done; one that says all is well when it is.
 
-    `candidates` are those that could be promoted, best first; `cleanness` is of promoting the first. `repeats` tells that
-    this one led last, was restarted, and asks in vain: telling it to lead again changes no master.
+    `candidates` are those that could be promoted, best first; `cleanness` is of promoting the first. `repeats` says that
+    this one led last, was restarted, and asks in vain: a promotion that has it lead again changes no master.
     """
 
     state: GroupState
@@ -199,7 +199,7 @@ def judge(group: GroupView, now: datetime) -> Verdict:
     repeats = bool(best is not None and best is former and best.claims and group.silent)
     if repeats and cleanness.clean:
         offer = say(
-            "Replica %(candidates)s is told to lead again within seconds: %(because)s",
+            "Replica %(candidates)s is asked to lead again within seconds: %(because)s",
             candidates=candidates[0],
             because=cleanness.because,
         )
@@ -261,20 +261,20 @@ def cleanness_of(group: GroupView, candidate_id: int) -> Cleanness:
 
 def in_sentences(cleanness: Cleanness) -> Cleanness:
     """Return the same with its reason as a sentence that a page can translate."""
-    return replace(cleanness, because=told(cleanness.because))
+    return replace(cleanness, because=from_sdk(cleanness.because))
 
 
 def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) -> promotion.Group:
     """Return the group as the rule wants it. `led_in_this_operation`: who led last was seen leading since it began."""
     former = group.former_master
-    told = None
+    led_last = None
     if former is not None:
         own = former.replica_id == group.leader_id
         ended_at = None if former.answers else former.process_ended_at
-        # A fence ends its leadership first: now, as far as a forecast can tell. After the fence it does not lead when asked.
+        # A fence ends its leadership first: now, as far as a forecast goes. After the fence it does not lead when asked.
         if ended_at is None:
             ended_at = max((one.sampled_at for one in group.replicas if one.sampled_at is not None), default=None)
-        told = FormerLeader(
+        led_last = FormerLeader(
             replica_id=former.replica_id,
             epoch=group.led_epoch if own else former.epoch,
             end_offset=group.led_to_offset if own else None,
@@ -282,7 +282,7 @@ def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) ->
             ended_at_s=None if ended_at is None else (ended_at + _ROUNDED).timestamp(),
         )
     ids = [replica.replica_id for replica in group.replicas]
-    return promotion.Group(replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=told)
+    return promotion.Group(replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=led_last)
 
 
 def standing_of(replica: ReplicaView) -> Standing | None:
@@ -349,7 +349,7 @@ def _led_last(group: GroupView, candidate: ReplicaView) -> Cleanness:
         False,
         say(
             "%(name)s has what it acknowledged itself; what %(others)s took as master%(since)s, if"
-            " promoted meanwhile, would be lost. No one can tell while %(others)s does not answer.",
+            " promoted meanwhile, would be lost. That can't be known while %(others)s does not answer.",
             name=name,
             others=others,
             since=since,
@@ -451,7 +451,7 @@ def bytes_words(count: int) -> str:
 
 
 def at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | None, int | None]:
-    """Return the bytes and messages that the candidate lacks of the old master's log, as far as it was told; None: not known."""
+    """Return the bytes and messages that the candidate lacks of the old master's log, as far as is known; None: unknown."""
     if former is None or former.replica_id == candidate.replica_id:
         return 0, 0
     if former.end_offset is None or candidate.held_offset is None:

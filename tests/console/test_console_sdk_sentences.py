@@ -1,4 +1,4 @@
-"""What services keep or tell of groups, messages and budgets is read in the language of whoever looks at it."""
+"""What services and the SDK say of groups, messages and budgets is read in the language of the page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from django.utils import translation
 
 from controlplane.billing.models import BudgetAlert
 from controlplane.common.catalogues import read_catalogue
-from controlplane.common.sentences import say
+from controlplane.common.sentences import from_sdk, say
 from controlplane.consumers.models import DeadLetterReplay, ReplayState
-from controlplane.insight.whereabouts import said
 from controlplane.insight.words import trend_words, warnings_of
-from highwater.told import tell, tell_count
+from highwater import sentences as sdk
 from tests.console.test_console_lag import NOW
 from tests.console.world import World
 from tests.controlplane.billing_world import lag_window
@@ -67,12 +66,12 @@ def test_how_a_replay_ended_is_read_in_english(world: World, stopped: DeadLetter
     assert "The cluster has no topic gone." in page
 
 
-def test_the_api_tells_a_replay_in_english_to_who_reads_pages_in_chinese(
+def test_the_api_shows_a_replay_in_english_to_a_reader_of_chinese_pages(
     world: World, stopped: DeadLetterReplay
 ) -> None:
-    told = chinese(world.client(world.alice)).get(stopped.path).json()
-    assert told["message"] == "The cluster was deleted."
-    assert told["outcomes"][0]["reason"] == "The cluster has no topic gone."
+    shown = chinese(world.client(world.alice)).get(stopped.path).json()
+    assert shown["message"] == "The cluster was deleted."
+    assert shown["outcomes"][0]["reason"] == "The cluster has no topic gone."
 
 
 def test_why_a_queue_was_not_reset_is_read_in_chinese(world: World) -> None:
@@ -107,22 +106,22 @@ def test_a_budgets_alert_names_its_month_in_chinese(world: World) -> None:
     assert shown_in_chinese(alert.sentence).startswith("已达到 2026 年 11 月预算的 80%")
 
 
-def test_what_the_sdk_tells_is_read_in_chinese_with_what_it_counts() -> None:
-    times = tell_count("once", "%(count)s times", 3)
-    told = said(tell("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=times))
-    assert told == "Its delivery failed 3 times. It is delivered again after its delay."
-    assert shown_in_chinese(told) == "投递失败 3 次。延迟之后会再次投递。"
+def test_what_the_sdk_says_is_read_in_chinese_with_what_it_counts() -> None:
+    times = sdk.say_count("once", "%(count)s times", 3)
+    text = from_sdk(sdk.say("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=times))
+    assert text == "Its delivery failed 3 times. It is delivered again after its delay."
+    assert shown_in_chinese(text) == "投递失败 3 次。延迟之后会再次投递。"
 
 
-def test_every_message_that_the_sdk_tells_has_a_chinese_one_with_its_placeholders() -> None:
+def test_every_message_of_the_sdk_has_a_chinese_one_with_its_placeholders() -> None:
     catalogue = read_catalogue(Path(settings.ROOT_DIR) / "web" / "locale" / "zh_Hans")
     calls = [
         node
         for path in _SDK.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("tell", "tell_count")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("say", "say_count")
     ]
-    assert len(calls) > 30
+    assert len(calls) > 60
     for call in calls:
         texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         message = "\0".join(texts)

@@ -52,6 +52,7 @@ from brokerd.services.replica_server import ReplicaServer
 from brokerd.services.store_gate import StoreGate
 from brokerd.services.stranded_pulls import StrandedPulls
 from brokerd.services.table_files import TableFiles
+from brokerd.services.topic_retention import TopicRetentionService
 from brokerd.stats import BrokerStats
 from brokerd.store import (
     AppendResult,
@@ -67,6 +68,7 @@ from brokerd.store import (
 from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.tls import TlsConnection, client_tls
 from brokerd.topic_config import TopicConfigManager
+from brokerd.topic_retention import KeptMessages
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
 from mqwire.codes import ResponseCode
@@ -118,6 +120,7 @@ class Broker:
         self.nursery: trio.Nursery | None = None
         self.stats = BrokerStats(clock.time_ms())
         self.metadata_log = MetadataLog(self)
+        self.kept_messages = KeptMessages(store)
         write = self.metadata_log.write
         self.topic_configs = TopicConfigManager(config, clock.time_ms, disk, write, self._wants_table_files)
         self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk, write, self._wants_table_files)
@@ -155,6 +158,7 @@ class Broker:
         self.schedule = ScheduleMessageService(self)
         self.metering = MeteringService(self)
         self.follower = FollowerService(self)
+        self.topic_retention = TopicRetentionService(self)
         self.message_index = MessageIndexService(config, store, self.store_gate, clock, self.threads)
         self.quotas = Quotas(
             config,
@@ -224,6 +228,8 @@ class Broker:
             self._mode_changed()
         confirmed = replica.confirm_offset
         self.store.confirm_offset = confirmed
+        if self.kept_messages.unconfirmed:
+            self.kept_messages.confirmed(confirmed)
         if len(self.acknowledgements):
             if replica.verdict(0) is SendVerdict.SLAVE_NOT_AVAILABLE:
                 _flush_all(self.acknowledgements.give_up(_TOO_FEW_REPLICAS, ResponseCode.SLAVE_NOT_AVAILABLE))
@@ -423,6 +429,7 @@ class Broker:
         if self.replica.modes.pending is not None and self.replica.modes.adopt(self.clock.monotonic()):
             self._mode_changed()
         self.store.confirm_offset = confirmed = self.replica.confirm_offset
+        self.kept_messages.confirmed(confirmed)
         if confirmed > before and len(self.held_pulls):
             _flush_all(self.dispatcher.pulls.answer_arrivals(self.held_pulls.queues()))
         if has_data and not self.waits_for_flush:

@@ -27,7 +27,7 @@ _PROPERTIES: Final = b"WAIT\x01true\x02"
 _TOPIC: Final = RMQ_SYS_METADATA.encode()
 _BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4, "big")
 _BLANK_HEAD_BYTES: Final = 8
-_BASE_TABLES: Final = ("topics", "groups", "forbidden", "offsets", "resets", "reset_counts")
+_BASE_TABLES: Final = ("topics", "groups", "forbidden", "offsets", "resets", "reset_counts", "kept_from")
 _HEAD_BYTES: Final = 200  # for the names of the tables in a base's record
 _QUEUES_MAX: Final = 64
 
@@ -47,6 +47,7 @@ class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     resets: Offsets = {}  # pending from here on, until the group's next pull
     taken_resets: dict[str, list[int]] = {}  # pending no longer
     reset_counts: Offsets = {}  # of a base
+    kept_from: Offsets = {}  # topic -> queue -> offset: messages below have expired (topic_retention.py)
 
     @property
     def is_base(self) -> bool:
@@ -54,7 +55,7 @@ class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def frees(self) -> bool:
-        """Whether it only deletes, or only says how far consumers are."""
+        """Whether it only deletes or expires, or only says how far consumers are."""
         return not (self.topics or self.groups or self.resets)
 
 
@@ -83,6 +84,7 @@ def base_records(
     offsets: Offsets,
     resets: Offsets,
     reset_counts: Offsets,
+    kept_from: Offsets,
     *,
     max_bytes: int,
 ) -> list[MetadataRecord]:
@@ -93,6 +95,7 @@ def base_records(
     tables: tuple[tuple[str, Mapping[str, Any]], ...] = (
         *(("topics", topics), ("groups", groups), ("forbidden", forbidden)),
         *(("offsets", offsets), ("resets", resets), ("reset_counts", reset_counts)),
+        ("kept_from", kept_from),
     )
     for table, entries in tables:
         for key, value in _small_entries(entries):

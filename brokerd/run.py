@@ -91,6 +91,7 @@ async def serve(server: Server, broker: Broker, environment: Environment, *, on_
             nursery.start_soon(broker.schedule.run)
             nursery.start_soon(broker.metering.run)
             nursery.start_soon(broker.message_index.run)
+            nursery.start_soon(broker.topic_retention.run)
             if broker.acl is not None:
                 nursery.start_soon(watch_accounts, broker.acl)
             nursery.start_soon(broker.table_files.run)

@@ -19,6 +19,7 @@ from brokerd.metadata import MetadataFile
 from brokerd.metadata_record import MetadataRecord
 from brokerd.quotas import QuotaReached, Usage
 from brokerd.store import Disk
+from brokerd.topic_retention import RESERVE_BYTES, RESERVE_TIME, invalid_reserve_bytes, invalid_reserve_time
 from brokerd.topic_validator import invalid_topic, is_system_topic
 from mqwire import names
 from mqwire.bodies import (
@@ -38,13 +39,22 @@ _REVIVE_QUEUE_NUMS = 8
 _OF_GROUPS = (names.RETRY_GROUP_TOPIC_PREFIX, names.DLQ_GROUP_TOPIC_PREFIX)
 _ATTRIBUTE_MAX_CHARACTERS = 64
 
-# Attributes that a topic may have, and the values that this broker can honour (None: any).
-_ATTRIBUTES: Mapping[str, frozenset[str] | None] = MappingProxyType(
+
+def _one_of(name: str, *allowed: str) -> Callable[[str], str | None]:
+    def invalid(value: str) -> str | None:
+        return None if value in allowed else f"{name} cannot be {value[:80]!a} here: allowed is {' or '.join(allowed)}"
+
+    return invalid
+
+
+# Attributes that a topic may have, and why this broker cannot honour a value of theirs.
+_ATTRIBUTES: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
     {
-        "queue.type": frozenset({"SimpleCQ"}),
-        "cleanup.policy": frozenset({"DELETE"}),
-        "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
-        "reserve.time": None,
+        "queue.type": _one_of("queue.type", "SimpleCQ"),
+        "cleanup.policy": _one_of("cleanup.policy", "DELETE"),
+        "message.type": _one_of("message.type", "DELAY", "FIFO", "MIXED", "NORMAL", "TRANSACTION", "UNSPECIFIED"),
+        RESERVE_TIME: invalid_reserve_time,
+        RESERVE_BYTES: invalid_reserve_bytes,
     }
 )
 
@@ -289,11 +299,11 @@ def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, 
         if sign == "-":
             merged.pop(name, None)
             continue
-        allowed = _ATTRIBUTES[name]
         if len(value) > _ATTRIBUTE_MAX_CHARACTERS:
             raise ValueError(f"{name} has {len(value)} characters: at most {_ATTRIBUTE_MAX_CHARACTERS} are allowed")
-        if allowed is not None and value not in allowed:
-            raise ValueError(f"{name} cannot be {value[:80]!a} here: allowed is {' or '.join(sorted(allowed))}")
+        remark = _ATTRIBUTES[name](value)
+        if remark is not None:
+            raise ValueError(remark)
         merged[name] = value
     return merged
 

@@ -116,7 +116,7 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
 
 
 def _look_up(broker: _Broker, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
-    record = broker.store.message_at(header.offset) if header.offset >= 0 else None
+    record = broker.store.message_at(header.offset, expired_too=True) if header.offset >= 0 else None
     if record is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

@@ -13,6 +13,7 @@ from brokerd.processors.handler import answers_refusals, changing_tables, existi
 from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.topic_config import invalid_topic_config, merge_attributes
+from brokerd.topic_retention import RESERVE_TIME, kept_too_long
 from brokerd.topic_validator import invalid_topic
 from mqwire.bodies import (
     CreateTopicListRequestBody,
@@ -103,10 +104,16 @@ def update_and_create_topic_list(broker: _Broker, peer: Peer, request: RemotingC
 
 def _attributes(broker: _Broker, topic: str, text: str | None) -> dict[str, str]:
     known = broker.topic_configs.select(topic)
+    before = {} if known is None else known.attributes
     try:
-        return merge_attributes({} if known is None else known.attributes, text)
+        merged = merge_attributes(before, text)
     except ValueError as error:
         raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    if merged.get(RESERVE_TIME) != before.get(RESERVE_TIME):
+        remark = kept_too_long(merged, broker.config.file_reserved_time_hours)
+        if remark is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    return merged
 
 
 def _put(broker: _Broker, peer: Peer, configs: list[TopicConfig]) -> None:

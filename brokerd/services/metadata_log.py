@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from brokerd.store import MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+    from brokerd.topic_retention import KeptMessages
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class _Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    kept_messages: KeptMessages
     quotas: Quotas
     nursery: trio.Nursery | None
     waits_for_flush: bool
@@ -163,6 +165,7 @@ class MetadataLog:
         else:
             (result,) = broker.store.append([message])
         self.end_offset = result.physical_offset + result.size_bytes
+        broker.kept_messages.apply(record, self.end_offset)
         self._bytes_since_base += result.size_bytes
         broker.log_grew()
 
@@ -197,6 +200,7 @@ class MetadataLog:
             groups.subscription_group_table,
             groups.forbidden_table,
             *broker.consumer_offsets.base(),
+            broker.kept_messages.base(),
             max_bytes=min(_RECORD_MAX_BYTES, broker.config.max_message_size_bytes),
         )
         now_ms = broker.clock.time_ms()
@@ -345,13 +349,14 @@ class MetadataLog:
             first = self._find_base()
             if first is not None:
                 records = list(self._read(first))
-                self._apply(records, forget_messages=False)
+                broker.kept_messages.rebuild(self._apply(records, rebuilding=True))
                 self.end_offset = records[-1].end_offset
                 self._base_offset = records[0].begin_offset
                 self._bytes_since_base = self.end_offset - self._base_offset if len(records) > 1 else 0
                 if store.damaged_from is None:  # else the tables are rebuilt once that is put right
                     self._finish_deletions(records)
             else:
+                broker.kept_messages.rebuild(())
                 broker.consumer_offsets.forget_unwritten()
             self._is_stale = False
         finally:
@@ -401,8 +406,10 @@ class MetadataLog:
                 position += message.size_bytes
             queue_offset = result.next_begin_offset
 
-    def _apply(self, records: Iterable[Located], *, forget_messages: bool = True) -> None:
+    def _apply(self, records: Iterable[Located], *, rebuilding: bool = False) -> list[MetadataRecord]:
+        """Take over records of the log; returns them, bases whole."""
         broker = self._broker
+        applied = []
         for found in records:
             record = self._whole(found)
             if record is None:
@@ -410,11 +417,14 @@ class MetadataLog:
             for table in self._tables():
                 if not table.is_imported:
                     table.apply(record)
-            if forget_messages:
+            applied.append(record)
+            if not rebuilding:
+                broker.kept_messages.apply(record, found.end_offset)
                 for topic in record.deleted_topics:
                     broker.forget_messages(topic)
         broker.topic_configs.finish_applying()
         broker.subscription_groups.finish_applying()
+        return applied
 
     def _tables(self) -> tuple[TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager]:
         return self._broker.topic_configs, self._broker.subscription_groups, self._broker.consumer_offsets

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from brokerd.store.commit_log import NO_ROOM
 from brokerd.store.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
@@ -38,8 +39,15 @@ class WrittenEntries:
 
 
 class ConsumeQueueStore:
-    def __init__(self, config: StoreConfig, disk: Disk, tombstones: TopicTombstones) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        tombstones: TopicTombstones,
+        kept_from: Mapping[tuple[str, int], int] = MappingProxyType({}),
+    ) -> None:
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._kept_from = kept_from  # by topic and queue: messages below have expired, though the log has them
         self.unwritten_entries = 0  # in all tails together
         self._config = config
         self._disk = disk
@@ -172,7 +180,17 @@ class ConsumeQueueStore:
         return data
 
     def min_offset(self, queue: ConsumeQueue, log_min_offset: int) -> int:
-        """The first offset whose record the CommitLog still has (ConsumeQueue.correctMinOffset)."""
+        """The first offset whose message is kept: the CommitLog has its record, and it has not expired."""
+        first = self.min_stored_offset(queue, log_min_offset)
+        kept_from = self._kept_from.get((queue.topic, queue.queue_id), 0)
+        return first if kept_from <= first else min(kept_from, queue.next_offset)
+
+    def has_expired(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a message is no longer kept, though the log may have its record."""
+        return offset < self._kept_from.get((topic, queue_id), 0)
+
+    def min_stored_offset(self, queue: ConsumeQueue, log_min_offset: int) -> int:
+        """The first offset whose record the CommitLog still has (ConsumeQueue.correctMinOffset), be it expired."""
         bound = max(log_min_offset, queue.floor_physical_offset)
         if queue.min_physical_offset_known != bound:
             low = queue.min_offset_known

@@ -91,7 +91,12 @@ class MessageReader:
         return bool(size == BLANK_SIZE or position + size <= bound)
 
     def min_offset(self, queue: ConsumeQueue) -> int:
+        """The first offset whose message is kept."""
         return self._consume_queues.min_offset(queue, self._log.min_offset)
+
+    def min_stored_offset(self, queue: ConsumeQueue) -> int:
+        """The first offset whose record the log has, be it expired."""
+        return self._consume_queues.min_stored_offset(queue, self._log.min_offset)
 
     # -- pulling
 
@@ -234,7 +239,7 @@ class MessageReader:
     def _find_record(self, queue: ConsumeQueue, queue_offset: int) -> DispatchRequest | None:
         """Walk the log from the last good entry in front of `queue_offset` until its record comes, or a later one."""
         begin = max(self._log.min_offset, queue.floor_physical_offset)
-        for earlier in range(queue_offset - 1, self.min_offset(queue) - 1, -1):
+        for earlier in range(queue_offset - 1, self.min_stored_offset(queue) - 1, -1):
             position, _, _ = ENTRY.unpack(self._consume_queues.read(queue, earlier, 1))
             record = self._record_at(position)
             if record is not None and self._is(record, queue) and record.queue_offset == earlier:
@@ -270,10 +275,14 @@ class MessageReader:
         record = parse_record(data, 0, physical_offset, room, physical_offset >= self.record_crc_from)
         return record if isinstance(record, DispatchRequest) else None
 
-    def message_at(self, physical_offset: int) -> bytes | None:
+    def message_at(self, physical_offset: int, *, expired_too: bool = False) -> bytes | None:
         """The record that starts exactly there, whole and undamaged, and visible to readers; None when there is none."""
         record = self._record_at(physical_offset)
         if record is None or physical_offset + record.size_bytes > self.bound:
+            return None
+        if not expired_too and self._consume_queues.has_expired(
+            record.topic.decode(errors="replace"), record.queue_id, record.queue_offset
+        ):
             return None
         return self._log.read(physical_offset, record.size_bytes)
 

@@ -70,6 +70,7 @@ class MessageStore:
         self._store_host = store_host
         self._status = StoreStatus()
         self._lock_fd = -1
+        self._kept_from: dict[tuple[str, int], int] = {}  # by topic and queue; stays when the store is reopened
         self._reset()
 
     def _reset(self) -> None:
@@ -78,7 +79,7 @@ class MessageStore:
         self._tombstones = TopicTombstones(disk, config.path("topicTombstones.json"))
         self._doubts = TailDoubts(disk, config.path("log.uncertain"))
         self._log = CommitLog(config, disk, self._status)
-        self._queues = ConsumeQueueStore(config, disk, self._tombstones)
+        self._queues = ConsumeQueueStore(config, disk, self._tombstones, self._kept_from)
         self._appender = MessageAppender(config, self._log, self._queues, self._status, self._store_host)
         self._raw_appender = RawAppender(config, self._log, self._queues, self._status)
         self._reader = MessageReader(config, self._log, self._queues)
@@ -173,7 +174,9 @@ class MessageStore:
         """Finish deletions that a crash interrupted: topics of which no queue shows a message any more."""
         for topic in self._queues.topics():
             if self._tombstones.get(topic) is not None and all(
-                self._reader.min_offset(queue) == queue.next_offset for queue in self._queues if queue.topic == topic
+                self._reader.min_stored_offset(queue) == queue.next_offset
+                for queue in self._queues
+                if queue.topic == topic
             ):
                 self._queues.delete_topic(topic)
 
@@ -462,7 +465,7 @@ class MessageStore:
         return None if queue is None else queue.next_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the queue's first message that is left; its max offset when none is; 0 when there is no queue."""
+        """The offset of the queue's first message that is kept; its max offset when none is; 0 when there is no queue."""
         queue = self._queues.queues.get((topic, queue_id))
         return self._reader.min_offset(queue) if queue is not None else 0
 
@@ -473,9 +476,12 @@ class MessageStore:
         queue = self._queues.queues.get((topic, queue_id))
         return self._reader.offset_by_time(queue, timestamp_ms, boundary) if queue is not None else 0
 
-    def message_at(self, physical_offset: int) -> bytes | None:
-        """The record that starts exactly there; None unless a whole, undamaged, visible one does."""
-        return self._reader.message_at(physical_offset)
+    def message_at(self, physical_offset: int, *, expired_too: bool = False) -> bytes | None:
+        """The record that starts exactly there; None unless a whole, undamaged, visible one does that is kept.
+
+        With `expired_too` also one that has expired while a consumer had it in hand.
+        """
+        return self._reader.message_at(physical_offset, expired_too=expired_too)
 
     def store_timestamp_of(self, topic: str, queue_id: int, offset: int) -> int:
         """When a message was stored; -1 when there is none at that offset."""
@@ -606,7 +612,7 @@ class MessageStore:
         return [
             (queue.topic, queue.queue_id, queue.next_offset)
             for queue in self._queues
-            if queue.next_offset and self._reader.min_offset(queue) >= queue.next_offset
+            if queue.next_offset and self._reader.min_stored_offset(queue) >= queue.next_offset
         ]
 
     def start_over(self, begin_offset: int, queues: Sequence[tuple[str, int, int]] = ()) -> RecoveryReport:
@@ -666,9 +672,23 @@ class MessageStore:
             return
         self._tombstones.bury(topic, Tombstone(self._log.end_offset, next_offsets))
         self._queues.delete_topic(topic)
+        for queue in [queue for queue in self._kept_from if queue[0] == topic]:
+            del self._kept_from[queue]
         self.flush_consume_queues()
 
     # -- retention
+
+    def keep_from(self, topic: str, queue_id: int, offset: int) -> None:
+        """Serve no message of the queue below `offset` any more. The bytes stay in the CommitLog until their file goes.
+
+        Held in memory: the caller knows it from records of the log, and says it again after a start. Never lowered.
+        """
+        key = topic, queue_id
+        self._kept_from[key] = max(offset, self._kept_from.get(key, 0))
+
+    def keep_all(self) -> None:
+        """Take back every keep_from(): what has expired is about to be read from the log again."""
+        self._kept_from.clear()
 
     def delete_expired(self, now_ms: int, *, keep_from_offset: int | None = None) -> RetentionReport:
         """Delete CommitLog files by age and disk usage, and ConsumeQueue files that became empty; see retention.py.

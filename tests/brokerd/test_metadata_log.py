@@ -478,11 +478,13 @@ def test_a_base_of_any_size_is_joined_from_its_records() -> None:
     topics = {f"t{number}": TopicConfig(topic_name=f"t{number}") for number in range(300)}
     offsets = {f"t{number}@g": {queue: queue * 7 for queue in range(200)} for number in range(5)}
     groups = {"g": SubscriptionGroupConfig(group_name="g")}
-    records = base_records(topics, groups, {}, offsets, {"t0@g": {1: 2}}, {"t0@g": {1: 1}}, max_bytes=4000)
+    records = base_records(
+        topics, groups, {}, offsets, {"t0@g": {1: 2}}, {"t0@g": {1: 1}}, {"t0": {0: 5}}, max_bytes=4000
+    )
     assert len(records) > 10
     assert joined(records) == MetadataRecord(
         part=0, parts=1, topics=topics, groups=groups, offsets=offsets, resets={"t0@g": {1: 2}},
-        reset_counts={"t0@g": {1: 1}},
+        reset_counts={"t0@g": {1: 1}}, kept_from={"t0": {0: 5}},
     )  # fmt: skip
 
 

@@ -165,6 +165,7 @@ class Broker:
             clock.monotonic,
             stored_bytes=lambda: store.end_offset - store.min_physical_offset + store.index.used_bytes,
             stored_by_topic=lambda: self.metering.stored_bytes.by_topic(),
+            topic_quotas=lambda: self.topic_configs.quotas,
             is_exempt=self._is_infrastructure,
         )
         self.dispatcher = Dispatcher(self, HANDLERS)

@@ -3,13 +3,15 @@
 A rate is kept by a bucket that holds one second's worth. What one wake-up brings is taken first and may overdraw it; then
 the bucket refuses until that is paid back. So a batch passes whole, and the rate holds over time. Sends and pulls are counted
 apart. A limit of 0 is none. The infrastructure itself is not limited. Each refusal names its quota.
+
+A topic may have quotas of its own, as attributes: of its sends, and of what it stores. Of these and the broker's the lower holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokerd.store import StoreError
 
@@ -22,6 +24,42 @@ if TYPE_CHECKING:
 _RESERVE_SHARE: Final = 8
 # Buckets of credentials and topics that are gone are forgotten when there are more than these.
 _BUCKETS_MAX: Final = 10_000
+
+
+QUOTA_MESSAGES: Final = "quota.messages.per.second"
+QUOTA_BYTES: Final = "quota.bytes.per.second"
+QUOTA_STORED_BYTES: Final = "quota.stored.bytes"
+TOPIC_QUOTAS: Final = (QUOTA_MESSAGES, QUOTA_BYTES, QUOTA_STORED_BYTES)
+_TOPIC_QUOTA_MAX: Final = 2**59
+
+
+class TopicQuota(NamedTuple):
+    """What a topic's attributes allow it on this broker; 0: they don't say."""
+
+    messages_per_second: int = 0
+    bytes_per_second: int = 0
+    stored_bytes: int = 0
+
+
+def topic_quota_of(attributes: Mapping[str, str]) -> TopicQuota | None:
+    """The quotas that a topic has of its own; None without any."""
+    own = TopicQuota(*(_limit_of(attributes.get(name, "")) for name in TOPIC_QUOTAS))
+    return own if any(own) else None
+
+
+def invalid_topic_quota(name: str) -> Callable[[str], str | None]:
+    """What says why a text can't be a topic's quota `name`, as a remark; None when it can."""
+
+    def invalid(text: str) -> str | None:
+        if text == "-1" or 0 < _limit_of(text) <= _TOPIC_QUOTA_MAX:
+            return None
+        return f"{name} cannot be {text[:80]!a}: give a whole number, 1 to {_TOPIC_QUOTA_MAX}, or -1 for no limit"
+
+    return invalid
+
+
+def _limit_of(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 class QuotaReached(StoreError):
@@ -102,7 +140,7 @@ class Quotas:
     """What is used of the limits in `config`. `stored_bytes` is what the log and its index take, `stored_by_topic` what each topic
     has of the log.
 
-    `is_exempt` says of an access key whether it is the infrastructure's.
+    `topic_quotas` are the topics' own; `is_exempt` says of an access key whether it is the infrastructure's.
     """
 
     def __init__(
@@ -112,12 +150,14 @@ class Quotas:
         *,
         stored_bytes: Callable[[], int],
         stored_by_topic: Callable[[], Mapping[str, int]],
+        topic_quotas: Callable[[], Mapping[str, TopicQuota]],
         is_exempt: Callable[[str], bool],
     ) -> None:
         self._config = config
         self._monotonic = monotonic
         self._stored_bytes = stored_bytes
         self._stored_by_topic = stored_by_topic
+        self._topic_quotas = topic_quotas
         self._is_exempt = is_exempt
         self._rates: dict[tuple[str, str, str], _Rate] = {}
         self._connected: dict[str, set[Peer]] = {}
@@ -125,7 +165,17 @@ class Quotas:
     @property
     def are_set(self) -> bool:
         """Whether any rate or size is limited: without, sends and pulls are not counted here."""
-        return any(self._limits()) or bool(self._config.quota_stored_bytes or self._config.quota_topic_stored_bytes)
+        config = self._config
+        return bool(
+            any(self._limits()) or config.quota_stored_bytes or config.quota_topic_stored_bytes or self._topic_quotas()
+        )
+
+    @property
+    def counts_stored_bytes(self) -> bool:
+        """Whether what any topic stores is limited."""
+        return bool(self._config.quota_topic_stored_bytes) or any(
+            own.stored_bytes for own in self._topic_quotas().values()
+        )
 
     def send_refusal(self, credential: str, topic: str) -> str | None:
         """Why this send is not taken now, None when it is."""
@@ -138,11 +188,11 @@ class Quotas:
                 f"the broker stores {self._stored_bytes()} bytes, its quota quotaStoredBytes is {limit}."
                 " Messages are deleted as fileReservedTime ends; or ask for more"
             )
-        limit = config.quota_topic_stored_bytes
+        limit, key = self._stored_limit(topic)
         if limit and (stored := self._stored_by_topic().get(topic, 0)) >= limit:
             return (
-                f"topic {topic} stores {stored} bytes, its quota quotaTopicStoredBytes is {limit}."
-                " Messages are deleted as fileReservedTime ends; or ask for more"
+                f"topic {topic} stores {stored} bytes, its quota {key} is {limit}."
+                " Messages are deleted as the topic's reserve.time or fileReservedTime ends; or ask for more"
             )
         return self._rate_refusal("send", credential, topic)
 
@@ -213,9 +263,10 @@ class Quotas:
             for bucket, key in zip((rate.messages, rate.size), rate.keys, strict=True):
                 if bucket.rate:
                     yield Usage(key, f"{name} ({direction})", bucket.last_second(now_s), bucket.rate)
-        if config.quota_topic_stored_bytes:
-            for topic, stored in sorted(self._stored_by_topic().items()):
-                yield Usage("quotaTopicStoredBytes", topic, stored, config.quota_topic_stored_bytes)
+        for topic, stored in sorted(self._stored_by_topic().items()) if self.counts_stored_bytes else ():
+            limit, key = self._stored_limit(topic)
+            if limit:
+                yield Usage(key, topic, stored, limit)
         for quota, limit, used in (
             (
                 "quotaCredentialConnections",
@@ -246,7 +297,7 @@ class Quotas:
         return None
 
     def _count(self, direction: str, credential: str, topic: str, messages: int, size_bytes: int) -> None:
-        if not any(self._limits()) or self._is_exempt(credential):
+        if not (any(self._limits()) or self._topic_quotas()) or self._is_exempt(credential):
             return
         now_s = self._monotonic()
         for kind, name in (("credential", credential), ("topic", topic)):
@@ -257,16 +308,36 @@ class Quotas:
     def _rate(self, direction: str, kind: str, name: str, now_s: float) -> _Rate:
         key = (direction, kind, name)
         rate = self._rates.get(key)
-        limits = self._limits()[:2] if kind == "credential" else self._limits()[2:]
-        if rate is None or (rate.messages.rate, rate.size.rate) != limits:
+        limits, keys = self._limits()[:2], _KEYS[kind]
+        if kind == "topic":
+            limits = self._limits()[2:]
+            own = self._topic_quotas().get(name) if direction == "send" else None
+            if own is not None:
+                (messages, of_messages), (size, of_size) = (
+                    _lower(limits[0], keys[0], own.messages_per_second, QUOTA_MESSAGES),
+                    _lower(limits[1], keys[1], own.bytes_per_second, QUOTA_BYTES),
+                )
+                limits, keys = (messages, size), (of_messages, of_size)
+        if rate is None or (rate.messages.rate, rate.size.rate) != limits or rate.keys != keys:
             if len(self._rates) >= _BUCKETS_MAX:
                 self._forget_idle(now_s)
-            rate = _Rate(f"{kind} {name}", _KEYS[kind], *(Bucket(limit, now_s) for limit in limits))
+            rate = _Rate(f"{kind} {name}", keys, *(Bucket(limit, now_s) for limit in limits))
             self._rates[key] = rate
         return rate
+
+    def _stored_limit(self, topic: str) -> tuple[int, str]:
+        """What a topic may store, 0 for any amount, and the quota that says so."""
+        own = self._topic_quotas().get(topic)
+        limit = self._config.quota_topic_stored_bytes
+        return _lower(limit, "quotaTopicStoredBytes", 0 if own is None else own.stored_bytes, QUOTA_STORED_BYTES)
 
     def _forget_idle(self, now_s: float) -> None:
         """Drop those that hold a whole second's worth: they would be made again as they are."""
         for key, rate in list(self._rates.items()):
             if not any(bucket.is_empty(now_s) or bucket.balance < bucket.rate for bucket in (rate.messages, rate.size)):
                 del self._rates[key]
+
+
+def _lower(limit: int, key: str, own: int, own_key: str) -> tuple[int, str]:
+    """The limit that holds, of a broker's and a topic's own, where 0 is none; with its key."""
+    return (own, own_key) if own and (not limit or own < limit) else (limit, key)

@@ -17,12 +17,13 @@ from brokerd.config import BrokerConfig
 from brokerd.logged_table import LoggedTable
 from brokerd.metadata import MetadataFile
 from brokerd.metadata_record import MetadataRecord
-from brokerd.quotas import QuotaReached, Usage
+from brokerd.quotas import TOPIC_QUOTAS, QuotaReached, TopicQuota, Usage, invalid_topic_quota, topic_quota_of
 from brokerd.store import Disk
 from brokerd.topic_retention import RESERVE_BYTES, RESERVE_TIME, invalid_reserve_bytes, invalid_reserve_time
 from brokerd.topic_validator import invalid_topic, is_system_topic
 from mqwire import names
 from mqwire.bodies import (
+    DataVersion,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigSerializeWrapper,
@@ -55,6 +56,7 @@ _ATTRIBUTES: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
         "message.type": _one_of("message.type", "DELAY", "FIFO", "MIXED", "NORMAL", "TRANSACTION", "UNSPECIFIED"),
         RESERVE_TIME: invalid_reserve_time,
         RESERVE_BYTES: invalid_reserve_bytes,
+        **{name: invalid_topic_quota(name) for name in TOPIC_QUOTAS},
     }
 )
 
@@ -79,6 +81,8 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         super().__init__(MetadataFile(disk, config.config_folder, "topics.json"), clock_ms, write, wants_file)
         self._config = config
         self._own_system_topics: frozenset[str] = frozenset()
+        self._quotas: dict[str, TopicQuota] = {}
+        self._quotas_of: DataVersion | None = None
 
     def load(self) -> None:
         """Reads topics.json and adds the system topics; raises UnreadableConfigFile."""
@@ -100,6 +104,18 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 
     def system_topics(self) -> list[str]:
         return sorted(topic for topic in self._table if self.is_system_topic(topic))
+
+    @property
+    def quotas(self) -> Mapping[str, TopicQuota]:
+        """The quotas that topics have of their own, by topic."""
+        if self._quotas_of is not self.data_version:
+            self._quotas_of = self.data_version
+            self._quotas = {
+                topic: own
+                for topic, config in self._table.items()
+                if config.attributes and (own := topic_quota_of(config.attributes)) is not None
+            }
+        return self._quotas
 
     def to_wrapper(self) -> TopicConfigAndMappingSerializeWrapper:
         """The table as it is registered, answered and persisted; a copy."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from brokerd.clock import SystemClock
     from brokerd.config import BrokerConfig
     from brokerd.metering.storage import StoredBytes
+    from brokerd.quotas import Quotas
     from brokerd.replica.replica import Replica
     from brokerd.services.metadata_log import MetadataLog
     from brokerd.services.store_gate import StoreGate
@@ -49,6 +50,7 @@ class _Broker(Protocol):
     replica: Replica
     topic_configs: TopicConfigManager
     metadata_log: MetadataLog
+    quotas: Quotas
 
     @property
     def metering(self) -> _Metering: ...
@@ -78,10 +80,11 @@ class TopicRetentionService:
             for topic, config in broker.topic_configs.table.items()
             if (retention := retention_of(config.attributes)) is not None
         }
+        by_size = any(retention.size_bytes is not None for retention in limits.values())
+        if broker.replica.leads and (by_size or broker.quotas.counts_stored_bytes):
+            await self._count_stored()
         if not limits or not self._may_write():
             return
-        if any(retention.size_bytes is not None for retention in limits.values()):
-            await self._count_stored()
         expired: Offsets = {}
         for topic, retention in limits.items():
             async with broker.store_gate.shared():

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import trio
 
 from brokerd.quotas import Bucket
 from mqwire.acl import SessionCredentials, sign_request
@@ -300,6 +301,93 @@ def test_a_topic_that_stores_too_much_takes_no_more_sends_and_others_do(broker: 
     broker.config.quota_topic_stored_bytes = 1
     assert refused_by(send(broker)) == "quotaTopicStoredBytes"
     assert send(broker, topic="bills").code == ResponseCode.SUCCESS
+
+
+def own_quota(broker: BrokerUnderTest, attributes: str, topic: str = "orders") -> RemotingCommand:
+    header = CreateTopicRequestHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG", order=False, attributes=attributes,
+    )  # fmt: skip
+    return ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, TENANT_ADMIN, header=header)
+
+
+def test_a_topics_own_rate_of_messages_holds_for_its_sends(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.messages.per.second=2")
+    assert [send(broker).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
+    assert refused_by(send(broker)) == "quota.messages.per.second"
+    assert send(broker, topic="bills").code == ResponseCode.SUCCESS
+    broker.clock.advance(1)
+    assert send(broker).code == ResponseCode.SUCCESS
+
+
+def test_a_topics_own_rate_leaves_its_consumers_alone(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.messages.per.second=1")
+    send(broker)
+    for _ in range(3):
+        reply = pull(broker)
+        assert reply is not None
+        assert reply.code == ResponseCode.SUCCESS
+
+
+def test_a_topics_own_rate_of_bytes_is_named(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.bytes.per.second=1000")
+    send(broker, body=b"x" * 5000)
+    reply = send(broker)
+    assert refused_by(reply) == "quota.bytes.per.second"
+    assert reply.remark == (
+        "topic orders is over its quota quota.bytes.per.second: 1000 bytes in a second. Slow down, or ask for more"
+    )
+
+
+def test_a_topics_own_limit_of_stored_bytes_stops_its_sends(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.stored.bytes=10")
+    send(broker)
+    trio.run(broker.broker.topic_retention.look)
+    assert refused_by(send(broker)) == "quota.stored.bytes"
+    assert send(broker, topic="bills").code == ResponseCode.SUCCESS
+
+
+def test_a_topic_that_keeps_less_gets_room_again(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.stored.bytes=10,+reserve.time=1")
+    send(broker)
+    broker.clock.advance(3601)
+    for _ in range(2):  # what has expired is no longer counted from the next look on
+        trio.run(broker.broker.topic_retention.look)
+    assert send(broker).code == ResponseCode.SUCCESS
+
+
+def test_the_brokers_quota_holds_where_it_is_lower_than_the_topics_own(broker: BrokerUnderTest) -> None:
+    broker.config.quota_topic_messages_per_second = 1
+    own_quota(broker, "+quota.messages.per.second=5")
+    send(broker)
+    assert refused_by(send(broker)) == "quotaTopicMessagesPerSecond"
+
+
+def test_a_topics_own_quota_goes_with_its_attribute(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.messages.per.second=1")
+    send(broker)
+    assert refused_by(send(broker))
+    own_quota(broker, "-quota.messages.per.second")
+    assert send(broker).code == ResponseCode.SUCCESS
+
+
+def test_use_of_a_topics_own_quotas_is_shown(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.messages.per.second=10,+quota.stored.bytes=1000000")
+    send(broker)
+    trio.run(broker.broker.topic_retention.look)
+    broker.clock.advance(1)
+    uses = {(use.quota, use.name): (use.used, use.limit) for use in broker.broker.quotas.usage({})}
+    stored = sum(message.size_bytes for message in broker.messages("orders"))
+    assert uses == {
+        ("quota.messages.per.second", "orders (send)"): (1, 10),
+        ("quota.stored.bytes", "orders"): (stored, 1_000_000),
+    }
+
+
+@pytest.mark.parametrize("value", ["0", "many", "-2", "1.5", str(2**60)])
+def test_a_quota_that_is_none_is_refused(broker: BrokerUnderTest, value: str) -> None:
+    reply = own_quota(broker, f"+quota.stored.bytes={value}")
+    assert reply.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_a_credential_has_a_bounded_number_of_connections(broker: BrokerUnderTest) -> None:

@@ -174,7 +174,7 @@ def _fullest_quota(leaders: Sequence[Mapping[str, str]]) -> float | None:
             return None
         for quota in quotas:
             # What rates are limited to is taken again each second: full is how a busy tenant looks.
-            if not str(quota["quota"]).endswith("PerSecond") and quota["limit"] > 0:
+            if not str(quota["quota"]).endswith(("PerSecond", ".per.second")) and quota["limit"] > 0:
                 shares.append(quota["used"] / quota["limit"])
     return max(shares)
 

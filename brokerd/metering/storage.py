@@ -6,18 +6,15 @@ CommitLog file, because retention deletes whole files. Pure but for the store.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
+
+from brokerd.store import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from brokerd.store import size_of_entries
 
 if TYPE_CHECKING:
     from brokerd.store import MessageStore
 
-ENTRY_BYTES: Final = 20
-_WORDS: Final = 5  # of 4 bytes in an entry: position, position, size, tags code, tags code
-_SIZE_WORD: Final = 2
-_BLANK_SIZE: Final = 2**31 - 1  # an entry without a record: store/consume_queue.py
 _SLICE_ENTRIES: Final = 4096
 
 
@@ -113,12 +110,3 @@ class StoredBytes:
     def by_topic(self) -> dict[str, int]:
         """As of the last update that came to its end; topics of which nothing is stored are left out."""
         return self._by_topic
-
-
-def size_of_entries(entries: bytes) -> int:
-    """How many bytes the records of these ConsumeQueue entries take."""
-    words = array("I", entries)
-    if sys.byteorder == "little":
-        words.byteswap()
-    sizes = words[_SIZE_WORD::_WORDS]
-    return sum(sizes) - _BLANK_SIZE * sizes.count(_BLANK_SIZE)

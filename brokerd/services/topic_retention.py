@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from brokerd.metadata_record import MetadataRecord, Offsets
-from brokerd.metering.storage import ENTRY_BYTES, size_of_entries
-from brokerd.store import StoreError
+from brokerd.store import CONSUME_QUEUE_ENTRY_BYTES, StoreError, size_of_entries
 from brokerd.topic_retention import Retention, Slice, oldest_beyond, retention_of
 
 if TYPE_CHECKING:
@@ -135,5 +134,5 @@ class TopicRetentionService:
             if not entries:
                 return
             position = int.from_bytes(entries[:8], "big")
-            first += len(entries) // ENTRY_BYTES
+            first += len(entries) // CONSUME_QUEUE_ENTRY_BYTES
             yield Slice(position, queue_id, first, size_of_entries(entries))

@@ -26,7 +26,8 @@ Nothing here logs: reports and errors carry what there is to say, never a payloa
 """
 
 from brokerd.store.clock import Clock, SystemClock
-from brokerd.store.config import StoreConfig
+from brokerd.store.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from brokerd.store.consume_queue import size_of_entries
 from brokerd.store.consume_queue_store import WrittenEntries
 from brokerd.store.disk import Disk, DiskUsage, OsDisk
 from brokerd.store.errors import (
@@ -63,6 +64,7 @@ from brokerd.store.send_counts import SendCounts
 from brokerd.store.tail_doubts import TailDoubt
 
 __all__ = [
+    "CONSUME_QUEUE_ENTRY_BYTES",
     "AppendFailedError",
     "AppendResult",
     "BatchResult",
@@ -98,4 +100,5 @@ __all__ = [
     "SystemClock",
     "TailDoubt",
     "WrittenEntries",
+    "size_of_entries",
 ]

@@ -15,6 +15,8 @@ Invariant: tail_offset + len(tail) / 20 == next_offset; every entry below tail_o
 from __future__ import annotations
 
 import bisect
+import sys
+from array import array
 from collections.abc import Callable
 
 from brokerd.store.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
@@ -22,6 +24,8 @@ from brokerd.store.record import ENTRY
 
 BLANK_SIZE = 2**31 - 1
 BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
+_WORDS = 5  # of 4 bytes in an entry: position, position, size, tags code, tags code
+_SIZE_WORD = 2
 
 
 class ConsumeQueue:
@@ -106,3 +110,12 @@ class ConsumeQueue:
             return bool(position >= physical_offset and (size != BLANK_SIZE or position > 0))
 
         return bisect.bisect_left(range(self.next_offset), True, lo=low, hi=self.next_offset, key=key)
+
+
+def size_of_entries(entries: bytes) -> int:
+    """How many bytes the records of these ConsumeQueue entries take."""
+    words = array("I", entries)
+    if sys.byteorder == "little":
+        words.byteswap()
+    sizes = words[_SIZE_WORD::_WORDS]
+    return sum(sizes) - BLANK_SIZE * sizes.count(BLANK_SIZE)

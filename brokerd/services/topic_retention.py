@@ -19,7 +19,6 @@ from brokerd.topic_retention import Retention, Slice, oldest_beyond, retention_o
 if TYPE_CHECKING:
     from brokerd.clock import SystemClock
     from brokerd.config import BrokerConfig
-    from brokerd.metering.storage import StoredBytes
     from brokerd.quotas import Quotas
     from brokerd.replica.replica import Replica
     from brokerd.services.metadata_log import MetadataLog
@@ -34,9 +33,15 @@ _SLICES: Final = 64
 _SLICE_ENTRIES_MAX: Final = 65_536
 
 
+class _StoredBytes(Protocol):
+    def update(self) -> Iterator[None]: ...
+
+    def by_topic(self) -> dict[str, int]: ...
+
+
 class _Metering(Protocol):
     @property
-    def stored_bytes(self) -> StoredBytes: ...
+    def stored_bytes(self) -> _StoredBytes: ...
 
 
 class _Broker(Protocol):

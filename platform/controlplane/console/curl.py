@@ -55,7 +55,7 @@ class Act:
             """    headers={"Authorization": f"Bearer {os.environ['HIGHWATER_TOKEN']}"},""",
         ]
         if self.body is not None:
-            written = pprint.pformat(self.body, sort_dicts=False, width=100)
+            written = pprint.pformat(self.body, sort_dicts=False, width=72)
             lines.append(f"    json={written},".replace("\n", "\n" + " " * len("    json=")))
         return "\n".join([*lines, ")", "answer.raise_for_status()", "print(answer.text)"])
 

@@ -11,7 +11,14 @@ from highwater._admin_models import (
 )
 from highwater._edge import read_body
 from highwater._models import MessageQueue
-from highwater.errors import BrokerError, ConfigurationError, ConnectError, ConsumerOfflineError, HighwaterError
+from highwater.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectError,
+    ConsumerOfflineError,
+    ConsumerTooOldError,
+    HighwaterError,
+)
 from mqwire import bodies
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -32,7 +39,7 @@ class MemberAdmin(GroupAdmin):
     async def consumer_running_info(
         self, group: str, client_id: str, *, stack: bool = False, timeout_ms: int | None = None
     ) -> ConsumerRunningInfo:
-        """How a connected member is doing, by its own word; `stack` has it tell what its threads do.
+        """How a connected member is doing, by its own word; `stack` asks what its threads do.
 
         Any broker that the member is connected to can ask it, and waits 10 s for it; so do we, unless `timeout_ms` says
         otherwise. Raises ConsumerOfflineError for a member that is not connected, BrokerError for one that does not answer.
@@ -86,16 +93,25 @@ class MemberAdmin(GroupAdmin):
         try:
             return await self._client.invoke(address, request, timeout_ms)
         except BrokerError as error:
-            # RocketMQ has a code for it, and does not use it here.
-            if error.response_code == ResponseCode.SYSTEM_ERROR and "not online" in (error.remark or ""):
-                raise ConsumerOfflineError(error.response_code, error.remark, error.address) from error
-            raise
+            raise member_error(error) from None  # it keeps code, remark and address
 
 
-def _result(told: str | int | None) -> str:
-    if isinstance(told, int) and 0 <= told < len(_RESULTS):
-        return _RESULTS[told]
-    return str(told)
+# What AdminBrokerProcessor.callConsumer writes, and so do our brokers: the code is SYSTEM_ERROR for both, the remark alone differs.
+_REFUSALS: dict[str, type[BrokerError]] = {"not online": ConsumerOfflineError, "too low to finish": ConsumerTooOldError}
+
+
+def member_error(error: BrokerError) -> BrokerError:
+    """Return the leaf of the error tree for a broker's answer about one member."""
+    for words, kind in _REFUSALS.items():
+        if error.response_code == ResponseCode.SYSTEM_ERROR and words in (error.remark or ""):
+            return kind(error.response_code, error.remark, error.address)
+    return error
+
+
+def _result(answer: str | int | None) -> str:
+    if isinstance(answer, int) and 0 <= answer < len(_RESULTS):
+        return _RESULTS[answer]
+    return str(answer)
 
 
 def _running_info(group: str, client_id: str, info: bodies.ConsumerRunningInfo) -> ConsumerRunningInfo:

@@ -64,7 +64,7 @@ class Admin(SyncClient[AsyncAdmin]):
     def consumer_running_info(
         self, group: str, client_id: str, *, stack: bool = False, timeout_ms: int | None = None
     ) -> ConsumerRunningInfo:
-        """How a connected member is doing, by its own word; `stack` has it tell what its threads do.
+        """How a connected member is doing, by its own word; `stack` asks what its threads do.
 
         Any broker that the member is connected to can ask it, and waits 10 s for it; so do we, unless `timeout_ms` says
         otherwise. Raises ConsumerOfflineError for a member that is not connected, BrokerError for one that does not answer.

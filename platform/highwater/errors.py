@@ -17,6 +17,7 @@ HighwaterError
     ├── NotFoundError           22, 208: the query has no result
     ├── GroupNotFoundError      26
     ├── ConsumerOfflineError    206
+    ├── ConsumerTooOldError     1: its version does not know what is asked of it
     └── NotSupportedError       3: the other end does not know the request
 
 Errors of libraries beneath (sockets, anyio, mqwire) are translated where they arise and never reach the caller.
@@ -159,6 +160,10 @@ class GroupNotFoundError(BrokerError):
 
 class ConsumerOfflineError(BrokerError):
     """The request needs a consumer that is connected, and none is."""
+
+
+class ConsumerTooOldError(BrokerError):
+    """The request needs a consumer of a newer version than the one that is connected."""
 
 
 class NotSupportedError(BrokerError):

@@ -154,7 +154,8 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     of_invoices = _invoice_findings(seen, postgres)
     count = sum(row["count"] for row in by_cluster) + len(of_invoices)
     listed_findings = [*listed_findings, *of_invoices][:FINDINGS_LISTED]
-    save_checked(postgres, config.clusters, seen, {row.cluster: row.first for row in by_cluster})
+    cluster_errors = {row.cluster: row.first for row in by_cluster}
+    save_checked(postgres, config.clusters, seen, cluster_errors)
     return JobResult(
         state="failed" if count else "completed",
         rows_in=seen.record_count,
@@ -163,6 +164,7 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
         range_from=seen.range_from,
         range_to=seen.range_to,
         error="\n".join([f"{count} findings", *listed_findings]) if count else "",
+        cluster_errors=cluster_errors,
         notes="\n".join(notes),
     )
 

@@ -168,6 +168,8 @@ class JobResult(msgspec.Struct, kw_only=True):
     range_from: datetime | None = None
     range_to: datetime | None = None
     error: str = ""
+    cluster_errors: dict[str, str] = {}
+    """By cluster id: what failed, or is wrong, there alone."""
     lines: list[CountedLine] | None = None
     """Of the job invoice."""
     notes: str = ""

@@ -129,6 +129,7 @@ def add_read(lake: Lake, read: DataFrame, names: Mapping[str, str]) -> tuple[Job
             rows_quarantined=lake.count(QUARANTINE) - before[1],
             snapshot_id=str(lake.snapshot() or ""),
             error="\n".join(listed),
+            cluster_errors=errors,
         ),
         errors,
     )

@@ -186,7 +186,7 @@ def started(job: Job) -> JobRun:
 
 def test_a_run_that_read_all_but_one_cluster_moves_the_others(world: World, price: Price) -> None:
     other = Cluster.objects.get(slug="other")
-    result = JobResult(False, f"orders ({world.cluster.pk}): no name server answers")
+    result = JobResult(False, "one cluster failed", cluster_errors={world.cluster.pk: "no name server answers"})
     progress_note(started(Job.INGEST), result, NOV.start + HOUR)
     failed, read = (ClusterProgress.objects.get(pk=one.pk) for one in (world.cluster, other))
     assert (failed.ingested_until, failed.ingest_failed_since) == (None, NOV.start + HOUR)
@@ -210,19 +210,11 @@ def test_a_finding_of_the_check_is_that_clusters_and_the_others_are_clean(world:
     other = Cluster.objects.get(slug="other")
     for one in (world.cluster, other):
         make_progress(one, NOV.start, checked_until=None, updated_at=NOV.start - HOUR)
-    text = f"1 findings\ncluster {world.cluster.pk}, broker broker-a: 2 records are missing before 1/7"
-    progress_note(started(Job.BILLING_CHECK), JobResult(False, text), NOV.start + HOUR)
+    result = JobResult(False, "1 findings", cluster_errors={world.cluster.pk: "2 records are missing before 1/7"})
+    progress_note(started(Job.BILLING_CHECK), result, NOV.start + HOUR)
     found, clean = (ClusterProgress.objects.get(pk=one.pk) for one in (world.cluster, other))
     assert (found.checked_until, "records are missing" in found.check_error) == (None, True)
     assert (clean.checked_until, clean.check_error) == (NOV.start, "")
-
-
-def test_findings_that_are_not_all_named_leave_the_other_clusters_unchecked(world: World, price: Price) -> None:
-    other = Cluster.objects.get(slug="other")
-    make_progress(other, NOV.start, checked_until=None, updated_at=NOV.start - HOUR)
-    text = f"30 findings\ncluster {world.cluster.pk}, broker broker-a: 2 records are missing before 1/7"
-    progress_note(started(Job.BILLING_CHECK), JobResult(False, text), NOV.start + HOUR)
-    assert ClusterProgress.objects.get(pk=other.pk).checked_until is None
 
 
 def test_the_first_time_that_a_cluster_is_sealed_counts(world: World) -> None:

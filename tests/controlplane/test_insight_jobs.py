@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from controlplane.insight.availability import jobs_problem
 from controlplane.insight.job_config import spark_conf, spark_conf_problem
 from controlplane.insight.locks import job_lock
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
-from controlplane.insight.process import job_timeout_s
+from controlplane.insight.process import job_timeout_s, result_of
 from controlplane.insight.selectors import counted, failures_open
 from controlplane.insight.services import (
     job_run_alert,
@@ -526,3 +527,10 @@ def test_how_long_runs_are_kept_is_a_setting(world: World, settings: Any) -> Non
     assert job_runs_expire() == 0
     settings.HIGHWATER_JOB_RUN_HISTORY_DAYS = 1
     assert job_runs_expire() == 1
+
+
+def test_what_failed_in_one_cluster_is_read_by_its_id_and_what_is_no_id_is_passed_over(tmp_path: Path) -> None:
+    cluster = uuid.uuid4()
+    result = {"state": "failed", "error": "1 of 2", "cluster_errors": {str(cluster): "no answer", "orders": "none"}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert result_of(tmp_path / "result.json", 1, "", "").cluster_errors == {cluster: "no answer"}

@@ -13,6 +13,7 @@ import pytest
 
 import highwater
 from highwater import errors
+from highwater._admin_members import member_error
 from highwater._settings import settings_from_env
 from highwater.errors import BrokerError, ConfigurationError, HighwaterError, broker_error
 
@@ -191,6 +192,21 @@ def test_each_response_code_becomes_its_own_error(response_code: int, kind: type
     error = broker_error(response_code, "why", "127.0.0.1:1")
     assert type(error) is kind
     assert (error.response_code, error.remark, error.retryable) == (response_code, "why", retryable)
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "kind"),
+    [
+        (1, "The Consumer <g> <c@1> not online", highwater.ConsumerOfflineError),
+        (1, "The Consumer <c@1> Version <60> too low to finish, please upgrade it", highwater.ConsumerTooOldError),
+        (1, "too many requests", BrokerError),
+        (2, "not online", BrokerError),
+    ],
+)
+def test_what_a_broker_says_of_a_member_in_its_remark_alone_becomes_an_error_of_its_own(
+    code: int, remark: str, kind: type
+) -> None:
+    assert type(member_error(BrokerError(code, remark, "127.0.0.1:1"))) is kind
 
 
 def test_an_error_has_a_stable_word_for_programs() -> None:

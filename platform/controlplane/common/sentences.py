@@ -82,6 +82,11 @@ def from_sdk(text: str) -> str:
     return Sentence.of(text.message, text.plural, values)
 
 
+def is_made_of(text: str, message: str) -> bool:
+    """Whether a text is a sentence of this message, whatever its values."""
+    return isinstance(text, Sentence) and text.message == message
+
+
 def in_words(text: str) -> str:
     """Return a sentence in the language of the present page; any other text as it is."""
     if not isinstance(text, Sentence):

@@ -16,6 +16,7 @@ from highwater import (
     BrokerError,
     ConsumeMessageDirectlyResult,
     ConsumerOfflineError,
+    ConsumerTooOldError,
     ProtocolError,
     RequestTimeoutError,
 )
@@ -115,15 +116,15 @@ def _ask(admin: Admin, group: str, client_id: str, message_id: str, topic: str, 
         raise BrokerRefused(
             say("What the member answered can't be read: %(error)s", error=str(error)), code="member_unreadable"
         ) from error
+    except ConsumerTooOldError as error:
+        raise Conflict(
+            say("This member's client is too old: it can't be asked."),
+            code="member_too_old",
+            hint=say("Clients from RocketMQ 3.1.8 on can be."),
+        ) from error
     except BrokerError as error:
         if error.response_code == ResponseCode.CONSUME_MSG_TIMEOUT:
             raise _silent() from error
-        if "too low to finish" in (error.remark or ""):
-            raise Conflict(
-                say("This member's client is too old: it can't be asked."),
-                code="member_too_old",
-                hint=say("Clients from RocketMQ 3.1.8 on can be."),
-            ) from error
         raise
     return _handled(found)
 

@@ -16,13 +16,14 @@ from celery import current_app
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.remoting import cluster_admin, cluster_producer
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput, LimitReached
-from controlplane.common.sentences import say
+from controlplane.common.sentences import is_made_of, say
 from controlplane.consumers.dead_letters import dead_letter_queues
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.replay_plan import Place, message_again, ranges_of, stop_reason
@@ -45,7 +46,7 @@ _AFTER_SILENCE_S = 5.0
 _AFTER_LONG_SILENCE_S = 30.0
 # Of a tenant at once: a turn takes a worker for about a second, and workers do everything else as well.
 RUNNING_MAX = 3
-_WAITS = "It waits: "
+_WAITS = gettext_noop("It waits: %(problem)s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +241,8 @@ def replay_turn(
     except (
         ApplicationError
     ) as error:  # the cluster doesn't answer, or isn't running: nothing was sent since the last note
-        delay_s = _AFTER_LONG_SILENCE_S if turn.replay.message.startswith(_WAITS) else _AFTER_SILENCE_S
-        turn.replay.message = say("It waits: %(problem)s", problem=error.message)
+        delay_s = _AFTER_LONG_SILENCE_S if is_made_of(turn.replay.message, _WAITS) else _AFTER_SILENCE_S
+        turn.replay.message = say(_WAITS, problem=error.message)
     return turn.end(delay_s)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.utils.dateparse import parse_datetime
@@ -25,6 +26,7 @@ from controlplane.insight.resident import resident_end, resident_session
 _POLL_S = 0.5
 _LOCK_CHECK_S = 5.0
 _ERROR_CHARACTERS_MAX = 4000
+_CLUSTER_ERROR_CHARACTERS_MAX = 2000
 _SECRET_NAMES = ("password", "secret_key")
 # What the job must not see: it has the database's address in its configuration.
 _HIDDEN = ("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL", "EMAIL_URL")
@@ -44,6 +46,8 @@ class JobResult:
     snapshot_id: str = ""
     range_from: datetime | None = None
     range_to: datetime | None = None
+    cluster_errors: dict[UUID, str] = field(default_factory=dict)
+    """By cluster: what failed, or is wrong, there alone."""
     lines: list[dict[str, Any]] = field(default_factory=list)
     """What the job `invoice` counted; as untrusted as the rest."""
     notes: str = ""
@@ -80,10 +84,10 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
     if not isinstance(answer, dict):
         return JobResult(False, "Its result is no JSON object.")
     completed = status == 0 and answer.get("state") == "completed"
-    told = str(answer.get("error") or "")
+    said = str(answer.get("error") or "")
     return JobResult(
         completed=completed,
-        error="" if completed else (told or f"It ended with status {status}.\n{tail}")[:_ERROR_CHARACTERS_MAX].strip(),
+        error="" if completed else (said or f"It ended with status {status}.\n{tail}")[:_ERROR_CHARACTERS_MAX].strip(),
         rows_in=_count(answer.get("rows_in")),
         rows_out=_count(answer.get("rows_out")),
         rows_quarantined=_count(answer.get("rows_quarantined")),
@@ -92,6 +96,7 @@ def result_of(file: Path, status: int, cause: str, tail: str) -> JobResult:
         snapshot_id=_snapshot(answer.get("snapshot_id")),
         range_from=_moment(answer.get("range_from")),
         range_to=_moment(answer.get("range_to")),
+        cluster_errors=_cluster_errors(answer.get("cluster_errors")),
         lines=_lines(answer.get("lines")),
         notes=str(answer.get("notes") or "")[:_ERROR_CHARACTERS_MAX],
     )
@@ -202,6 +207,16 @@ def _snapshot(value: Any) -> str:
 
 def _lines(value: Any) -> list[dict[str, Any]]:
     return [line for line in value if isinstance(line, dict)] if isinstance(value, list) else []
+
+
+def _cluster_errors(value: Any) -> dict[UUID, str]:
+    found: dict[UUID, str] = {}
+    for key, error in value.items() if isinstance(value, dict) else ():
+        try:
+            found[UUID(key)] = str(error)[:_CLUSTER_ERROR_CHARACTERS_MAX]
+        except ValueError:
+            continue  # of no cluster that there could be
+    return found
 
 
 def _moment(value: Any) -> datetime | None:

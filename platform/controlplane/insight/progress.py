@@ -3,7 +3,6 @@
 A job that knows more than its run's result upserts the rows itself; `progress_note` leaves those alone.
 """
 
-import re
 import uuid
 from datetime import datetime
 
@@ -20,9 +19,6 @@ from controlplane.insight.models import ClusterProgress, Job, JobRun
 from controlplane.insight.process import JobResult
 
 REASON_CHARACTERS_MAX = 500
-_ERROR_CHARACTERS_MAX = 2000
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_COUNT = re.compile(r"(\d+) findings")
 
 
 def progress_get(cluster: Cluster) -> ClusterProgress:
@@ -49,7 +45,7 @@ def progress_note(run: JobRun, result: JobResult, now: datetime) -> None:
 
 
 def _note_ingest(started_at: datetime, result: JobResult, now: datetime) -> None:
-    errors = errors_by_cluster(result.error)
+    errors = result.cluster_errors
     if not result.completed and not errors:
         return  # it broke off: which clusters it had read is not known
     clusters = Cluster.objects.filter(
@@ -70,33 +66,17 @@ def _note_ingest(started_at: datetime, result: JobResult, now: datetime) -> None
 
 
 def _note_check(started_at: datetime, result: JobResult, now: datetime) -> None:
-    errors = errors_by_cluster(result.error)
+    errors = result.cluster_errors
     if not result.completed and not errors:
         return
-    # Of many findings only the first are named: then nothing is said of clusters that are not.
-    count = _COUNT.match(result.error)
-    all_named = result.completed or (count is not None and int(count[1]) <= result.error.count("\n"))
     for row in ClusterProgress.objects.filter(updated_at__lte=started_at).exclude(ingested_until=None):
         if row.pk in errors:
             row.check_error = errors[row.pk]
-        elif all_named and row.ingested_until is not None:
+        elif row.ingested_until is not None:
             row.check_error = ""
             row.checked_until = min(row.ingested_until, result.range_to or row.ingested_until)
-        else:
-            continue
         row.updated_at = now
         row.save(update_fields=["check_error", "checked_until", "updated_at"])
-
-
-def errors_by_cluster(text: str) -> dict[uuid.UUID, str]:
-    """Return the lines of a failure that name a cluster by its id, together for each."""
-    found: dict[uuid.UUID, str] = {}
-    for line in text.splitlines():
-        match = _UUID.search(line)
-        if match is not None:
-            pk = uuid.UUID(match[0])
-            found[pk] = f"{found[pk]}\n{line}" if pk in found else line
-    return {pk: lines[:_ERROR_CHARACTERS_MAX] for pk, lines in found.items()}
 
 
 def cluster_end_agree(*, actor: Actor, cluster: Cluster, until: datetime, reason: str) -> ClusterProgress:

@@ -4,7 +4,7 @@ RocketMQ's own name server knows no accounts. Ours reads the file of 4.x's broke
 that changes something must carry the signature of an account with `admin: true`, and every one that lists names that of
 any account: stock clients sign what they ask name servers, too. Where an account has `infrastructure: true` (the control
 plane's and the brokers' own), registrations and settings are for that one alone, and administrators are left with what
-belongs to their topics. The route of a topic that is named stays open, so that a client without a key is told by the
+belongs to their topics. The route of a topic that is named stays open, so that a client without a key learns from the
 broker what it lacks, and not that there is no such topic.
 
 White addresses of the file don't count here: an address is no proof.
@@ -28,7 +28,7 @@ _MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 class AclConfigError(Exception):
-    """plain_acl.yml cannot be used. The text tells which file and why."""
+    """plain_acl.yml cannot be used. The text names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Accounts:
             return f"{must}: AccessKey is missing"
         account = self._file.accounts.get(access_key)
         if account is None or account.rights < min(needed, Rights.ADMINISTRATOR):
-            # A signature is computed for unknown keys too, so that the time tells nothing about them.
+            # A signature is computed for unknown keys too, so that the time reveals nothing about them.
             signature_matches(request, "-")
             return f"{must}: AccessKey or Signature does not match"
         if SIGNATURE_VERSION in request.ext_fields:

@@ -35,7 +35,7 @@ KEYS_WITHOUT_MEANING = frozenset(
 
 
 class ConfigError(Exception):
-    """namesrv.conf cannot be used. The text tells file, line, key, value and what is allowed."""
+    """namesrv.conf cannot be used. The text names file, line, key, value and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class NamesrvConfig:
     """All that namesrv.conf says. Attribute names are the keys in snake case, times in milliseconds."""
 
     bind_address: str = _key("bindAddress", "0.0.0.0", _ip_address)  # noqa: S104  # RocketMQ's default; bindAddress narrows it
-    listen_port: int = _key("listenPort", 9876, _integer(0, 65535))  # 0: a free one, told when ready
+    listen_port: int = _key("listenPort", 9876, _integer(0, 65535))  # 0: a free one, named when ready
     server_socket_backlog: int = _key("serverSocketBacklog", 1024, _integer(1, 65535))
     server_channel_max_idle_time_seconds: int = _key("serverChannelMaxIdleTimeSeconds", 120, _integer(1, 86_400))
     max_connections: int = _key("maxConnections", 16_000, _integer(1, 1_000_000))
@@ -111,7 +111,7 @@ class NamesrvConfig:
     need_wait_for_service: bool = _key("needWaitForService", False, _boolean)
     wait_seconds_for_service: int = _key("waitSecondsForService", 45, _integer(0, 3600))
     delete_topic_with_broker_registration: bool = _key("deleteTopicWithBrokerRegistration", False, _boolean)
-    # TLS, by RocketMQ's system properties of these names: beside plain text, told apart by the first byte.
+    # TLS, by RocketMQ's system properties of these names: beside plain text, distinguished by the first byte.
     tls_server_mode: str = _key("tls.server.mode", "permissive", _one_of("disabled", "permissive", "enforcing"))
     tls_server_cert_path: str = _key("tls.server.certPath", "", _optional_path)  # empty: no TLS is offered
     tls_server_key_path: str = _key("tls.server.keyPath", "", _optional_path)

@@ -16,14 +16,14 @@ from mqwire.bodies import KVTable
 from mqwire.bodies.base import Body
 from mqwire.errors import RemoteProtocolError
 
-# Which queues of an ordered topic there are on which broker: told in routes when orderMessageEnable is on.
+# Which queues of an ordered topic there are on which broker: in routes when orderMessageEnable is on.
 NAMESPACE_ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 # Peers may not make this process hold arbitrary amounts.
 MAX_TOTAL_CHARACTERS: Final = 4 * 1024 * 1024
 
 
 class KVConfigError(Exception):
-    """The file cannot be read. The text tells which and why."""
+    """The file cannot be read. The text names it and the reason."""
 
 
 class KVConfigFull(Exception):

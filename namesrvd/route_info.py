@@ -69,7 +69,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerResult:
-    """What a slave is told about its group's master; None where there is none."""
+    """A slave's answer about its group's master; None where there is none."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -84,7 +84,7 @@ class _BrokerLiveInfo:
     channel: Hashable
     ha_server_addr: str
     filter_servers: list[str]
-    epoch: int | None = None  # the one that its last registration told
+    epoch: int | None = None  # the one of its last registration
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class RouteInfoManager:
         enable_acting_master: bool | None = None,
         epoch: int | None = None,
     ) -> RegisterBrokerResult:
-        """A broker tells its whole state; the same word twice changes nothing but its last sign of life.
+        """A broker reports its whole state; the same report twice changes nothing but its last sign of life.
 
         Topics are taken from the master, or, while a group has none, from its slave of the lowest id. A broker that is
         new here and names but one topic is refused: RocketMQ's brokers register single topics so, and would never send
@@ -378,7 +378,7 @@ class RouteInfoManager:
         return [live.channel for live in expired]
 
     def on_channel_closed(self, channel: Hashable) -> list[BrokerIdentity]:
-        """A connection is gone: forget the brokers whose current channel it is, and tell which these were."""
+        """A connection is gone: forget the brokers whose current channel it is, and return which these were."""
         gone = [live.identity for live in self._broker_live_table.values() if live.channel == channel]
         for broker in gone:
             logger.warning(
@@ -400,7 +400,7 @@ class RouteInfoManager:
         return self.data_version_of(cluster_name, broker_addr) != data_version
 
     def highest_epoch(self, cluster_name: str, broker_name: str) -> int | None:
-        """The highest epoch that a member of the group has registered with; None when none told one."""
+        """The highest epoch that a member of the group has registered with; None when none named one."""
         return self._highest_epochs.get((cluster_name, broker_name))
 
     def broker_member_group(self, cluster_name: str, broker_name: str) -> BrokerMemberGroup:

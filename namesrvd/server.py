@@ -138,7 +138,7 @@ class Server:
         self._unfinished_bytes = {False: 0, True: 0}  # of strangers; whether in frames above UNTRUSTED_FRAME_BYTES
 
     async def run(self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; `started` tells the listening address. Raises OSError when it can't be had."""
+        """Serve until cancelled; `started` gets the listening address. Raises OSError when it can't be had."""
         with self._bind() as listener:
             address = listener.getsockname()
             async with trio.open_nursery() as nursery:
@@ -263,7 +263,7 @@ class Server:
         connection = peer.connection
         while data := await self._receive(peer):
             connection.receive_data(data)
-            # Again until nothing comes: a malformed frame after good ones is told by the call after theirs.
+            # Again until nothing comes: a malformed frame after good ones is reported by the call after theirs.
             while commands := connection.commands():
                 await self._process(peer, commands)
                 peer.partial_since_s = None
@@ -332,7 +332,7 @@ class Server:
             raise trio.ClosedResourceError
 
     async def _persist_kv_config(self, replies: list[RemotingCommand]) -> None:
-        """Write the table before the answers go out; they tell when it can't be written."""
+        """Write the table before the answers go out; they say so when it can't be written."""
         try:
             async with self._kv_lock:
                 await trio.to_thread.run_sync(write_durably, self._config.kv_config_path, self._kv.encode())

@@ -1,4 +1,4 @@
-"""Errors of this package: each tells its cause and the way out."""
+"""Errors of this package: each names its cause and the way out."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }
 NO_TESTS_COLLECTED = 5
 _POLL_S = 0.1
-_TOLD_AT_THE_END = ("FAILED ", "ERROR ", "XFAIL ", "RERUN ", "=")
+_SHOWN_AT_THE_END = ("FAILED ", "ERROR ", "XFAIL ", "RERUN ", "=")
 
 
 @dataclass
@@ -92,7 +92,7 @@ def _groups(repository: Path) -> list[tuple[str, list[str]]]:
 
 
 def _start(python: Path, repository: Path, folder: Path, name: str, paths: Sequence[str]) -> _Run:
-    # Each keeps by itself what failed last, and tells what took long.
+    # Each keeps by itself what failed last, and lists what took long.
     options = ["-o", f"cache_dir={repository / '.pytest_cache' / name}", "--durations=12", "--durations-min=5"]
     command = [str(python), "-m", "pytest", *options, *paths]
     log = folder / f"{name}.log"
@@ -119,4 +119,4 @@ def _summary(lines: Sequence[str]) -> list[str]:
     """The outcome of a pytest run: from its summaries on, the lines that say what failed, and what was tried once more."""
     starts = [number for number, line in enumerate(lines) if line.startswith("=") and "test summary info" in line]
     tail = lines[starts[0] + 1 :] if starts else lines[-1:]
-    return [line for line in tail if line.startswith(_TOLD_AT_THE_END) or line is tail[-1]]
+    return [line for line in tail if line.startswith(_SHOWN_AT_THE_END) or line is tail[-1]]

@@ -260,7 +260,7 @@ class Supervisor:
         return [name for name in changed if name in ours]
 
     def start(self, name: str) -> None:
-        """Starts a program and returns at once; `settle` tells whether it stays up. Harmless when it runs.
+        """Starts a program and returns at once; `settle` returns whether it stays up. Harmless when it runs.
 
         Raises:
             DevError: it can't even be started; carries the end of its log.

@@ -1,4 +1,4 @@
-"""Administration of brokers and name servers: what they tell, their configuration, accounts, write permission, KV."""
+"""Administration of brokers and name servers: what they report, their configuration, accounts, write permission, KV."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BrokerAdmin(AdminBase):
     """Brokers and name servers."""
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """What a broker tells of itself (brokerVersionDesc, putTps, bootTimestamp …), as it tells it."""
+        """What a broker reports of itself (brokerVersionDesc, putTps, bootTimestamp …), in its own words."""
         response = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return dict(sorted(read_body(response, bodies.KVTable).table.items()))
 
@@ -49,13 +49,13 @@ class BrokerAdmin(AdminBase):
         Done on every name server; it lasts until the broker registers again or add_write_perm().
         """
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        responses = await self._client.tell_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        responses = await self._client.ask_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
         return max(read_header(one, WipeWritePermOfBrokerResponseHeader).wipe_topic_count for one in responses)
 
     async def add_write_perm(self, broker_name: str) -> int:
         """The inverse of wipe_write_perm()."""
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        responses = await self._client.tell_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        responses = await self._client.ask_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
         return max(read_header(one, AddWritePermOfBrokerResponseHeader).add_topic_count for one in responses)
 
     # -- the name servers' keys and values
@@ -63,7 +63,7 @@ class BrokerAdmin(AdminBase):
     async def put_kv_config(self, namespace: str, key: str, value: str) -> None:
         """Set a value on every name server."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
-        await self._client.tell_name_servers(RequestCode.PUT_KV_CONFIG, header)
+        await self._client.ask_name_servers(RequestCode.PUT_KV_CONFIG, header)
 
     async def get_kv_config(self, namespace: str, key: str) -> str | None:
         """A value from one name server; None if there is none."""
@@ -78,7 +78,7 @@ class BrokerAdmin(AdminBase):
     async def delete_kv_config(self, namespace: str, key: str) -> None:
         """Forget a value on every name server."""
         header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
-        await self._client.tell_name_servers(RequestCode.DELETE_KV_CONFIG, header)
+        await self._client.ask_name_servers(RequestCode.DELETE_KV_CONFIG, header)
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
         """All values of a namespace from one name server; empty if there is none."""

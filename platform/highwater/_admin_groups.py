@@ -136,7 +136,7 @@ class GroupAdmin(TopicAdmin):
         """The group's members that are connected now, and what they subscribe to."""
         connections: set[ClientConnection] = set()
         subscriptions: dict[str, str] = {}
-        told: dict[str, set[MemberSubscription]] = {}
+        reported: dict[str, set[MemberSubscription]] = {}
         last: bodies.ConsumerConnection | None = None
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
         for address in await self._group_addresses(group):
@@ -152,7 +152,7 @@ class GroupAdmin(TopicAdmin):
                     MemberSubscription(one.topic, one.sub_string, one.expression_type) for one in variant.subscriptions
                 }
                 for client_id in variant.client_ids:
-                    told.setdefault(client_id, set()).update(mine)
+                    reported.setdefault(client_id, set()).update(mine)
         if last is None:
             return ConsumerConnections(group)
         return ConsumerConnections(
@@ -162,7 +162,7 @@ class GroupAdmin(TopicAdmin):
             consume_type=last.consume_type,
             message_model=last.message_model,
             consume_from_where=last.consume_from_where,
-            told={client_id: tuple(sorted(mine)) for client_id, mine in told.items()},
+            member_subscriptions={client_id: tuple(sorted(mine)) for client_id, mine in reported.items()},
         )
 
     async def producer_connections(self, group: str, topic: str) -> tuple[ClientConnection, ...]:

@@ -128,18 +128,18 @@ class MessageAdmin(AdminBase):
         return result.messages[0] if result.messages else None
 
     async def message_traces(self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC) -> TraceStory:
-        """What clients with tracing on told of the message with this client's id (UNIQ_KEY): empty when none did.
+        """What clients with tracing on recorded of the message with this client's id (UNIQ_KEY): empty when none did.
 
         The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that is not there,
         and as `query_messages`.
         """
         found = await self.query_messages(trace_topic, message_id, limit=_TRACES_MAX)
-        told = [
+        records = [
             (message.born_host[0], record)
             for message in found.messages
             for record in read_traces(message.body, about=message_id)[0]
         ]
-        return trace_story(message_id, told)
+        return trace_story(message_id, records)
 
     async def query_messages(
         self,

@@ -1,4 +1,4 @@
-"""What administration tells: frozen, with RocketMQ's own nouns."""
+"""What administration returns: frozen, with RocketMQ's own nouns."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class MemberSubscription:
 class ConsumerConnections:
     """A group's members; `subscriptions` maps topics to expressions. All empty when no one is connected.
 
-    `told` maps client ids to what each of them subscribes to. Brokers of Apache RocketMQ don't tell it, and Highwater's
+    `member_subscriptions` has each member's own, by client id. Brokers of Apache RocketMQ don't report it, and Highwater's
     keep it within bounds: a client that is connected may be missing.
     """
 
@@ -181,12 +181,12 @@ class ConsumerConnections:
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
-    told: Mapping[str, tuple[MemberSubscription, ...]] = field(default_factory=dict)
+    member_subscriptions: Mapping[str, tuple[MemberSubscription, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessQueueInfo:
-    """A queue as the member that reads it tells: what it has fetched and not finished. Offsets are None while that is nothing.
+    """A queue as the member that reads it reports it: what it has fetched and not finished. Offsets are None while that is nothing.
 
     `commit_offset` is where the member itself stands; the brokers hear of it each few seconds. Times are None for never.
     """
@@ -207,7 +207,7 @@ class ProcessQueueInfo:
 class ConsumerRunningInfo:
     """How a member of a group is doing, by its own word. `properties` are its client's settings, by that client's names.
 
-    `stack` is what its threads do, as its language writes it; None when it was not asked, or does not tell.
+    `stack` is what its threads do, as its language writes it; None when it was not asked, or does not say.
     """
 
     group: str

@@ -33,7 +33,7 @@ from mqwire.replica_requests import ReplicaRequest
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A replica of a broker group: what it told of itself, or why it told nothing.
+    """A replica of a broker group: what it reported of itself, or why there is no report.
 
     `broker_id` is what it is registered as, None when the name servers don't know it and another replica named it.
     """
@@ -118,7 +118,7 @@ class ReplicaAdmin(AdminBase):
     async def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:
         """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
 
-        The answer says how far its log goes. `leader_address` tells it whom to follow.
+        The answer says how far its log goes. `leader_address` is the replica to follow.
         """
         request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address)
         return await self._status(address, request)

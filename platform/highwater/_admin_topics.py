@@ -110,7 +110,7 @@ class TopicAdmin(AdminBase):
         if order and cluster is not None:
             brokers = (await self.cluster_info()).brokers(cluster)
             value = ";".join(f"{broker.broker_name}:{write_queue_nums}" for broker in brokers if broker.master_address)
-            await self._client.tell_name_servers(
+            await self._client.ask_name_servers(
                 RequestCode.PUT_KV_CONFIG,
                 PutKVConfigRequestHeader(namespace=NAMESPACE_ORDER_TOPIC_CONFIG, key=topic, value=value),
             )
@@ -122,7 +122,7 @@ class TopicAdmin(AdminBase):
         addresses = await self._masters(cluster)
         header = DeleteTopicRequestHeader(topic=topic)
         await gather(partial(self._ask, one, RequestCode.DELETE_TOPIC_IN_BROKER, header) for one in addresses)
-        await self._client.tell_name_servers(
+        await self._client.ask_name_servers(
             RequestCode.DELETE_TOPIC_IN_NAMESRV,
             DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
         )

@@ -70,7 +70,7 @@ ClusterName = Annotated[str | None, typer.Option("-c", "--cluster-name", help="E
 
 @verb(app, "brokerStatus")
 def broker_status(session: Session, broker: BrokerAddress = None, cluster: ClusterName = None) -> None:
-    """Show what a broker tells of itself."""
+    """Show what a broker reports of itself."""
     with session.admin() as admin:
         found = {address: admin.broker_runtime_info(address) for address in _addresses(admin, broker, cluster)}
     _by_address(session, found)

@@ -130,7 +130,7 @@ def consumer_status(
     print()
     session.table(columns, rows)
     if stack:
-        print(f"\n{info.stack or 'This client does not tell what its threads do.'}")
+        print(f"\n{info.stack or 'This client does not say what its threads do.'}")
 
 
 def _all_members(session: Session, admin: Admin, group: str) -> None:

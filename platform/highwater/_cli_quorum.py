@@ -35,7 +35,7 @@ def show_quorum(session: Session, members: tuple[GroupMember, ...]) -> None:
             continue
         quorum = status.quorum
         known = leader or status
-        assert known.quorum is not None, "a leader of such a group tells it"
+        assert known.quorum is not None, "a leader of such a group reports it"
         gap: int | None = None if leader is None else max(0, leader.end_offset - status.held_offset)
         rows.append(
             [
@@ -45,7 +45,7 @@ def show_quorum(session: Session, members: tuple[GroupMember, ...]) -> None:
                 status.refusal if status is leader else quorum.not_electable_because or status.not_promotable_because,
             ]
         )
-    columns = ["id", "address", "state", "voter", "term", "voted_for", "end", "held", "confirmed", "behind_bytes"]
+    columns = ["id", "address", "state", "voter", "epoch", "voted_for", "end", "held", "confirmed", "behind_bytes"]
     session.table([*columns, "preferred", "remark"], rows)
     if not session.as_json:
         print(f"\n{_summary(members, leader)}")
@@ -53,16 +53,18 @@ def show_quorum(session: Session, members: tuple[GroupMember, ...]) -> None:
 
 def _summary(members: tuple[GroupMember, ...], leader: ReplicaStatus | None) -> str:
     """In words what the table means: who can be written to, and why not."""
-    told = [member.status for member in members if member.status is not None and member.status.quorum is not None]
-    known = leader or max(told, key=lambda status: status.epoch)
-    assert known.quorum is not None, "of those that tell it"
+    known_states = [
+        member.status for member in members if member.status is not None and member.status.quorum is not None
+    ]
+    known = leader or max(known_states, key=lambda status: status.epoch)
+    assert known.quorum is not None, "of those that report it"
     voters = set(known.quorum.voters)
-    silent = len(voters.difference(status.replica_id for status in told))
+    silent = len(voters.difference(status.replica_id for status in known_states))
     if leader is None:
         return f"mode dledger, no leader: {silent} of {len(voters)} voters unreachable; writes refused, reads go on"
     pending = "; a change of the voters is not confirmed yet" if known.quorum.change_pending else ""
     return (
-        f"mode dledger, replica {leader.replica_id} leads in term {leader.epoch};"
+        f"mode dledger, replica {leader.replica_id} leads in epoch {leader.epoch};"
         f" {len(voters)} voters, {silent} unreachable{pending}"
     )
 
@@ -81,7 +83,7 @@ def transfer_leadership(session: Session, group: GroupName, broker_id: BrokerId)
         done = _wait(admin, group, leads, f"replica {broker_id} did not take over; the leader goes on")
     took_ms = round((time.monotonic() - began_s) * 1000)
     session.done(
-        f"replica {broker_id} at {done.address} leads {group} in term {done.epoch}, after {took_ms} ms",
+        f"replica {broker_id} at {done.address} leads {group} in epoch {done.epoch}, after {took_ms} ms",
         group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, took_ms=took_ms,
     )  # fmt: skip
 
@@ -121,7 +123,7 @@ def recover_quorum(
             lost=recovery.lost,
         )
     session.done(
-        f"replica {broker_id} at {done.address} leads {group} in term {done.epoch}; voters: {list(recovery.survivors)}."
+        f"replica {broker_id} at {done.address} leads {group} in epoch {done.epoch}; voters: {list(recovery.survivors)}."
         " Start replicas with empty disks, and let them count with addObserver and addVoter",
         group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, voters=list(recovery.survivors),
         lost=list(recovery.lost),
@@ -195,8 +197,8 @@ def change_mode(
         deadline_s = time.monotonic() + _WAIT_S
         modes: dict[int, str] = {}
         while time.monotonic() < deadline_s and set(modes.values()) != {mode}:
-            told = [member.status for member in admin.group_status(group)]
-            modes = {status.replica_id: status.mode for status in told if status is not None}
+            statuses = [member.status for member in admin.group_status(group)]
+            modes = {status.replica_id: status.mode for status in statuses if status is not None}
             time.sleep(_LOOK_PERIOD_S)
     others = sorted(replica_id for replica_id, now in modes.items() if now != mode)
     if others:

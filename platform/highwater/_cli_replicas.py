@@ -107,7 +107,7 @@ def promote(
                 f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {done.epoch}; with --yes"
                 f" replica {broker_id} is promoted all the same, and what it lacks is lost"
             )
-        # So that they follow at once. The new master tells them too, a moment later: nothing depends on these answers.
+        # So that they follow at once. The new master notifies them too, a moment later: nothing depends on these answers.
         for replica_id, other in plan.addresses.items():
             if replica_id != broker_id:
                 with suppress(HighwaterError):

@@ -1,6 +1,6 @@
 """ClientInstance: what every producer, consumer and admin stands on.
 
-It owns the task group, the connections, the name servers and the routes, and keeps brokers told that it lives. Each
+It owns the task group, the connections, the name servers and the routes, and sends brokers its heartbeats. Each
 public object has one of its own; nothing is shared between them and nothing runs before start().
 """
 
@@ -96,7 +96,7 @@ class ClientInstance:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        # ClientConfig.buildMQClientId; the number and the time tell apart the clients of one process and of its forks.
+        # ClientConfig.buildMQClientId; the number and the time distinguish the clients of one process and of its forks.
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_instance_numbers)}#{time.time_ns():x}"
         self.producer_groups: set[str] = set()
         self.consumer_data: Callable[[], list[ConsumerData]] = list
@@ -217,7 +217,7 @@ class ClientInstance:
         body: bytes = b"",
         oneway: bool = False,
     ) -> RemotingCommand:
-        """A request in the serialization that this client was told to use."""
+        """A request in the serialization that this client is set to use."""
         return RemotingCommand.request(
             code,
             header,
@@ -254,7 +254,7 @@ class ClientInstance:
             raise broker_error(response.code, response.remark, "the name server")
         return response
 
-    async def tell_name_servers(
+    async def ask_name_servers(
         self, code: int, header: CustomHeader | None = None, *, body: bytes = b""
     ) -> list[RemotingCommand]:
         """The answers of all name servers; raises the first failure."""
@@ -266,7 +266,7 @@ class ClientInstance:
     # -- being known to brokers
 
     def _connected(self, address: str) -> None:
-        """A connection to a broker is new: it must hear of us before it can tell anybody about us."""
+        """A connection to a broker is new: it must hear of us before it can name us to anyone."""
         if address not in self.options.namesrv and not self._stopped and self._has_members():
             self.spawn(partial(self._beat, address))
 
@@ -286,7 +286,7 @@ class ClientInstance:
         ]
 
     async def send_heartbeats(self) -> None:
-        """Tell every broker of every known route. One that can't be reached is logged and tried again next time."""
+        """Send a heartbeat to every broker of every known route. One that can't be reached is logged and tried again next time."""
         await self.try_heartbeats()
 
     async def try_heartbeats(self) -> list[HighwaterError]:
@@ -342,7 +342,7 @@ class ClientInstance:
                 try:
                     await self.remoting.invoke(address, request, self.options.timeout_ms)
                 except HighwaterError as error:
-                    logger.info("%s was not told that the client leaves: %s", address, error)
+                    logger.info("%s did not hear that the client leaves: %s", address, error)
 
         async with anyio.create_task_group() as tasks:
             for address in sorted(self._registered):

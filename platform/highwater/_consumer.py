@@ -158,11 +158,11 @@ class AsyncPushConsumer:
         assignment = self._assignment
         if assignment is not None:
 
-            async def tell() -> None:
+            async def report() -> None:
                 await self._client.send_heartbeats()
                 assignment.wake()
 
-            self._client.spawn(tell)
+            self._client.spawn(report)
 
     # -- life
 
@@ -221,7 +221,7 @@ class AsyncPushConsumer:
             client.every(LOCK_RENEW_INTERVAL_MS, assignment.renew_locks)
 
     async def stop(self) -> None:
-        """Leave the group: fetch no more, await the handlers that run, store the offsets, tell the brokers."""
+        """Leave the group: fetch no more, await the handlers that run, store the offsets, unregister from the brokers."""
         assignment, service = self._assignment, self._service
         if assignment is not None and service is not None and self._rebalancing is not None:
             self._assignment = None

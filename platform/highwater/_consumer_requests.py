@@ -1,4 +1,4 @@
-"""What brokers ask of a consumer: to rebalance, to go to other offsets, to tell of itself, to consume one message."""
+"""What brokers ask of a consumer: to rebalance, to go to other offsets, to report its state, to consume one message."""
 
 from __future__ import annotations
 

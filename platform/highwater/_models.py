@@ -43,7 +43,7 @@ class Message:
     """A message to send.
 
     `keys` find it again later (they must not hold blanks), `tags` is the one word that consumers filter by,
-    `properties` are the program's own. `delay_time_level` 1..18 delays it by RocketMQ's levels. `sharding_key` is told
+    `properties` are the program's own. `delay_time_level` 1..18 delays it by RocketMQ's levels. `sharding_key` is sent
     to consumers; `send_ordered` sets it. `wait_store_msg_ok` False lets a SYNC_MASTER or SYNC_FLUSH broker answer
     before the message is safe.
     """

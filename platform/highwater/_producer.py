@@ -145,7 +145,7 @@ class AsyncProducer:
             self._tracer.start()
 
     async def stop(self) -> None:
-        """Tell the brokers, close the connections, end all tasks."""
+        """Unregister from the brokers, close the connections, end all tasks."""
         if self._tracer is not None:
             await self._tracer.close()
         await self._client.stop()
@@ -169,7 +169,7 @@ class AsyncProducer:
         queue_selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message; the result tells where it lies and how safe it is.
+        """Send one message; the result says where it is stored and how safe it is.
 
         Without `queue` or `queue_selector` (called with the topic's queues and the message) queues take turns, and a
         failed send is tried again on another broker; with one of them it is tried again on that queue. Trying again may
@@ -214,7 +214,7 @@ class AsyncProducer:
         queue: MessageQueue | None = None,
         queue_selector: QueueSelector | None = None,
     ) -> None:
-        """Send one message and await no answer: nothing tells whether the broker took it."""
+        """Send one message and await no answer: nothing says whether the broker took it."""
         outgoing = self._prepare(message)
         choose = self._choose(message, queue, queue_selector)
         with anyio.move_on_after(self._timeout_ms / 1000):

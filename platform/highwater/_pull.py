@@ -54,7 +54,7 @@ _STATUS = {
 class Subscription:
     """What a consumer wants of one topic. `tags` is empty for everything ("*").
 
-    `version` is the time of the last change in milliseconds; brokers compare it with what the heartbeat told.
+    `version` is the time of the last change in milliseconds; brokers compare it with the heartbeat's.
     """
 
     topic: str

@@ -72,7 +72,7 @@ class Puller:
                 return None
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 logger.warning(
-                    "group %s was at offset %d of %s, which holds %d to %d, and is told to go on at %d",
+                    "group %s was at offset %d of %s, which holds %d to %d, and was moved to %d",
                     self._group, offset, queue, result.min_offset, result.max_offset, result.next_begin_offset,
                 )  # fmt: skip
                 return result.next_begin_offset
@@ -128,7 +128,7 @@ class Puller:
     async def _pause_after(self, queue: MessageQueue, error: HighwaterError) -> None:
         code = error.response_code if isinstance(error, BrokerError) else None
         if code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
-            # A broker that was restarted has forgotten us; it is told again right away.
+            # A broker that was restarted has forgotten us; it gets a heartbeat right away.
             logger.info("%s does not know the subscription of group %s yet: %s", queue, self._group, error)
             await self._client.send_heartbeats()
         else:
@@ -139,7 +139,7 @@ class Puller:
     # -- where to begin
 
     async def _first_offset(self, process_queue: ProcessQueue) -> int | None:
-        """Where the group left off, else where it is told to begin; asked until there is an answer."""
+        """Where the group left off, else where it is set to begin; asked until there is an answer."""
         queue = process_queue.queue
         while not process_queue.dropped:
             try:

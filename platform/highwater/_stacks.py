@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
-# A program may have any number of tasks; its handlers are among the first few hundred, or nothing is told.
+# A program may have any number of tasks; its handlers are among the first few hundred, or nothing is reported.
 TASKS_MAX: Final = 500
 
 

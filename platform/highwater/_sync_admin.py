@@ -226,7 +226,7 @@ class Admin(SyncClient[AsyncAdmin]):
         return self._run(self._twin.topic_groups, topic)
 
     def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """What a broker tells of itself (brokerVersionDesc, putTps, bootTimestamp …), as it tells it."""
+        """What a broker reports of itself (brokerVersionDesc, putTps, bootTimestamp …), in its own words."""
         return self._run(self._twin.broker_runtime_info, address)
 
     def broker_config(self, address: str) -> dict[str, str]:
@@ -322,7 +322,7 @@ class Admin(SyncClient[AsyncAdmin]):
         return self._run(self._twin.message_by_unique_key, topic, message_id)
 
     def message_traces(self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC) -> TraceStory:
-        """What clients with tracing on told of the message with this client's id (UNIQ_KEY): empty when none did.
+        """What clients with tracing on recorded of the message with this client's id (UNIQ_KEY): empty when none did.
 
         The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that is not there,
         and as `query_messages`.
@@ -391,7 +391,7 @@ class Admin(SyncClient[AsyncAdmin]):
     def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:
         """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
 
-        The answer says how far its log goes. `leader_address` tells it whom to follow.
+        The answer says how far its log goes. `leader_address` is the replica to follow.
         """
         return self._run(self._twin.demote, address, group, epoch=epoch, leader_address=leader_address)
 

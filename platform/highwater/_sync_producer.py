@@ -85,7 +85,7 @@ class Producer(SyncClient[AsyncProducer]):
         queue_selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message; the result tells where it lies and how safe it is.
+        """Send one message; the result says where it is stored and how safe it is.
 
         Without `queue` or `queue_selector` (called with the topic's queues and the message) queues take turns, and a
         failed send is tried again on another broker; with one of them it is tried again on that queue. Trying again may
@@ -115,7 +115,7 @@ class Producer(SyncClient[AsyncProducer]):
     def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, queue_selector: QueueSelector | None = None
     ) -> None:
-        """Send one message and await no answer: nothing tells whether the broker took it."""
+        """Send one message and await no answer: nothing says whether the broker took it."""
         self._run(self._twin.send_oneway, message, queue=queue, queue_selector=queue_selector)
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:

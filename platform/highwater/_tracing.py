@@ -104,7 +104,7 @@ class Tracer:
     # -- deliveries
 
     def begin(self, message: ReceivedMessage) -> TraceRecord | None:
-        """Tell that a message goes to its handler; None for one whose broker wants no tracing."""
+        """Record that a message goes to its handler; None for one whose broker wants no tracing."""
         if not message.message_id or message.properties.get(PROPERTY_TRACE_SWITCH) == "false":
             return None
         record = TraceRecord(
@@ -121,7 +121,7 @@ class Tracer:
         return record
 
     def end(self, begun: TraceRecord, code: int) -> None:
-        """Tell how the delivery ended; `code` is ConsumeReturnType's."""
+        """Record how the delivery ended; `code` is ConsumeReturnType's."""
         now_ms = _now_ms()
         self._add(
             TraceRecord(

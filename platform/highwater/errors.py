@@ -1,4 +1,4 @@
-"""The SDK's error tree: one root, and every leaf tells whose fault it is and whether trying again can help.
+"""The SDK's error tree: one root, and every leaf says whose fault it is and whether trying again can help.
 
 HighwaterError
 ├── ConfigurationError          the caller asked for something impossible

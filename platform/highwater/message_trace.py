@@ -175,7 +175,7 @@ def trace_message(
             text, reading, reasons=tuple(_reasons(look, reading, topic, topics, searched, log_span or {}, now_ms))
         )
     matches.sort(key=lambda message: (message.store_timestamp_ms, message.offset_message_id), reverse=True)
-    return _told(look, text, reading, tuple(matches[:MATCHES_MAX]), now_ms)
+    return _traced(look, text, reading, tuple(matches[:MATCHES_MAX]), now_ms)
 
 
 def _not_delivered(look: _Look, text: str, allowed: Collection[str]) -> list[ReceivedMessage]:
@@ -218,7 +218,7 @@ def is_copy(message: ReceivedMessage) -> bool:
     )
 
 
-def _told(
+def _traced(
     look: _Look, text: str, reading: IdReading, matches: tuple[ReceivedMessage, ...], now_ms: int
 ) -> MessageTrace:
     message = matches[0]

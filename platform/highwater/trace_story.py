@@ -31,7 +31,7 @@ class TracedSend:
 @dataclass(frozen=True, slots=True)
 class TracedDelivery:
     """A delivery by its consumer's word. `result` is success, time_out, exception, returned_null or failed; empty when no record
-    tells of its end: the handler is at work, or its process died. `cost_ms` is the handler's time.
+    is about its end: the handler is at work, or its process died. `cost_ms` is the handler's time.
     """
 
     began_ms: int | None
@@ -64,12 +64,12 @@ class TraceStory:
         return bool(self.sends or self.deliveries or self.transactions)
 
 
-def trace_story(message_id: str, told: Iterable[tuple[str, TraceRecord]]) -> TraceStory:
-    """Return what the records say of the message with this client's id (UNIQ_KEY). `told` has each with its client's address.
+def trace_story(message_id: str, records: Iterable[tuple[str, TraceRecord]]) -> TraceStory:
+    """Return what the records say of the message with this client's id (UNIQ_KEY). `records` has each with its client's address.
 
     A record that came twice, as a trace message that was sent again, counts once.
     """
-    mine = dict.fromkeys((address, record) for address, record in told if message_id in record.message_id.split(","))
+    mine = dict.fromkeys((address, record) for address, record in records if message_id in record.message_id.split(","))
     begins: dict[tuple[str, str], tuple[str, TraceRecord]] = {}
     ends: dict[tuple[str, str], tuple[str, TraceRecord]] = {}
     for address, record in mine:

@@ -81,7 +81,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the brokers tell of a group and one message. What is not known is None.
+    """What the brokers report of a group and one message. What is unknown is None.
 
     `offset` is the group's in the message's queue, `retry_offset` in the queue of `retry`. `scheduled`, `retry` and `dead` are
     the newest copies of the message that wait for their delay, that lie in the retry topic, and among the dead letters;

@@ -7,7 +7,7 @@ A signed request carries AccessKey and Signature (and SecurityToken, if the acco
 This is what every RocketMQ client can do. It covers neither the request's code nor a time, so that a request that was
 overheard can be repeated: use it over TLS.
 
-Version 2 is ours. The control plane's and the replicas' account must use it, the SDK does unless told otherwise:
+Version 2 is ours. The control plane's and the replicas' account must use it, the SDK does unless set otherwise:
 
     SignatureVersion = 2, SignatureTime = milliseconds since 1970, SignatureNonce = <session, 16 hex digits>-<number>
     Signature = base64(HMAC-SHA256(secretKey, "highwater-2", code, each other field's name and value by name, body))

@@ -1,4 +1,4 @@
-"""Compressed message bodies, as MessageSysFlag's bits tell them.
+"""Compressed message bodies, as MessageSysFlag's bits say.
 
     bit 0x1            the body is compressed
     bits 0x700         how: 0 (older clients) or 0x300 zlib, 0x100 LZ4 in frames, 0x200 Zstandard
@@ -21,7 +21,7 @@ import zstandard
 from mqwire.codes import MessageSysFlag
 from mqwire.errors import LocalProtocolError, RemoteProtocolError
 
-# RocketMQ's producers send at most 4 MiB unless told otherwise, brokers take at most what maxMessageSize says.
+# RocketMQ's producers send at most 4 MiB unless set otherwise, brokers take at most what maxMessageSize says.
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
 _STEP_BYTES = 256 * 1024
 # The window is what a reader must keep: a frame can ask for gigabytes. 8 MiB is what every reader promises to take.
@@ -75,7 +75,7 @@ def _too_large(max_body_bytes: int) -> RemoteProtocolError:
 
 def _inflate(body: bytes, max_body_bytes: int) -> bytes:
     inflater = zlib.decompressobj()
-    # One byte more than allowed tells "too much" from "just enough".
+    # One byte more than allowed distinguishes "too much" from "just enough".
     content = inflater.decompress(body, max_body_bytes + 1)
     if len(content) > max_body_bytes:
         raise _too_large(max_body_bytes)

@@ -67,7 +67,7 @@ def loads(
     """Read one value: dict, list, str, int, float, bool or None.
 
     Numbers as member names become their text. Objects as member names become what `object_key` makes of them; without
-    it they are refused. Members that are null are left out, as Java doesn't tell them from absent ones; of members with
+    it they are refused. Members that are null are left out, as Java doesn't distinguish them from absent ones; of members with
     one name the last counts. Raises RemoteProtocolError for anything else, and for what is too deep or too long.
     """
     length_bytes = len(data)

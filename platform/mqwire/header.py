@@ -74,6 +74,6 @@ class RpcRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class TopicRequestHeader(RpcRequestHeader, frozen=True, kw_only=True):
-    """A request about one topic; `lo` tells a static topic's logical queue from a physical one."""
+    """A request about one topic; `lo` says that the queue is a static topic's logical one."""
 
     lo: bool | None = None

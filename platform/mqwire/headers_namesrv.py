@@ -24,7 +24,7 @@ class RegisterBrokerRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class RegisterBrokerResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """The group's master, told to a slave that registers."""
+    """The group's master, named to a slave that registers."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

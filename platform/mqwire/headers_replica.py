@@ -26,7 +26,7 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """The answer; with `answer` "bytes" the body holds whole records. The versions tell which metadata changed."""
+    """The answer; with `answer` "bytes" the body holds whole records. The versions say which metadata changed."""
 
     answer: str  # bytes, diverged, too_old or fenced
     epoch: Int64

@@ -6,7 +6,7 @@ The body is JSON (UTF-8) of a `MeteringRecord`. Readers add the rows of all reco
   where the one before ended, across restarts and epochs.
 - What would not fit one message comes as several records of successive sequences with the same `start_ms` and `end_ms`. All but the
   last have `end_offset` equal to `start_offset`; no row stands in two of them.
-- A later epoch's record that starts below an earlier epoch's end tells that the earlier tail was lost by an unclean promotion.
+- A later epoch's record that starts below an earlier epoch's end says that the earlier tail was lost by an unclean promotion.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OutRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: _Count
     units: _Count
     origin: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Who told the leader: report_origin() or record_origin(). Leaders take each origin once. "" is the leader itself."""
+    """Who reported to the leader: report_origin() or record_origin(). Leaders take each origin once. "" is the leader itself."""
 
 
 class LagRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class MeteringRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class PullReport(msgspec.Struct, frozen=True, kw_only=True):
-    """METERING_REPORT's body: what a follower tells its leader to record. Sent again with the same number.
+    """METERING_REPORT's body: what a follower has its leader record. Sent again with the same number.
 
     Rows without an origin were handed out by the follower itself.
     """
@@ -157,12 +157,12 @@ _report_decoder = msgspec.json.Decoder(PullReport)
 
 
 def report_origin(replica_id: int, number: int) -> str:
-    """The origin of what a replica handed out itself and told by this report."""
+    """The origin of what a replica handed out itself and reported by this."""
     return f"report-{replica_id}-{number}"
 
 
 def record_origin(epoch: int, sequence: int) -> str:
-    """The origin of what this record said, which was lost from the log when its leader was replaced, and is told again."""
+    """The origin of what this record said, which was lost from the log when its leader was replaced, and is reported again."""
     return f"record-{epoch}-{sequence}"
 
 

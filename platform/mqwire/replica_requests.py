@@ -59,7 +59,7 @@ def promote(
 
 
 def demote(group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaRequest:
-    """Promise `epoch`: lead and follow no one in it or below. `leader_address` tells whom to follow."""
+    """Promise `epoch`: lead and follow no one in it or below. `leader_address` is the replica to follow."""
     header = ReplicaDemoteRequestHeader(group=group, epoch=epoch, leader_address=leader_address)
     return ReplicaRequest(HighwaterRequestCode.REPLICA_DEMOTE, header)
 

@@ -1,7 +1,7 @@
 """Trace records: what clients with tracing on write of their messages to RMQ_SYS_TRACE_TOPIC, or a topic of their own.
 
 The body of such a message is text: records that end in U+0002, with fields that end in U+0001. Its keys are the ids (UNIQ_KEY) and
-keys of the messages that it tells of, so that the index finds it.
+keys of the messages that it is about, so that the index finds it.
 
     Pub             time, region, group, topic, id, tags, keys, store host, body length, cost, type, offset id, success
                     [, client host]
@@ -27,7 +27,7 @@ _FIELDS_MAX = 16
 
 
 class TraceKind(Enum):
-    """What a record tells of."""
+    """What a record is about."""
 
     PUB = "Pub"
     SUB_BEFORE = "SubBefore"
@@ -146,8 +146,8 @@ def _record(fields: list[str]) -> TraceRecord:
             transaction_id=_text(fields[10]),
             transaction_state=_text(fields[11]),
         )
-    # Clients before 4.4 tell no offset id.
-    tells_offset_id = len(fields) > 13
+    # Clients before 4.4 send no offset id.
+    has_offset_id = len(fields) > 13
     return TraceRecord(
         kind,
         timestamp_ms=timestamp_ms,
@@ -161,8 +161,8 @@ def _record(fields: list[str]) -> TraceRecord:
         body_size_bytes=_number(fields[9]),
         cost_ms=_number(fields[10]),
         message_type=_number(fields[11]),
-        offset_message_id=_text(fields[12]) if tells_offset_id else "",
-        is_success=fields[13 if tells_offset_id else 12] == "true",
+        offset_message_id=_text(fields[12]) if has_offset_id else "",
+        is_success=fields[13 if has_offset_id else 12] == "true",
         client_host=_text(fields[14]) if len(fields) > 14 else "",
     )
 

@@ -119,7 +119,7 @@ class _Values(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is told. `lake` is a folder or URL that Spark can write to; `namespace` names its tables in the
+    """A job's configuration. `lake` is a folder or URL that Spark can write to; `namespace` names its tables in the
     catalog.
     """
 

@@ -25,7 +25,7 @@ LISTED: Final = 10
 def isolating_damage(lake: Lake, state: State, work: Callable[[bool], JobResult]) -> JobResult:
     """The work's result; where it fails as files of the lake can't be read, those are taken out and it is done again.
 
-    `work` is told whether it may read what was added since a version: after a file was taken out it may not, as those
+    `work` gets whether it may read what was added since a version: after a file was taken out it may not, as those
     versions still name it. The result is then a failure that names the files, with all else that the second attempt says.
     """
     try:

@@ -42,7 +42,7 @@ _PARTITIONS: Final = {METERING: f"days(start), bucket({BUCKETS}, cluster)", QUAR
 _SCHEMAS: Final = {METERING: LAKE_RECORD, QUARANTINE: QUARANTINE_ROW}
 _PROPERTIES: Final = {
     "format-version": "2",
-    # What a query of some hours or clusters need not open is told by these.
+    # These say what a query of some hours or clusters need not open.
     "write.metadata.metrics.column.cluster": "full",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -158,7 +158,7 @@ class Lake:
         self._append(QUARANTINE, rows, self.quarantined(), QUARANTINE_IDENTITY, distinct=False)
 
     def _append(self, name: str, rows: DataFrame, kept: DataFrame, identity: Sequence[str], *, distinct: bool) -> None:
-        # Only what tells rows apart is compared: whole ones are moved by the write alone.
+        # Only what distinguishes rows is compared: whole ones are moved by the write alone.
         new = rows.join(kept.select(*identity), on=list(identity), how="left_anti").select(*_SCHEMAS[name].names)
         (new if distinct else new.dropDuplicates(list(identity))).writeTo(self.table(name)).append()
 

@@ -83,7 +83,7 @@ class Postgres:
 
     def stage(self, target: Target, rows: DataFrame) -> str:
         """Writes `rows` (key and values) into the staging table; returns the number of this attempt, by which they
-        are told apart from what the executors of a killed one may still write.
+        are distinguished from what the executors of a killed one may still write.
         """
         attempt = str(uuid.uuid4())
         self.change(f"delete from {target.staging}")

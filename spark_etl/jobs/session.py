@@ -88,7 +88,7 @@ def build_session(name: str, master: str, settings: Mapping[str, str], *, lake: 
     # Memory that the JVM's many threads would each keep for themselves.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     roots = os.pathsep.join(IMPORT_ROOTS)
-    # Spark's Python workers on this machine inherit it; those of a cluster are told.
+    # Spark's Python workers on this machine inherit it; those of a cluster get it by configuration.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [roots, os.environ.get("PYTHONPATH")]))
     jars = ",".join(map(str, jar_paths((*ALWAYS, ICEBERG_AWS) if lake.startswith("s3://") else ALWAYS)))
     given = {
@@ -105,6 +105,6 @@ def build_session(name: str, master: str, settings: Mapping[str, str], *, lake: 
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    # It tells of each connection that it closes.
+    # It logs each connection that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session

@@ -53,7 +53,7 @@ def without_lost_tails(records: DataFrame, limits: Mapping[tuple[str, str, int],
     """Empties `messages_in` and `messages_out` of records whose stretch of the log was lost by an unclean promotion.
 
     The new leader counts from where the records in its own log end. An earlier epoch's record that reaches beyond that
-    counted messages which either are gone or are counted again; what it delivered the former leader tells again, for a
+    counted messages which either are gone or are counted again; what it delivered the former leader reports again, for a
     record of the new one. `limits` are lost_tail_limits() of all leaderships, later ones included.
     """
     frame = records.sparkSession.createDataFrame([(*key, limit) for key, limit in limits.items()], _LIMITS)

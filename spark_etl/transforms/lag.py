@@ -1,6 +1,6 @@
 """How far groups are behind, in windows of time: percentiles, trend, time until drained, skew, stuck, expected loss.
 
-A sample is one lag row of one metering record, taken at the record's `end_ms`. Queues are told apart by broker: each
+A sample is one lag row of one metering record, taken at the record's `end_ms`. Queues are distinguished by broker: each
 broker group has a queue 0. A group's own row (`queue_id` -1) adds the queues of one moment; moments are slots of a fifth
 of the window, as brokers don't take their samples at the same time.
 """

@@ -65,10 +65,10 @@ def test_ha_status_shows_terms_votes_and_who_leads(group: ReplicaGroup) -> None:
         (number, True, 0) for number in range(3)
     ]
     assert {row["state"] for row in rows} == {"leader", "follower"}
-    assert {row["term"] for row in rows} == {status(group[leader]).epoch}
+    assert {row["epoch"] for row in rows} == {status(group[leader]).epoch}
     code, text = run("haStatus", *common(group))
     assert code == 0
-    assert f"replica {leader} leads in term" in text
+    assert f"replica {leader} leads in epoch" in text
 
 
 def test_the_leadership_moves_where_it_is_asked_to(group: ReplicaGroup) -> None:

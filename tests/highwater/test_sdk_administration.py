@@ -230,7 +230,7 @@ def test_a_groups_progress_and_members_are_told(cluster: Cluster, admin: Admin, 
         assert members.connections[0].language == "PYTHON"
         assert members.subscriptions[topic] == "*"
         if cluster.brand == "highwater":  # RocketMQ's brokers don't tell it
-            assert MemberSubscription(topic, "*", "TAG") in members.told[consumer.client_id]
+            assert MemberSubscription(topic, "*", "TAG") in members.member_subscriptions[consumer.client_id]
         assert (members.message_model, members.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
     send_many(producer, topic, 2)
     progress = admin.consumer_progress(group, topic=topic)

@@ -58,10 +58,10 @@ def group_members(cluster: Cluster, group: str) -> GroupMembers:
                     for one in mine
                     if not topic_name_is_system(one.topic)
                 }
-                for client_id, mine in found.told.items()
+                for client_id, mine in found.member_subscriptions.items()
             }
         ),
-        not_compared=sum(one.client_id not in found.told for one in found.connections),
+        not_compared=sum(one.client_id not in found.member_subscriptions for one in found.connections),
     )
 
 

@@ -34,7 +34,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             body: BodyT = json_decoder(cls).decode(data)
             return body
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Not standard JSON, or null where Java leaves a member out: the slow way takes it or tells what is wrong.
+            # Not standard JSON, or null where Java leaves a member out: the slow way takes it or says what is wrong.
             return cls._from_loose_json(data)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Clients of a broker: heartbeats, connections, queue locks, what a client tells of itself."""
+"""Clients of a broker: heartbeats, connections, queue locks, what a client reports of itself."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ class SubscriptionVariant(Body, frozen=True, kw_only=True):
 class ConsumerConnection(Body, frozen=True, kw_only=True):
     """GET_CONSUMER_CONNECTION_LIST's answer. Source: ConsumerConnection.
 
-    `subscription_table` is what the last heartbeat told for all. `subscription_variants` is Highwater's own, which other
-    clients ignore: what each member told; a member whose words the broker has not kept is in none.
+    `subscription_table` is what the last heartbeat said for all. `subscription_variants` is Highwater's own, which other
+    clients ignore: what each member reported; a member whose words the broker has not kept is in none.
     """
 
     connection_set: list[Connection] = []

@@ -1,4 +1,4 @@
-"""RegisterBrokerBody: everything a broker tells a name server about its topics.
+"""RegisterBrokerBody: everything a broker reports to a name server about its topics.
 
 Uncompressed it is JSON. Compressed it is one zlib stream of pieces with their lengths in front:
 
@@ -57,7 +57,7 @@ class RegisterBrokerBody(Body, frozen=True, kw_only=True):
         """Read what `encode` wrote. A compressed body may end before the static topics, as 4.x brokers' do.
 
         Apache's 5.x brokers with compressedRegister=true compress the body but say in the header that they don't
-        (BrokerOuterAPI), so a zlib stream is told by its first byte too: no JSON begins with it.
+        (BrokerOuterAPI), so a zlib stream is known by its first byte too: no JSON begins with it.
 
         Raises RemoteProtocolError for anything malformed, and as soon as the stream unfolds to more than
         `max_inflated_bytes` or more than MAX_INFLATION times its own length.

@@ -1,4 +1,4 @@
-"""What a replica tells of itself and of its followers. All offsets are of the CommitLog, in bytes."""
+"""What a replica reports of itself and of its followers. All offsets are of the CommitLog, in bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class QuorumStatus(Body, frozen=True, kw_only=True):
     voters: list[int]
     observers: list[int] = []  # as far as known
     preferred_leader: int | None = None
-    change_pending: bool = False  # of who counts, not confirmed yet; told by the leader
+    change_pending: bool = False  # of who counts, not confirmed yet; reported by the leader
     transferring_to: int | None = None
     not_electable_because: str | None = None
 

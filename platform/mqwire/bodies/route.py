@@ -1,4 +1,4 @@
-"""What a name server tells: routes, clusters, lists."""
+"""What a name server answers: routes, clusters, lists."""
 
 from __future__ import annotations
 

@@ -68,6 +68,7 @@ ROWS = [
     Row(f"{TENANT}members/<uuid:membership_id>/", "GET", 200, 200),
     Row(f"{TENANT}members/<uuid:membership_id>/", "PATCH", 200, 403, body={"role": "viewer"}),
     Row(f"{TENANT}members/<uuid:membership_id>/", "DELETE", 204, 204),  # Bob removes himself
+    Row(f"{TENANT}members/<uuid:membership_id>/secrets/", "GET", 200, 200),  # Bob asks about himself
     Row(f"{TENANT}service-accounts/", "GET", 200, 403),
     Row(f"{TENANT}service-accounts/", "POST", 201, 403, body={"name": "ci", "role": "viewer"}),
     Row(f"{TENANT}service-accounts/<uuid:account_id>/", "GET", 200, 403),

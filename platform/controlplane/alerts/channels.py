@@ -2,6 +2,7 @@
 
 import ipaddress
 import uuid
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -9,14 +10,17 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from controlplane.accounts.actors import Actor
+from controlplane.accounts.models import User
 from controlplane.alerts.models import AlertChannel, ChannelKind
 from controlplane.alerts.outgoing import Network, url_problem
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
+from controlplane.tenants.known_secrets import Finish, KnownSecret
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.rules import actor_require
+from controlplane.tenants.rules import actor_require, role_allows
+from controlplane.tenants.token_services import issuer_of
 
 CHANNELS_MAX = 20
 EMAIL_NAME = say("E-mail to owners, admins and operators")
@@ -93,6 +97,7 @@ def channel_create(
                 address_encrypted=secret_encrypt(address),
                 secret_encrypted=secret_encrypt(secret or generated) if secret or generated else b"",
                 critical_only=critical_only,
+                maker=issuer_of(actor),
             )
             _record(actor, "alert_channel.create", channel, {"kind": kind, "host": address_shown(channel)})
     except IntegrityError:
@@ -124,6 +129,29 @@ def channel_delete(*, actor: Actor, channel: AlertChannel) -> None:
     with transaction.atomic():
         _record(actor, "alert_channel.delete", channel, {"kind": channel.kind})
         channel.delete()
+
+
+class MadeChannels:
+    """Channels that a person made: alerts go to an address of their choice, signed with a secret that they know."""
+
+    kind = "alert_channel"
+    permission = "alert.manage"
+
+    def find(self, tenant: Tenant, user: User, still: str | None) -> list[KnownSecret]:
+        """Return those that the user made, none for a role that may make others."""
+        if still is not None and role_allows(still, self.permission):
+            return []
+        channels = AlertChannel.objects.filter(tenant=tenant, maker=user)
+        return [
+            KnownSecret(self.kind, channel.pk, channel.name, address_shown(channel), True, channel.created_at)
+            for channel in channels
+        ]
+
+    def revoke(self, actor: Actor, tenant: Tenant, ids: Collection[uuid.UUID]) -> Finish:
+        """Delete them."""
+        for channel in AlertChannel.objects.filter(tenant=tenant, pk__in=ids).select_related("tenant"):
+            channel_delete(actor=actor, channel=channel)
+        return tuple
 
 
 def _record(actor: Actor, action: str, channel: AlertChannel, details: dict[str, object]) -> None:

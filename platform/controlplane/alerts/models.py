@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -112,6 +113,7 @@ class AlertChannel(BaseModel):
     secret_encrypted = models.BinaryField(default=bytes, help_text="what a message is signed with; empty: unsigned")
     is_on = models.BooleanField(default=True)
     critical_only = models.BooleanField(default=False)
+    maker = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
         ordering: ClassVar = ["created_at", "id"]

@@ -5,23 +5,37 @@ that it counts. An answer that got lost is repaired by asking again.
 """
 
 import re
+import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
+from controlplane.accounts.models import User
 from controlplane.clusters.account_distribution import accounts_distribute
 from controlplane.clusters.limits import over_limit, tenant_limit
-from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterState,
+    Credential,
+    CredentialKnower,
+    CredentialRole,
+    CredentialState,
+)
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
-from controlplane.tenants.rules import actor_require
+from controlplane.tenants.known_secrets import Finish, KnownSecret
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_require, role_allows
 from controlplane.tenants.sensitive import factor_require
+from controlplane.tenants.token_services import issuer_of
 from highwater import AclAccount
 
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
@@ -99,6 +113,7 @@ def credential_create(
         if cluster.credentials.filter(is_control=False).count() >= at_most:
             raise over_limit("credentials_per_cluster", at_most)
         credential = _row(cluster, name=name_check("name", name), role=CredentialRole(role), permissions=permissions)
+        _note_knower(actor, credential, made=True)
         _record(actor, "credential.create", credential)
     try:
         distribution = accounts_distribute(cluster)
@@ -128,8 +143,7 @@ def credential_delete(*, actor: Actor, credential: Credential) -> None:
     actor_require(actor, "credential.delete", credential.cluster.tenant)
     require_running(credential.cluster)
     with transaction.atomic():
-        Credential.objects.filter(pk=credential.pk).update(state=CredentialState.DELETING, updated_at=timezone.now())
-        _record(actor, "credential.delete", credential)
+        _mark_deleting(actor, credential)
     missing = accounts_distribute(credential.cluster).missing
     if missing:
         raise BrokerUnreachable(
@@ -148,12 +162,81 @@ def credential_reveal(*, actor: Actor, credential: Credential) -> str:
 
     An admin key's secret needs what creating one needs.
     """
-    is_admin = credential.role == CredentialRole.ADMIN
-    actor_require(actor, "credential.create" if is_admin else "credential.reveal", credential.cluster.tenant)
+    actor_require(actor, _to_reveal(credential), credential.cluster.tenant)
     factor_require(actor, "credential.reveal", credential.cluster.tenant)
     with transaction.atomic():
+        _note_knower(actor, credential, made=False)
         _record(actor, "credential.reveal", credential)
     return secret_decrypt(credential.secret_encrypted)
+
+
+class KeyPairs:
+    """Key pairs whose secrets a person made or has seen, also by a token of theirs."""
+
+    kind = "key_pair"
+    permission = "credential.delete"
+
+    def find(self, tenant: Tenant, user: User, still: str | None) -> list[KnownSecret]:
+        """Return those that the user knows, but for those that the role `still` may reveal."""
+        known = CredentialKnower.objects.filter(user=user, credential__cluster__tenant=tenant)
+        return [
+            KnownSecret(
+                self.kind,
+                row.credential.pk,
+                row.credential.name,
+                row.credential.cluster.slug,
+                row.made,
+                row.created_at,
+            )
+            for row in known.exclude(credential__state=CredentialState.DELETING).select_related("credential__cluster")
+            if still is None or not role_allows(still, _to_reveal(row.credential))
+        ]
+
+    def revoke(self, actor: Actor, tenant: Tenant, ids: Collection[uuid.UUID]) -> Finish:
+        """Have them deleted; `finish` returns the daemons that have not confirmed it."""
+        actor_require(actor, self.permission, tenant)
+        credentials = list(
+            Credential.objects.filter(pk__in=ids, cluster__tenant=tenant).select_related("cluster__tenant")
+        )
+        for credential in credentials:
+            _mark_deleting(actor, credential)
+        return partial(_delete_everywhere, {credential.cluster_id: credential.cluster for credential in credentials})
+
+
+def _mark_deleting(actor: Actor, credential: Credential) -> None:
+    Credential.objects.filter(pk=credential.pk).update(state=CredentialState.DELETING, updated_at=timezone.now())
+    _record(actor, "credential.delete", credential)
+
+
+def _delete_everywhere(clusters: dict[uuid.UUID, Cluster]) -> tuple[str, ...]:
+    """Bring deletions to the clusters' daemons; returns those that have not confirmed them. A cluster that does not run has no
+    daemon that could let a key in.
+    """
+    missing: list[str] = []
+    for cluster in clusters.values():
+        gone = cluster.credentials.filter(state=CredentialState.DELETING)
+        if cluster.state != ClusterState.RUNNING:
+            continue
+        try:
+            late = accounts_distribute(cluster).missing
+        except BrokerUnreachable:
+            late = (cluster.slug,)
+        if late:
+            missing += late
+        else:
+            gone.delete()
+    return tuple(missing)
+
+
+def _note_knower(actor: Actor, credential: Credential, *, made: bool) -> None:
+    person = issuer_of(actor)
+    if person is not None:
+        CredentialKnower.objects.get_or_create(credential=credential, user=person, defaults={"made": made})
+
+
+def _to_reveal(credential: Credential) -> str:
+    """What one needs to see the secret: of an admin key as much as to make one."""
+    return "credential.create" if credential.role == CredentialRole.ADMIN else "credential.reveal"
 
 
 def acl_account(credential: Credential) -> AclAccount:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 
 from controlplane.common.models import BaseModel
@@ -269,6 +270,22 @@ class Credential(BaseModel):
 
     def __str__(self) -> str:
         return self.access_key
+
+
+class CredentialKnower(BaseModel):
+    """A person who made a credential, or looked at its secret: who leaves the tenant knows it still."""
+
+    credential = models.ForeignKey(Credential, on_delete=models.CASCADE, related_name="knowers")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    made = models.BooleanField(default=False, help_text="they made it; else they have seen its secret")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["credential", "user"], name="credential_knower_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} knows {self.credential}"
 
 
 class OperationType(models.TextChoices):

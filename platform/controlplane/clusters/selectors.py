@@ -4,7 +4,8 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Prefetch, QuerySet
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Prefetch, Q, QuerySet, Value
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
@@ -24,7 +25,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.workflows import step_definition
 from controlplane.common.errors import NotFound
 from controlplane.common.sentences import say
-from controlplane.tenants.models import Tenant
+from controlplane.tenants.models import Membership, Tenant
 from controlplane.tenants.rules import actor_require, actor_roles
 
 
@@ -47,8 +48,17 @@ def cluster_get(tenant: Tenant, slug: str) -> Cluster:
 
 
 def credential_list(cluster: Cluster) -> QuerySet[Credential]:
-    """Return the cluster's credentials without the control plane's own."""
-    return cluster.credentials.filter(is_control=False).select_related("cluster__tenant")
+    """Return the cluster's credentials without the control plane's own. `known_to_former_members` of each has the addresses of
+    people who made it or saw its secret, and are no members any more.
+    """
+    members = Membership.objects.filter(tenant=cluster.tenant_id).values("user")
+    former = Q(knowers__isnull=False) & ~Q(knowers__user__in=members)
+    found = cluster.credentials.filter(is_control=False).select_related("cluster__tenant")
+    return found.annotate(
+        known_to_former_members=ArrayAgg(
+            "knowers__user__email", filter=former, order_by="knowers__user__email", default=Value([])
+        )
+    )
 
 
 def credential_get(cluster: Cluster, access_key: str) -> Credential:

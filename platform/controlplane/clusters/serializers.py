@@ -156,6 +156,11 @@ class CredentialSerializer(Shape):
     default_group_perm = serializers.CharField()
     topic_perms = serializers.DictField(child=serializers.CharField())
     group_perms = serializers.DictField(child=serializers.CharField())
+    known_to_former_members = serializers.ListField(
+        child=serializers.EmailField(),
+        default=list,
+        help_text="who made it or saw its secret, and has left the tenant: replace it",
+    )
     created_at = serializers.DateTimeField()
 
 

@@ -352,6 +352,41 @@ class ConfirmForm(forms.Form):
     """An action that only needs a second look."""
 
 
+class RevokeForm(ConfirmForm):
+    """A member leaves or loses rights: which of the secrets that they know end as well."""
+
+    revoke = forms.MultipleChoiceField(
+        label=say("End these as well"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=say("They were made by the person, or shown to them. What you leave unchecked goes on working."),
+    )
+
+    def __init__(self, *args: object, secrets: Sequence[tuple[str, Choice]], **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+        if secrets:
+            field = self.fields["revoke"]
+            assert isinstance(field, forms.MultipleChoiceField)
+            field.choices = list(secrets)
+        else:
+            del self.fields["revoke"]
+
+    def chosen(self) -> list[str]:
+        """Return the ids, also of a form that is not valid or was not sent yet."""
+        if not self.is_bound or "revoke" not in self.fields:
+            return []
+        self.is_valid()
+        found: list[str] = self.cleaned_data.get("revoke", [])
+        return found
+
+
+class RoleForm(RevokeForm):
+    """The same for a lower role. `is_confirmed` says that the person who changes it has seen the list."""
+
+    role = forms.ChoiceField(choices=Role.choices, widget=forms.HiddenInput)
+    is_confirmed = forms.BooleanField(required=False, widget=forms.HiddenInput, initial=True)
+
+
 _RIGHTS: dict[str, tuple[CredentialRole, str, str]] = {
     "both": (CredentialRole.APP, "PUB|SUB", "SUB"),
     "send": (CredentialRole.APP, "PUB", "DENY"),

@@ -35,6 +35,9 @@ from controlplane.tenants.serializers import (
     InvitationSerializer,
     IssuedInvitationSerializer,
     IssuedTokenSerializer,
+    KnownSecretQuerySerializer,
+    KnownSecretsSerializer,
+    MembershipRemoveSerializer,
     MembershipSerializer,
     MembershipUpdateSerializer,
     ServiceAccountCreateSerializer,
@@ -52,6 +55,7 @@ from controlplane.tenants.service_account_services import (
     service_account_update,
 )
 from controlplane.tenants.services import (
+    member_secrets,
     membership_remove,
     membership_update,
     tenant_create,
@@ -123,18 +127,44 @@ class MembershipDetailApi(TenantApi):
 
     @extend_schema(operation_id="member_update", request=MembershipUpdateSerializer, responses=MembershipSerializer)
     def patch(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
-        """Change the member's role."""
+        """Change the member's role. 503 names brokers that may let a revoked key in a while longer; the rest is done."""
         membership = membership_get(self.tenant, membership_id)
         form = MembershipUpdateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         updated = membership_update(actor=self.actor, membership=membership, **form.validated_data)
         return Response(MembershipSerializer(updated).data)
 
-    @extend_schema(operation_id="member_remove", responses={204: None})
+    @extend_schema(operation_id="member_remove", parameters=[MembershipRemoveSerializer], responses={204: None})
     def delete(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
-        """Remove the member."""
-        membership_remove(actor=self.actor, membership=membership_get(self.tenant, membership_id))
+        """Remove the member, with the tokens that they issued. What else they know goes on working unless `revoke` names it.
+
+        503 names brokers that may let a revoked key in a while longer; the rest is done.
+        """
+        membership = membership_get(self.tenant, membership_id)
+        query = MembershipRemoveSerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        chosen = [one.strip() for one in query.validated_data.get("revoke", "").split(",") if one.strip()]
+        membership_remove(actor=self.actor, membership=membership, revoke=chosen)
         return Response(status=204)
+
+
+class KnownSecretsApi(TenantApi):
+    """Secrets that outlast a member. Members may ask about themselves, so that the service decides."""
+
+    permissions: ClassVar = {"GET": "member.view"}
+
+    @extend_schema(
+        operation_id="member_secrets", parameters=[KnownSecretQuerySerializer], responses=KnownSecretsSerializer
+    )
+    def get(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
+        """List what goes on working when the member leaves: tokens of service accounts that they issued, key pairs whose
+        secrets they made or have seen, and channels that they made.
+        """
+        query = KnownSecretQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        membership = membership_get(self.tenant, membership_id)
+        found = member_secrets(actor=self.actor, membership=membership, role=query.validated_data.get("role"))
+        return Response(KnownSecretsSerializer({"secrets": found}).data)
 
 
 class InvitationListApi(TenantApi):
@@ -294,7 +324,8 @@ class ApiTokenListApi(TenantApi):
         if account_id is not None:
             values["service_account"] = service_account_get(self.tenant, account_id)
         issued = api_token_issue(actor=self.actor, tenant=self.tenant, **values)
-        data = {**ApiTokenSerializer(issued.token).data, "token": issued.text}
+        token = api_token_get(self.tenant, issued.token.pk)
+        data = {**ApiTokenSerializer(token).data, "token": issued.text}
         location = f"{self.tenant.path}tokens/{issued.token.pk}/"
         return Response(data, status=201, headers={"Location": location})
 

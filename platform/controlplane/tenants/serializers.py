@@ -65,10 +65,47 @@ class MembershipSerializer(Shape):
     created_at = serializers.DateTimeField()
 
 
+_REVOKE_HELP = "ids of secrets that the member knows and that are to end in the same step, or the word all"
+
+
 class MembershipUpdateSerializer(Shape):
     """The new role."""
 
     role = serializers.ChoiceField(choices=Role.choices)
+    revoke = serializers.ListField(
+        child=serializers.CharField(max_length=36), required=False, max_length=1000, help_text=_REVOKE_HELP
+    )
+
+
+class MembershipRemoveSerializer(Shape):
+    """What ends with the membership."""
+
+    revoke = serializers.CharField(required=False, max_length=3500, help_text=f"{_REVOKE_HELP}, with commas in between")
+
+
+class KnownSecretQuerySerializer(Shape):
+    """In which case."""
+
+    role = serializers.ChoiceField(
+        choices=Role.choices, required=False, help_text="leave out what the member may still have with this role"
+    )
+
+
+class KnownSecretSerializer(Shape):
+    """Something that goes on working when the member leaves."""
+
+    id = serializers.UUIDField()
+    kind = serializers.ChoiceField(choices=["alert_channel", "key_pair", "service_account_token"])
+    name = serializers.CharField()
+    place = serializers.CharField(help_text="the service account, the cluster, or the channel's host")
+    made = serializers.BooleanField(help_text="the member made it; else they have seen its secret")
+    known_since = serializers.DateTimeField()
+
+
+class KnownSecretsSerializer(Shape):
+    """All of them."""
+
+    secrets = KnownSecretSerializer(many=True)
 
 
 class InvitationSerializer(Shape):
@@ -146,6 +183,10 @@ class ApiTokenSerializer(Shape):
     scopes = serializers.ListField(child=serializers.CharField())
     service_account_id = serializers.UUIDField(allow_null=True, help_text="whose it is, if it is a program's")
     created_by = serializers.CharField()
+    issuer = serializers.EmailField(
+        source="issuer.email", default=None, allow_null=True, help_text="the person who issued it, by a token or not"
+    )
+    issuer_is_member = serializers.BooleanField(help_text="whether that person is a member of the tenant still")
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
     last_used_at = serializers.DateTimeField(allow_null=True)

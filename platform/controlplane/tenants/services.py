@@ -1,6 +1,7 @@
 """Writes: tenants and their members. Each checks the actor's right, changes, and records an audit event."""
 
 import re
+from collections.abc import Collection
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -14,6 +15,7 @@ from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.common.zones import zone_check
 from controlplane.tenants.invitation_services import invitations_of_inviter_revoke
+from controlplane.tenants.known_secrets import KnownSecret, finish_all, known_secrets, known_secrets_revoke
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_require, role_require
@@ -115,10 +117,11 @@ def tenant_update(
     return tenant
 
 
-def membership_update(*, actor: Actor, membership: Membership, role: str) -> Membership:
-    """Change a member's role.
+def membership_update(*, actor: Actor, membership: Membership, role: str, revoke: Collection[str] = ()) -> Membership:
+    """Change a member's role. `revoke` has the ids of secrets beyond the new role that are to end (`known_secrets`), or "all".
 
-    Raises Conflict for the last owner, NotAllowed for a role above the actor's, old or new, NotFound for one who left meanwhile.
+    Raises Conflict for the last owner, NotAllowed for a role above the actor's, old or new, NotFound for one who left meanwhile;
+    InvalidInput for an unknown id; BrokerUnreachable, after the change, for brokers that may let a revoked key in a while longer.
     """
     with transaction.atomic():
         membership = _locked(actor, membership)
@@ -126,30 +129,42 @@ def membership_update(*, actor: Actor, membership: Membership, role: str) -> Mem
         role_require(actor, membership.tenant, membership.role)
         role_require(actor, membership.tenant, role)
         _require_another_owner(membership, leaving=Role(role) != Role.OWNER)
+        revoked = known_secrets_revoke(actor, membership.tenant, membership.user, role, revoke)
         membership.role = Role(role)
         membership.save(update_fields=["role", "updated_at"])
         issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user, still=str(membership.role))
         if not actor_can(membership.user, "member.manage", membership.tenant):
             invitations_of_inviter_revoke(actor=actor, tenant=membership.tenant, inviter=membership.user)
         _record(actor, "member.update", membership)
+    finish_all(revoked)
     return membership
 
 
-def membership_remove(*, actor: Actor, membership: Membership) -> None:
-    """Remove a member; members may remove themselves.
+def member_secrets(*, actor: Actor, membership: Membership, role: str | None = None) -> list[KnownSecret]:
+    """Return what goes on working when the member leaves, or has the `role` from then on. Members may ask about themselves."""
+    if not _is_own(actor, membership):
+        actor_require(actor, "member.manage", membership.tenant)
+    return known_secrets(membership.tenant, membership.user, role)
 
-    Raises Conflict for the last owner, NotAllowed for a role above the actor's, NotFound for one who left meanwhile.
-    """
+
+def membership_remove(*, actor: Actor, membership: Membership, revoke: Collection[str] = ()) -> None:
+    """Remove a member; members may remove themselves. `revoke` and what is raised: as for `membership_update`."""
     with transaction.atomic():
         membership = _locked(actor, membership)
-        if not (isinstance(actor, User) and actor.pk == membership.user_id):
+        if not _is_own(actor, membership):
             actor_require(actor, "member.manage", membership.tenant)
             role_require(actor, membership.tenant, membership.role)
         _require_another_owner(membership, leaving=True)
+        revoked = known_secrets_revoke(actor, membership.tenant, membership.user, None, revoke)
         _record(actor, "member.remove", membership)
         issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user)
         invitations_of_inviter_revoke(actor=actor, tenant=membership.tenant, inviter=membership.user)
         membership.delete()
+    finish_all(revoked)
+
+
+def _is_own(actor: Actor, membership: Membership) -> bool:
+    return isinstance(actor, User) and actor.pk == membership.user_id
 
 
 def _locked(actor: Actor, membership: Membership) -> Membership:

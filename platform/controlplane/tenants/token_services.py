@@ -1,12 +1,13 @@
 """Writes: API tokens of a tenant."""
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, SystemActor, TokenActor, actor_label
@@ -18,8 +19,9 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, LimitReached, NotAllowed, NotFound
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
+from controlplane.tenants.known_secrets import Finish, KnownSecret
 from controlplane.tenants.members_lock import members_lock
-from controlplane.tenants.models import Role, ServiceAccount, Tenant
+from controlplane.tenants.models import Membership, Role, ServiceAccount, Tenant
 from controlplane.tenants.rules import Scope, actor_includes, actor_require, role_includes
 from controlplane.tenants.sensitive import factor_require
 
@@ -38,8 +40,10 @@ class IssuedToken:
 
 
 def api_token_list(tenant: Tenant) -> QuerySet[ApiToken]:
-    """Return the tenant's tokens that are not revoked."""
-    return tenant.api_tokens.filter(revoked_at=None).select_related("user", "service_account")
+    """Return the tenant's tokens that are not revoked, each with whether its issuer is a member (`issuer_is_member`)."""
+    members = Membership.objects.filter(tenant=OuterRef("tenant"), user=OuterRef("issuer"))
+    found = tenant.api_tokens.filter(revoked_at=None).select_related("user", "service_account", "issuer")
+    return found.annotate(issuer_is_member=Exists(members))
 
 
 def api_token_get(tenant: Tenant, token_id: uuid.UUID) -> ApiToken:
@@ -96,7 +100,7 @@ def api_token_issue(
             tenant=tenant,
             user=user,
             service_account=account,
-            issuer=None if account is not None else issuer_of(actor) or user,
+            issuer=issuer_of(actor) or user,
             name=name_check("name", name) or "token",
             public_id=text.public_id,
             secret_hash=text.secret_hash,
@@ -133,15 +137,40 @@ def api_token_revoke(*, actor: Actor, token: ApiToken) -> None:
 
 
 def issued_tokens_revoke(*, actor: Actor, tenant: Tenant, issuer: User, still: str | None = None) -> int:
-    """Revoke what a member issued, who leaves (`still` is None) or has the role `still` now; returns how many tokens."""
+    """Revoke what a member issued, who leaves (`still` is None) or has the role `still` now; returns how many tokens.
+
+    Not those of service accounts, which others may count on: they are offered (`AccountTokens`).
+    """
     revoked = 0
-    for token in api_token_list(tenant).filter(issuer=issuer):
+    for token in api_token_list(tenant).filter(issuer=issuer, service_account=None):
         if still is not None and role_includes(still, token.role):
             continue
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()) == 1:
             _record(actor, "token.revoke", token)
             revoked += 1
     return revoked
+
+
+class AccountTokens:
+    """Tokens of service accounts, which outlast their issuers."""
+
+    kind = "service_account_token"
+    permission = "token.manage"
+
+    def find(self, tenant: Tenant, user: User, still: str | None) -> list[KnownSecret]:
+        """Return those that the user issued, but for those that do no more than the role `still` may."""
+        tokens = _valid(tenant).filter(issuer=user, service_account__isnull=False)
+        return [
+            KnownSecret(self.kind, token.pk, token.name, str(token.service_account), True, token.created_at)
+            for token in tokens
+            if still is None or not role_includes(still, token.role)
+        ]
+
+    def revoke(self, actor: Actor, tenant: Tenant, ids: Collection[uuid.UUID]) -> Finish:
+        """Revoke them at once."""
+        for token in api_token_list(tenant).filter(pk__in=ids):
+            api_token_revoke(actor=actor, token=token)
+        return tuple
 
 
 def _valid(tenant: Tenant) -> QuerySet[ApiToken]:

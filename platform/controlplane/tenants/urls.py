@@ -9,6 +9,7 @@ urlpatterns = [
     path("<slug:tenant>/", apis.TenantDetailApi.as_view(), name="tenant-detail"),
     path("<slug:tenant>/members/", apis.MembershipListApi.as_view(), name="member-list"),
     path("<slug:tenant>/members/<uuid:membership_id>/", apis.MembershipDetailApi.as_view(), name="member-detail"),
+    path("<slug:tenant>/members/<uuid:membership_id>/secrets/", apis.KnownSecretsApi.as_view(), name="member-secrets"),
     path("<slug:tenant>/invitations/", apis.InvitationListApi.as_view(), name="invitation-list"),
     path(
         "<slug:tenant>/invitations/<uuid:invitation_id>/", apis.InvitationDetailApi.as_view(), name="invitation-detail"

@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse
@@ -9,17 +10,18 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.common.errors import ApplicationError
-from controlplane.common.sentences import in_words, say
+from controlplane.common.errors import ApplicationError, BrokerUnreachable
+from controlplane.common.sentences import in_words, say, say_all, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl, curl_answer, wants_curl
-from controlplane.console.forms import ROLE_DETAILS, Choice, ConfirmForm, MemberForm
+from controlplane.console.forms import ROLE_DETAILS, Choice, MemberForm, RevokeForm, RoleForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.invitation_services import IssuedInvitation, invitation_create, invitation_list
+from controlplane.tenants.known_secrets import KnownSecret, may_revoke
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_require, roles_to_give
 from controlplane.tenants.selectors import membership_get, membership_list
-from controlplane.tenants.services import membership_remove, membership_update
+from controlplane.tenants.services import member_secrets, membership_remove, membership_update
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,26 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 @require_POST
 @tenant_page("member.manage")
 def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID) -> HttpResponse:
-    """Change a role."""
+    """Change a role; first show what the person would still know beyond a lower one."""
     found = membership_get(tenant, membership)
     role = request.POST.get("role", "")
-    if role in Role.values:
+    back = reverse("console:member-list", args=[tenant.slug])
+    if role not in Role.values:
+        return redirect(back)
+    secrets = member_secrets(actor=request.user, membership=found, role=role)
+    form = RoleForm(request.POST, secrets=_choices(request, tenant, secrets))
+    body: dict[str, Any] = {"role": role}
+    if form.chosen():
+        body["revoke"] = form.chosen()
+    command = curl("PATCH", f"{tenant.path}members/{found.pk}/", body)
+    if wants_curl(request):
+        return curl_answer(command)
+    is_asked = bool(secrets) and not form.data.get("is_confirmed")
+    if is_asked:
+        form = RoleForm(initial={"role": role}, secrets=_choices(request, tenant, secrets))
+    elif form.is_valid():
         try:
-            membership_update(actor=request.user, membership=found, role=role)
+            membership_update(actor=request.user, membership=found, role=role, revoke=form.chosen())
         except ApplicationError as error:
             tell_error(request, error)
         else:
@@ -90,7 +106,21 @@ def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
                 request,
                 say("%(email)s is %(role)s now.", email=found.user.email, role=in_words(Role(role).label).lower()),
             )
-    return redirect("console:member-list", tenant.slug)
+        return redirect(back)
+    context = {
+        "form": form,
+        "heading": say("Make %(email)s %(role)s?", email=found.user.email, role=in_words(Role(role).label).lower()),
+        "consequence": say(
+            "The API tokens that the person issued and that may do more end at once. The person also knows secrets that"
+            " do more than the new role."
+        ),
+        "verb": say("Change role"),
+        "button": say("Change role"),
+        "back": back,
+        "crumbs": [{"url": back, "words": say("Members")}],
+        "curl": command,
+    }
+    return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -102,10 +132,19 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
     if not is_me:
         actor_require(request.user, "member.manage", tenant)
     back = reverse("console:member-list", args=[tenant.slug])
-    form = ConfirmForm(request.POST if request.method == "POST" else None)
+    secrets = member_secrets(actor=request.user, membership=found)
+    offered = _choices(request, tenant, secrets)
+    form = RevokeForm(request.POST if request.method == "POST" else None, secrets=offered)
+    chosen = form.chosen()
+    command = curl("DELETE", f"{tenant.path}members/{found.pk}/" + (f"?revoke={','.join(chosen)}" if chosen else ""))
+    if wants_curl(request):
+        return curl_answer(command)
     if form.is_valid():
         try:
-            membership_remove(actor=request.user, membership=found)
+            membership_remove(actor=request.user, membership=found, revoke=chosen)
+        except BrokerUnreachable as error:  # all is done but what it names
+            tell_error(request, error)
+            return redirect("console:home") if is_me else redirect(back)
         except ApplicationError as error:
             form_take_error(form, error)
         else:
@@ -122,7 +161,7 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         if is_me
         else say("Remove %(email)s?", email=found.user.email),
         "consequence": (
-            say("You lose access to its clusters at once. An owner can invite you again.")
+            _leaving_words(len(secrets) - len(offered))
             if is_me
             else say(
                 "The person loses access at once, and so do the API tokens that they issued. Programs go"
@@ -133,6 +172,43 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         "button": say("Leave tenant") if is_me else say("Remove member"),
         "back": back,
         "crumbs": [{"url": back, "words": say("Members")}],
-        "curl": curl("DELETE", f"{tenant.path}members/{found.pk}/"),
+        "curl": command,
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))
+
+
+_KINDS = {
+    "service_account_token": say("API token"),
+    "key_pair": say("Key pair"),
+    "alert_channel": say("Alert channel"),
+}
+
+
+def _choices(request: ConsoleRequest, tenant: Tenant, secrets: list[KnownSecret]) -> list[tuple[str, Choice]]:
+    """Return what the person who asks may end, as checkboxes."""
+    return [
+        (
+            str(secret.id),
+            Choice(
+                say("%(kind)s “%(name)s”", kind=_KINDS[secret.kind], name=secret.name),
+                say("%(place)s: made by the person", place=secret.place)
+                if secret.made
+                else say("%(place)s: its secret was shown to the person", place=secret.place),
+            ),
+        )
+        for secret in secrets
+        if may_revoke(request.user, tenant, secret)
+    ]
+
+
+def _leaving_words(left_to_others: int) -> str:
+    return say_all(
+        say("You lose access to its clusters at once. An owner can invite you again."),
+        say_count(
+            "You know %(count)s secret that your role can’t end: tell an admin.",
+            "You know %(count)s secrets that your role can’t end: tell an admin.",
+            left_to_others,
+        )
+        if left_to_others
+        else "",
+    )

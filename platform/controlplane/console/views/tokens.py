@@ -45,6 +45,16 @@ class TokenRow:
             return say("Service account %(name)s", name=self.token.service_account.name)
         return say("Service token") if self.token.user is None else self.token.user.email
 
+    @property
+    def issuer(self) -> str:
+        """Who issued it, and that they have left; empty for a member's own token."""
+        issuer = self.token.issuer
+        if issuer is None or issuer == self.token.user:
+            return ""
+        if self.token.issuer_is_member:  # type: ignore[attr-defined]  # api_token_list annotates it
+            return say("Issued by %(email)s", email=issuer.email)
+        return say("Issued by %(email)s, who has left", email=issuer.email)
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @tenant_page("token.view")

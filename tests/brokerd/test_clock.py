@@ -39,7 +39,7 @@ def test_a_followers_lease_is_over_after_its_machine_was_suspended(machine: Mach
     assert isinstance(leader.replica.in_sync, InSyncSet)
     leader.replica.pulled(follower.replica.next_pull(max_bytes=1, max_wait_ms=0), "r1", clock.monotonic())
     lease_s = leader.replica.in_sync.lease_s(1)
-    follower.replica.told_in_sync(1, clock.monotonic(), lease_s)
+    follower.replica.take_lease(1, clock.monotonic(), lease_s)
     assert follower.replica.lease is not None
     assert 0 < lease_s < SUSPENDED_S
     assert clock.monotonic() < follower.replica.lease[1]

@@ -73,7 +73,9 @@ class Faults:
 
     def _plans(self) -> dict[int, Callable[[], None]]:
         plans: dict[int, Callable[[], None]] = {3: self._out_of_sight, 7: self._worst_candidate}
-        return plans | {1: self._leader_alone} if self._world.mode == "sync" else plans
+        if self._world.mode != "sync":
+            return plans
+        return plans | {1: self._leader_alone, 9: self._leader_alone_while_others_are_suspended}
 
     def _of_disks(self) -> list[tuple[Callable[[], None], float]]:
         """Of any kind of group."""
@@ -438,7 +440,18 @@ class Faults:
             return
         leader, lasts_s = leaders[0], self._world.max_time_not_level_s + self._loop.random.uniform(0.5, 3.0)
         self._block_for(lasts_s, [(leader.name, one.name) for one in self._world.machines if one is not leader])
+        self._gone_after(lasts_s, leader)
 
+    def _leader_alone_while_others_are_suspended(self) -> None:
+        """Machines, that is, with their clocks: what they knew of the leader is old when they go on."""
+        leaders = [one for one in self._world.machines if one.process and one.process.replica.leads]
+        if not leaders:
+            return
+        leader, lasts_s = leaders[0], self._world.max_time_not_level_s + self._loop.random.uniform(0.5, 3.0)
+        self._suspend_for(lasts_s, [one for one in self._world.machines if one is not leader])
+        self._gone_after(lasts_s, leader)
+
+    def _gone_after(self, lasts_s: float, leader: Machine) -> None:
         def gone() -> None:
             if not self.stopped:
                 leader.kill()
@@ -446,6 +459,15 @@ class Faults:
                 self._later(4.0, leader.start)
 
         self._loop.after(lasts_s - 0.05, gone)
+
+    def _suspend_for(self, seconds: float, machines: list[Machine]) -> None:
+        def resume() -> None:
+            for machine in machines:
+                machine.resume()
+
+        for machine in machines:
+            machine.pause()
+        self._loop.after(seconds, resume)
 
     def _block_for(self, seconds: float, pairs: list[tuple[str, str]]) -> None:
         """Both ways."""

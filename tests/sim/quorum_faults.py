@@ -63,7 +63,9 @@ class QuorumFaults(Faults):
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))
 
     def _plans(self) -> dict[int, Callable[[], None]]:
-        return {5: self._disk_in_the_past}
+        plans: dict[int, Callable[[], None]] = {2: self._suspend_the_leader, 5: self._disk_in_the_past}
+        voters_change = self._world.flush == "sync" or not self._power_cuts
+        return plans | {4: self._new_disk_beside_other_voters} if voters_change else plans
 
     @property
     def _machines(self) -> list[QuorumMachine]:
@@ -85,6 +87,10 @@ class QuorumFaults(Faults):
         machine = self._leader()
         machine.kill()
         self._later(1.5, machine.start)
+
+    def _suspend_the_leader(self) -> None:
+        """For so long that another one leads by then."""
+        self._suspend_for(self._loop.random.uniform(2.0, 6.0), [self._leader()])
 
     def _power_cut_of_a_majority(self) -> None:
         machines = list(self._machines)
@@ -115,6 +121,22 @@ class QuorumFaults(Faults):
         machine.kill()
         machine.replace_disk()
         self._later(1.5, machine.start)
+
+    def _new_disk_beside_other_voters(self) -> None:
+        """Requests for more or fewer voters are on their way when a disk is lost, or come just afterwards."""
+        operator, random = self._world.operator, self._loop.random
+        machine = random.choice(self._machines)
+        operator.change_members(beside_new_disks=True)
+
+        def lose() -> None:
+            if not self.stopped and self._world.can_lose(machine, besides=[]):
+                machine.kill()
+                machine.replace_disk()
+                self._later(1.0, machine.start)
+                if random.random() < 0.5:
+                    self._later(0.3, partial(operator.change_members, beside_new_disks=True))
+
+        self._later(0.5, lose)
 
     def _disk_in_the_past(self) -> None:
         """A leader was replaced and has not noticed yet: it is the only one that a voter with a new disk reaches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.sim_requests import Change
@@ -22,18 +23,32 @@ class Operator:
     def __init__(self, world: QuorumWorld) -> None:
         self._world = world
         self._loop = world.loop
-        self._changed_members_s = -_ON_ITS_WAY_S
+        self._asked: list[tuple[float, Change]] = []
         world.network.join(self)
 
     @property
     def may_change_members(self) -> bool:
         """Whether a leader may be asked yet for a voter more or less: no disk can be lost that this one would miss."""
-        return self._loop.now_s < self._changed_members_s + _ON_ITS_WAY_S
+        return bool(self._asked) and self._loop.now_s < self._asked[-1][0] + _ON_ITS_WAY_S
 
-    def change_members(self) -> None:
-        """Add or remove a voter, or, in a hurry, several at once: the group must take one after the other."""
+    def voters_on_their_way(
+        self, voters: Iterable[tuple[int, ...]], besides: Iterable[Change] = ()
+    ) -> set[tuple[int, ...]]:
+        """These sets of voters, and what they become by any of the requests that may not have arrived yet, or by `besides`."""
+        found = set(voters)
+        on_their_way = [change for asked_s, change in self._asked if self._loop.now_s < asked_s + _ON_ITS_WAY_S]
+        for change in (*on_their_way, *besides):
+            found |= {_changed(one, change) for one in found}
+        return found
+
+    def change_members(self, *, beside_new_disks: bool = False) -> None:
+        """Add or remove a voter, or, in a hurry, several at once: the group must take one after the other.
+
+        `beside_new_disks`: also while a disk is empty, where the voters that remain can do without it.
+        """
         leader = self._leader()
-        if leader is None or any(machine.blank for machine in self._world.machines):
+        blank = any(machine.blank for machine in self._world.machines)
+        if leader is None or (blank and not beside_new_disks):
             return  # while a disk is empty, no voter more or less
         random = self._loop.random
         voters = leader.members.voters
@@ -42,9 +57,10 @@ class Operator:
         if len(voters) > 2:
             changes += [Change("remove", voter) for voter in voters if voter != leader.settings.replica_id]
         random.shuffle(changes)
-        self._changed_members_s = self._loop.now_s
         for change in changes[: random.choice((1, 1, 2, 3))]:
-            self._ask(leader, change)
+            if not blank or self._world.can_lose(None, besides=[change]):
+                self._asked.append((self._loop.now_s, change))
+                self._ask(leader, change)
 
     def transfer(self) -> None:
         """Hand the leadership to another voter."""
@@ -72,3 +88,10 @@ class Operator:
                 self._loop.note(f"{machine.name} refuses {change.kind} {change.replica_id}: {refusal}")
 
         self._world.network.call(self, machine.name, change, answered, timeout_s=_TIMEOUT_S, may_double=False)
+
+
+def _changed(voters: tuple[int, ...], change: Change) -> tuple[int, ...]:
+    others = {voter for voter in voters if voter != change.replica_id}
+    if change.kind == "add" and change.replica_id is not None:
+        others.add(change.replica_id)
+    return tuple(sorted(others))

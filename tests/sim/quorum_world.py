@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from mqwire.message import pack_host
@@ -16,6 +18,7 @@ from tests.sim.quorum_machine import QuorumMachine
 from tests.sim.quorum_operator import Operator
 from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import NameServer
+from tests.sim.sim_requests import Change
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
 from tests.sim.world import RETENTION_SHARE, Outcome, judged, observe_network
@@ -76,7 +79,7 @@ class QuorumWorld:
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
         observe_network(self.network, self.history, self.machines, lambda: self.faults)
-        self.control_plane = Operator(self)
+        self.control_plane = self.operator = Operator(self)
         names = [machine.name for machine in self.machines]
         self.senders, self.readers = make_clients(
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
@@ -124,11 +127,19 @@ class QuorumWorld:
             return None
         return f"of {members.voters} only {holders} hold it"
 
-    def can_lose(self, machine: QuorumMachine) -> bool:
-        """Whether this disk may be lost beside those that have no full vote already: a minority of all sets that may count."""
+    def can_lose(self, machine: QuorumMachine | None, *, besides: Sequence[Change] | None = None) -> bool:
+        """Whether this disk may be lost beside those that have no full vote already: a minority of all sets that may count.
+
+        With `besides` those are also the sets that come of these requests, and of others that may not have arrived yet.
+        """
         about_to_fail = {other.settings.replica_id for other in self.machines if other.disk.is_to_fail}
-        lost = self._without_full_vote() | about_to_fail | {machine.settings.replica_id}
-        return all(len(lost.intersection(voters)) <= (len(voters) - 1) // 2 for voters in self._voter_sets())
+        lost = self._without_full_vote() | about_to_fail
+        if machine is not None:
+            lost.add(machine.settings.replica_id)
+        sets = self._voter_sets()
+        if besides is not None:
+            sets = self.operator.voters_on_their_way(sets, besides)
+        return all(len(lost.intersection(voters)) <= (len(voters) - 1) // 2 for voters in sets)
 
     def _without_full_vote(self) -> set[int]:
         return {machine.settings.replica_id for machine in self.machines if not machine.has_full_vote}

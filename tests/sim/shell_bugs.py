@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from brokerd.broker import Broker
 from brokerd.services import acknowledgement
@@ -12,6 +13,7 @@ from brokerd.services.acknowledgement import PendingAcknowledgements
 from brokerd.services.quorum import QuorumService
 from brokerd.store.commit_log import CommitLog
 from tests.sim.planted_bugs import PlantedBug
+from tests.sim.trio_process import TrioProcess
 
 Patched = AbstractContextManager[Any]
 
@@ -91,6 +93,32 @@ def _no_one_ticks() -> Patched:
     return patch.object(QuorumService, "run", run)
 
 
+def _clock_stands_still() -> Patched:
+    """As CLOCK_MONOTONIC does while the machine is suspended."""
+    paused_at: WeakKeyDictionary[TrioProcess, float] = WeakKeyDictionary()
+    missed_s: WeakKeyDictionary[TrioProcess, float] = WeakKeyDictionary()
+    monotonic, pause, resume = TrioProcess.monotonic, TrioProcess.pause, TrioProcess.resume
+
+    def stopped(self: TrioProcess) -> float:
+        now_s = monotonic(self)
+        return min(paused_at.get(self, now_s), now_s) - missed_s.get(self, 0.0)
+
+    def pauses(self: TrioProcess) -> None:
+        paused_at[self] = monotonic(self)
+        pause(self)
+
+    def resumes(self: TrioProcess) -> None:
+        began_s = paused_at.pop(self, None)
+        if began_s is not None:
+            missed_s[self] = missed_s.get(self, 0.0) + monotonic(self) - began_s
+        resume(self)
+
+    every = ExitStack()
+    for name, method in {"monotonic": stopped, "pause": pauses, "resume": resumes}.items():
+        every.enter_context(patch.object(TrioProcess, name, method))
+    return every
+
+
 SHELL_BUGS = (
     PlantedBug("every waiting send is answered by the first flush", "sync", "sync", _all_waiting_are_answered),
     PlantedBug("the send after the confirmed one is answered too", "sync", "sync", _next_one_is_answered_too),
@@ -100,5 +128,9 @@ SHELL_BUGS = (
     PlantedBug("a flush covers what came while it ran", "single", "sync", _flush_covers_what_came_meanwhile),
     PlantedBug("a slave shows its log's end", "sync", "sync", _replica_shows_its_end),
     PlantedBug("a master shows its log's end", "sync", "sync", _leader_shows_its_end),
+    PlantedBug("a clock stands still while its machine is suspended", "sync", "sync", _clock_stands_still),
+    PlantedBug(
+        "an elected leader's clock stands still while its machine is suspended", "dledger", "sync", _clock_stands_still
+    ),
     PlantedBug("no one ticks", "dledger", "sync", _no_one_ticks),
 )

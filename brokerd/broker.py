@@ -478,7 +478,7 @@ class Broker:
             self._signer.sign(request)
 
     def cut_network(self, for_s: float) -> bool:
-        """Be cut off from everyone for so long, in a moment; False while that is so, or about to begin."""
+        """Be cut off from everyone for so long, from this answer on; False while that is so already."""
         if self.nursery is None or not self._network.ask():
             return False
         self.nursery.start_soon(self._network.run, for_s)

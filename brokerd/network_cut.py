@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import trio
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from brokerd.environment import Connected, Network
 
 logger = logging.getLogger(__name__)
-
-_BEFORE_S: Final = 0.1  # the answer to who asked for it goes out first
 
 
 class NetworkCut:
@@ -78,10 +76,14 @@ class NetworkCut:
         return True
 
     async def run(self, for_s: float) -> None:
-        """Cut in a moment, and heal after `for_s`, also when cancelled, or at `end`."""
+        """Cut now, and heal after `for_s`, also when cancelled, or at `end`.
+
+        Started as a task by a request's handler it begins when the answer has been written, and before anything is read that was
+        sent because of the answer: a drill's fence must not reach a leader that is about to be cut off.
+        """
         try:
             with self._scope:
-                await trio.sleep(_BEFORE_S)
+                await trio.lowlevel.checkpoint_if_cancelled()
                 self._begin(for_s)
                 await trio.sleep(for_s)
         finally:

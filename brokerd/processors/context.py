@@ -199,7 +199,7 @@ class Broker(Protocol):
         """Answer a promotion once its epoch record is held and the name servers know."""
 
     def cut_network(self, for_s: float) -> bool:
-        """Be cut off from everyone for so long, in a moment; False while that is so, or about to begin."""
+        """Be cut off from everyone for so long, from this answer on; False while that is so already."""
 
     def refuses_sends(self) -> str | None:
         """Why no message is taken now, as a remark; None when they are."""

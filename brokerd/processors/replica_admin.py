@@ -154,7 +154,7 @@ def freeze_sends(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply
 
 @answers_refusals
 def network_cut(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """NETWORK_CUT: be cut off from everyone, in a moment and for so long: a drill. It ends by itself, or with the broker."""
+    """NETWORK_CUT: be cut off from everyone, from the answer on and for so long: a drill. It ends by itself, or with the broker."""
     header = request.header(NetworkCutRequestHeader)
     _check_target(broker, header.group, header.replica_id)
     if not 1 <= header.for_millis <= _CUT_MAX_MS:
@@ -162,7 +162,7 @@ def network_cut(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
             ResponseCode.INVALID_PARAMETER, f"forMillis is {header.for_millis}: allowed is 1 to {_CUT_MAX_MS}"
         )
     if not broker.cut_network(header.for_millis / 1000):
-        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "this replica is cut off already, about to be, or stopping")
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "this replica is cut off already, or stopping")
     return request.reply(body=replica_status(broker).to_json())
 
 

@@ -167,6 +167,14 @@ def test_a_broker_that_is_cut_off_answers_no_one_and_serves_again_by_itself(brok
         assert exchange(after, RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)).code == 0
 
 
+def test_nothing_reaches_it_that_was_asked_because_of_its_answer(broker: BrokerDaemon) -> None:
+    """A drill's fence did: the leader promised in the moment before it was cut off, and stood in the way of every other."""
+    with connect(broker.address) as before, connect(broker.address) as asker:
+        assert exchange(before, RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)).code == 0
+        assert exchange(asker, _cut()).code == ResponseCode.SUCCESS
+        assert _is_silent(before)
+
+
 @pytest.mark.parametrize("for_millis", [0, -1, 60_001])
 def test_a_cut_without_an_end_in_sight_is_refused(broker: BrokerDaemon, for_millis: int) -> None:
     with connect(broker.address) as stream:

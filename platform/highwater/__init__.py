@@ -21,6 +21,7 @@ from highwater._admin_models import (
     QueueStats,
     SubscriptionGroup,
     TopicConfig,
+    TopicLimit,
     TopicStats,
 )
 from highwater._admin_replica import DivergedMessages, GroupMember
@@ -119,6 +120,7 @@ __all__ = [
     "SendStatus",
     "SubscriptionGroup",
     "TopicConfig",
+    "TopicLimit",
     "TopicNotFoundError",
     "TopicRoute",
     "TopicStats",

@@ -69,6 +69,19 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicLimit:
+    """A limit of a topic on one broker, by its attribute or its key in broker.conf, with what is used of it.
+
+    `used` of a rate is the last whole second's, of stored bytes what the broker last counted; None for what it doesn't tell.
+    """
+
+    broker_name: str
+    name: str
+    limit: int
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStats:
     """One queue's reach. `last_update_timestamp_ms` is None for a queue that holds nothing."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
+
+import msgspec
 
 from highwater._admin_base import AdminBase, gather
-from highwater._admin_models import QueueStats, TopicConfig, TopicStats
+from highwater._admin_models import QueueStats, TopicConfig, TopicLimit, TopicStats
 from highwater._edge import read_body
 from highwater._models import MessageQueue
 from highwater._routes import TopicRoute
@@ -40,6 +43,35 @@ def is_system_topic(topic: str) -> bool:
         )
         or topic.endswith("_" + names.REPLY_TOPIC_POSTFIX)
     )
+
+
+# Attributes that limit a topic. Of its quotas a broker tells the use, once there is any.
+_LIMITS = (
+    "reserve.time",
+    "reserve.bytes",
+    "quota.messages.per.second",
+    "quota.bytes.per.second",
+    "quota.stored.bytes",
+)
+
+
+class _Use(msgspec.Struct):
+    quota: str
+    name: str
+    used: int
+    limit: int
+
+
+_USES: Final = msgspec.json.Decoder(list[_Use])
+
+
+def _uses(quotas: str, topic: str) -> dict[str, tuple[int, int]]:
+    """The quotas of a topic's sends and of what it stores, of a broker's list in JSON: (used, limit) by name."""
+    return {
+        use.quota: (use.used, use.limit)
+        for use in _USES.decode(quotas)
+        if use.quota.startswith(("quotaTopic", "quota.")) and use.name in (topic, f"{topic} (send)")
+    }
 
 
 class TopicAdmin(AdminBase):
@@ -82,12 +114,13 @@ class TopicAdmin(AdminBase):
         write_queue_nums: int = 8,
         perm: int = 6,
         order: bool = False,
-        attributes: Mapping[str, str] | None = None,
+        attributes: Mapping[str, str | None] | None = None,
     ) -> tuple[str, ...]:
         """Create the topic, or change it, on every master of `cluster` or on the broker at `address`.
 
-        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}. Doing it again is harmless;
-        after a failure some brokers may have it and others not.
+        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}, and ours, such as
+        {"reserve.bytes": "1000000"}; None removes one, and what is not named stays. Doing it again is harmless; after a failure
+        some brokers may have it and others not.
         """
         check_topic(topic)
         if read_queue_nums < 1 or write_queue_nums < 0 or not 0 <= perm <= 15:
@@ -104,7 +137,10 @@ class TopicAdmin(AdminBase):
             topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0,
             order=order,
-            attributes=",".join(f"+{name}={value}" for name, value in (attributes or {}).items()) or None,
+            attributes=",".join(
+                f"-{name}" if value is None else f"+{name}={value}" for name, value in (attributes or {}).items()
+            )
+            or None,
         )
         await gather(partial(self._ask, one, RequestCode.UPDATE_AND_CREATE_TOPIC, header) for one in addresses)
         if order and cluster is not None:
@@ -147,6 +183,31 @@ class TopicAdmin(AdminBase):
             for key, offset in read_body(response, bodies.TopicStatsTable).offset_table.items()
         ]
         return TopicStats(topic, tuple(sorted(queues, key=lambda stats: stats.queue)))
+
+    async def topic_limits(self, topic: str) -> tuple[TopicLimit, ...]:
+        """How long the topic keeps messages, and its quotas with their use, as the master of each broker group says, by broker.
+
+        A group without a master is left out. Raises NoRouteError.
+        """
+        route = await self.topic_route(topic)
+        masters = {name: address for name in sorted(route.brokers) if (address := route.master_address(name))}
+        header = GetTopicConfigRequestHeader(topic=topic)
+        configs = await gather(
+            partial(self._ask, address, RequestCode.GET_TOPIC_CONFIG, header) for address in masters.values()
+        )
+        runtimes = await gather(
+            partial(self._ask, address, RequestCode.GET_BROKER_RUNTIME_INFO) for address in masters.values()
+        )
+        found: list[TopicLimit] = []
+        for name, config, runtime in zip(masters, configs, runtimes, strict=True):
+            attributes = read_body(config, bodies.TopicConfig).attributes
+            uses = _uses(read_body(runtime, bodies.KVTable).table.get("quotas", "[]"), topic)
+            for attribute in _LIMITS:
+                limit = attributes.get(attribute, "")
+                if limit.isascii() and limit.isdigit() and attribute not in uses:
+                    found.append(TopicLimit(name, attribute, int(limit), None))
+            found += [TopicLimit(name, quota, limit, used) for quota, (used, limit) in uses.items()]
+        return tuple(found)
 
     async def topic_groups(self, topic: str) -> tuple[str, ...]:
         """The groups that have consumed the topic, sorted."""

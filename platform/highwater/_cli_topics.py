@@ -79,6 +79,15 @@ def topic_status(session: Session, topic: Topic) -> None:
     session.table(["broker", "queue", "min_offset", "max_offset", "last_updated"], rows)
 
 
+@verb(app, "topicLimits")
+def topic_limits(session: Session, topic: Topic) -> None:
+    """Show how long a topic keeps messages, and its quotas with their use, at each broker."""
+    with session.admin() as admin:
+        limits = admin.topic_limits(topic)
+    rows = [[one.broker_name, one.name, "-" if one.used is None else one.used, one.limit] for one in limits]
+    session.table(["broker", "limit", "used", "at_most"], rows)
+
+
 @verb(app, "updateTopic")
 def update_topic(
     session: Session,
@@ -92,7 +101,7 @@ def update_topic(
         Switch, typer.Option("-o", "--order", help="Keep the queues fixed, for ordered messages.")
     ] = "false",
     attributes: Annotated[
-        str, typer.Option("-a", "--attributes", help="RocketMQ's form: +message.type=FIFO,+key=value.")
+        str, typer.Option("-a", "--attributes", help="RocketMQ's form: +message.type=FIFO,+reserve.time=24,-other.")
     ] = "",
 ) -> None:
     """Create a topic, or change it."""
@@ -122,12 +131,15 @@ def delete_topic(
     session.done(f"topic {topic} is gone from {cluster}", topic=topic, cluster=cluster)
 
 
-def parse_attributes(text: str) -> dict[str, str]:
-    """`+name=value,+name=value` as names and values; raises ConfigurationError."""
-    attributes: dict[str, str] = {}
+def parse_attributes(text: str) -> dict[str, str | None]:
+    """`+name=value,-name` as names and values, None for one to remove; raises ConfigurationError."""
+    attributes: dict[str, str | None] = {}
     for part in filter(None, text.split(",")):
         name, separator, value = part.removeprefix("+").partition("=")
-        if not separator or not name or part.startswith("-"):
-            raise ConfigurationError(f"{part!r} is not an attribute: it should read +name=value")
-        attributes[name] = value
+        if part.startswith("-") and len(part) > 1 and not separator:
+            attributes[part[1:]] = None
+        elif not separator or not name or part.startswith("-"):
+            raise ConfigurationError(f"{part!r} is not an attribute: it should read +name=value, or -name to remove it")
+        else:
+            attributes[name] = value
     return attributes

@@ -22,6 +22,7 @@ from highwater._admin_models import (
     QueryResult,
     SubscriptionGroup,
     TopicConfig,
+    TopicLimit,
     TopicStats,
 )
 from highwater._admin_replica import DivergedMessages, GroupMember
@@ -194,12 +195,13 @@ class Admin(SyncClient[AsyncAdmin]):
         write_queue_nums: int = 8,
         perm: int = 6,
         order: bool = False,
-        attributes: Mapping[str, str] | None = None,
+        attributes: Mapping[str, str | None] | None = None,
     ) -> tuple[str, ...]:
         """Create the topic, or change it, on every master of `cluster` or on the broker at `address`.
 
-        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}. Doing it again is harmless;
-        after a failure some brokers may have it and others not.
+        Returns the addresses. `attributes` are RocketMQ's, such as {"message.type": "FIFO"}, and ours, such as
+        {"reserve.bytes": "1000000"}; None removes one, and what is not named stays. Doing it again is harmless; after a failure
+        some brokers may have it and others not.
         """
         return self._run(
             self._twin.create_topic,
@@ -220,6 +222,13 @@ class Admin(SyncClient[AsyncAdmin]):
     def topic_stats(self, topic: str) -> TopicStats:
         """Each queue's first and next offset, and when it was last written to, from the masters."""
         return self._run(self._twin.topic_stats, topic)
+
+    def topic_limits(self, topic: str) -> tuple[TopicLimit, ...]:
+        """How long the topic keeps messages, and its quotas with their use, as the master of each broker group says, by broker.
+
+        A group without a master is left out. Raises NoRouteError.
+        """
+        return self._run(self._twin.topic_limits, topic)
 
     def topic_groups(self, topic: str) -> tuple[str, ...]:
         """The groups that have consumed the topic, sorted."""

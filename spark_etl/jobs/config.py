@@ -50,6 +50,8 @@ class MeteredCluster(msgspec.Struct, frozen=True, kw_only=True):
     secret_key: str = ""
     use_tls: bool = False
     retention_hours: _Positive | None = None
+    topic_retention_hours: dict[str, _Positive] = {}
+    """Of topics that keep messages for less than the brokers do."""
     brokers: tuple[str, ...] | None = None
     """The broker groups that it has now; None: all that were ever seen. One that was removed does not hold
     `ingested_until` back.

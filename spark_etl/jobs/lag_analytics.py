@@ -151,11 +151,15 @@ def lag_rows(windows: DataFrame) -> DataFrame:
 
 
 def _retention(spark: SparkSession, config: JobConfig) -> DataFrame:
-    rows = [
-        (cluster.cluster_id, None if cluster.retention_hours is None else int(cluster.retention_hours * HOUR_MS))
-        for cluster in config.clusters
-    ]
-    return spark.createDataFrame(rows, "cluster string, retention_ms long")
+    rows: list[tuple[str, str | None, int | None]] = []
+    for cluster in config.clusters:
+        hours = cluster.retention_hours
+        rows.append((cluster.cluster_id, None, None if hours is None else int(hours * HOUR_MS)))
+        rows += [
+            (cluster.cluster_id, topic, int(of_topic * HOUR_MS))
+            for topic, of_topic in cluster.topic_retention_hours.items()
+        ]
+    return spark.createDataFrame(rows, "cluster string, topic string, retention_ms long")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,11 @@ def lag_samples(records: DataFrame, window_seconds: int = WINDOW_SECONDS) -> Dat
 
 
 def lag_windows(samples: DataFrame, retention: DataFrame, window_seconds: int = WINDOW_SECONDS) -> DataFrame:
-    """LAG_WINDOW for each queue and for each whole group. `retention` has cluster and retention_ms (null: none is known)."""
+    """LAG_WINDOW for each queue and for each whole group.
+
+    `retention` has cluster, retention_ms (null: none is known) and topic: null for what the brokers keep, else for a topic that
+    keeps less.
+    """
     queues = _queue_windows(samples, retention)
     groups = _group_windows(samples, queues, window_seconds)
     return (
@@ -90,9 +94,13 @@ def _queue_windows(samples: DataFrame, retention: DataFrame) -> DataFrame:
         .withColumn("stuck", F.col("_stands") & (F.col("_least_lag") > 0) & (F.col("samples") >= STUCK_SAMPLES_MIN))
         .withColumn("skew", F.lit(None).cast("double"))
     )
+    brokers = retention.where(F.col("topic").isNull()).select("cluster", "retention_ms")
+    topics = retention.where(F.col("topic").isNotNull()).withColumnRenamed("retention_ms", "_of_topic")
     return (
         _with_drain(own)
-        .join(F.broadcast(retention), on="cluster", how="left")
+        .join(F.broadcast(brokers), on="cluster", how="left")
+        .join(F.broadcast(topics), on=["cluster", "topic"], how="left")
+        .withColumn("retention_ms", F.least("retention_ms", "_of_topic"))
         .withColumn("loses_data_ms", _loses_data_ms())
     )
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import ClusterState, OperationState
-from controlplane.console.views import dead_letters, message_trace
+from controlplane.console.views import dead_letters, message_trace, topic_parts
 from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
@@ -18,7 +18,8 @@ from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.bodies import ShownBody
 from controlplane.topics.gateway import BrowsedMessage
-from controlplane.topics.models import TopicState
+from controlplane.topics.models import Topic, TopicState
+from controlplane.topics.selectors import LimitUse, LiveState, QueueOffsets, TopicLive
 from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction, TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
@@ -120,6 +121,31 @@ def test_progress_looks_right(
     page.goto(f"{live_server.url}/t/acme/operations/{operation.pk}/")
     expect(page.locator("#progress")).to_have_attribute("data-state", state)
     look_at(page, f"progress {state}")
+
+
+def test_a_topic_with_limits_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(world.cluster, "payments")
+    Topic.objects.filter(pk=topic.pk).update(retention_hours=24, retention_bytes=10 * 1024**3)
+    limits = [
+        LimitUse("broker-a", "reserve.time", 24, None),
+        LimitUse("broker-a", "quota.messages.per.second", 500, 120),
+        LimitUse("broker-a", "quota.stored.bytes", 1024**3, 1_020_000_000),
+    ]
+    queues = [QueueOffsets("broker-a", number, 1_200, 48_213, datetime.now(UTC)) for number in range(4)]
+    live = TopicLive(LiveState.LIVE, datetime.now(UTC), queues, limits=limits)
+    monkeypatch.setattr(topic_parts, "topics_live", lambda *_, **__: {"payments": live})
+    log_in(world.bob)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/topics/payments/")
+    expect(page.locator("#limits tbody tr")).to_have_count(3)
+    look_at(page, "topic limits")
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/topics/payments/change/")
+    expect(page.get_by_label("Keep at most")).to_have_value("10 GiB")
+    look_at(page, "topic change limits")
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/new-topic/")
+    page.get_by_text("Retention and quotas").click()
+    look_at(page, "topic new limits")
 
 
 def test_where_a_message_is_looks_right(

@@ -65,6 +65,33 @@ def test_the_curl_line_has_only_what_is_otherwise(world: World, service: Service
     assert service.options == []
 
 
+def test_a_size_is_typed_as_people_write_it(world: World, service: Service) -> None:
+    send(world, retention_bytes="1.5 GiB", quota_stored_bytes="20 GB", quota_bytes_per_second="512")
+    (options,) = service.options
+    assert (options.retention_bytes, options.quota_stored_bytes) == (1_610_612_736, 20_000_000_000)
+    assert options.quota_bytes_per_second == 512
+
+
+def test_what_is_no_size_is_said_at_its_field(world: World, service: Service) -> None:
+    answer = send(world, retention_bytes="a lot")
+    assert answer.status_code == 422
+    assert "Write a size, such as 500 MiB or 10 GiB." in answer.content.decode()
+    assert service.options == []
+
+
+def test_a_limit_is_shown_as_it_was_typed_and_its_section_is_open(world: World, service: Service) -> None:
+    Topic.objects.filter(name="payments").update(retention_bytes=10 * 1024**3)
+    page = world.client(world.bob).get(world.cluster_path(PAGE)).content.decode()
+    assert 'value="10 GiB"' in page
+    assert '<details class="fold" open>' in page
+
+
+def test_a_limit_that_was_emptied_is_null_in_the_curl_line(world: World, service: Service) -> None:
+    Topic.objects.filter(name="payments").update(retention_hours=24)
+    words = shlex.split(json.loads(send(world, wants="curl", retention_hours="").content)["curl"].replace("\\\n", " "))
+    assert json.loads(words[words.index("-d") + 1]) == {"retention_hours": None}
+
+
 def test_a_number_that_is_refused_is_said_at_its_field(world: World, service: Service) -> None:
     service.error = InvalidInput.for_field("read_queue_nums", "Use 1 to 1024.", "out_of_range")
     answer = send(world, read_queue_nums="5000")

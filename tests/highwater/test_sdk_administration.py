@@ -87,6 +87,12 @@ def test_a_topics_attributes_are_kept(cluster: Cluster, admin: Admin, unique: st
     assert admin.topic_config(unique, cluster.broker_address).attributes["message.type"] == "FIFO"
 
 
+def test_an_attribute_is_removed(cluster: Cluster, admin: Admin, unique: str) -> None:
+    admin.create_topic(unique, cluster=CLUSTER, attributes={"message.type": "FIFO"})
+    admin.create_topic(unique, cluster=CLUSTER, attributes={"message.type": None})
+    assert "message.type" not in admin.topic_config(unique, cluster.broker_address).attributes
+
+
 def test_an_unknown_cluster_is_refused_with_those_that_are_known(admin: Admin, unique: str) -> None:
     with pytest.raises(NoRouteError, match=CLUSTER):
         admin.create_topic(unique, cluster="nowhere")

@@ -46,10 +46,11 @@ def test_a_body_that_was_cut_says_so() -> None:
 
 def test_attributes_are_read_in_rocketmqs_form() -> None:
     assert parse_attributes("+message.type=FIFO,+a=b") == {"message.type": "FIFO", "a": "b"}
+    assert parse_attributes("+reserve.time=24,-other") == {"reserve.time": "24", "other": None}
     assert parse_attributes("") == {}
 
 
-@pytest.mark.parametrize("text", ["+a", "-a", "=b"])
+@pytest.mark.parametrize("text", ["+a", "-", "=b", "-a=b"])
 def test_what_is_no_attribute_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not an attribute"):
         parse_attributes(text)

@@ -43,10 +43,9 @@ def a_minute_each(lags: Sequence[LagRow], retention_hours: float | None = None) 
 @pytest.fixture(scope="module")
 def windows(spark: SparkSession) -> Windows:
     """All cases' rows, in one order."""
-    retention = spark.createDataFrame(
-        [(name, None if hours is None else int(hours * HOUR_MS)) for name, (_, hours) in GIVEN.items()],
-        "cluster string, retention_ms long",
-    )
+    brokers = [(name, None, None if hours is None else int(hours * HOUR_MS)) for name, (_, hours) in GIVEN.items()]
+    topics = [(SHORT_TOPIC, "orders", HOUR_MS), (SHORT_OTHER, "payments", HOUR_MS)]
+    retention = spark.createDataFrame([*brokers, *topics], "cluster string, topic string, retention_ms long")
     frame = lake_frame_of(spark, {name: records for name, (records, _) in GIVEN.items()})
     found = lag_windows(lag_samples(frame), retention)
     assert tuple(found.columns) == LAG_WINDOW
@@ -220,6 +219,16 @@ def test_a_group_that_will_not_catch_up_before_retention_deletes_is_told_when(wi
     _, due_ms = LOSSES[name]
     expected = None if due_ms is None else pytest.approx(LAST_MS + due_ms, abs=1000)
     assert only_queue(windows, BY_LOSS[name]).loses_data_ms == expected
+
+
+AGES_UNTIL_LOSS = ages(*(number * MINUTE_MS for number in range(26, 31)), offsets=[7] * 5)
+SHORT_TOPIC = a_minute_each(AGES_UNTIL_LOSS, retention_hours=72)
+SHORT_OTHER = a_minute_each(AGES_UNTIL_LOSS, retention_hours=72)
+
+
+def test_a_topic_that_keeps_less_than_its_brokers_loses_messages_sooner(windows: Windows) -> None:
+    assert only_queue(windows, SHORT_TOPIC).loses_data_ms == pytest.approx(LAST_MS + 30 * MINUTE_MS, abs=1000)
+    assert only_queue(windows, SHORT_OTHER).loses_data_ms is None, "72 hours of which half of one has passed"
 
 
 NO_RETENTION = a_minute_each(ages(1, 60_001, 120_001, offsets=[7] * 5))

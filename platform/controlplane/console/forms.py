@@ -1,9 +1,13 @@
 """The console's forms. They check shapes only; the rules are the services', whose errors are shown beside the field."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import ClassVar
 
 from django import forms
+from django.conf import settings
 from django.forms.utils import flatatt
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -22,7 +26,7 @@ from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
 from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import MessageType
 from controlplane.topics.search import KEY_MAX_LENGTH, Sought
-from controlplane.topics.services import QUEUES_MAX, TopicOptions
+from controlplane.topics.services import QUEUES_MAX, TOPIC_LIMITS, TopicOptions
 from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 CODE_INPUT = {"autocapitalize": "none", "autocomplete": "off", "autocorrect": "off", "spellcheck": "false"}
@@ -468,7 +472,79 @@ class MemberForm(forms.Form):
         return {"email": "" if self.is_bound else "someone@example.com", **form_values(self)}
 
 
-class TopicForm(forms.Form):
+class SizeField(forms.CharField):
+    """A size in bytes, typed as `512`, `500 MiB` or `1.5 GB`; None for nothing."""
+
+    _UNITS: ClassVar = {
+        "": 1,
+        **{f"{prefix}i": 1024**power for power, prefix in enumerate("kmgt", 1)},
+        **{prefix: 1000**power for power, prefix in enumerate("kmgt", 1)},
+    }
+    _TYPED: ClassVar = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,6})?)\s*([kmgt]?i?)b?", re.IGNORECASE)
+
+    def clean(self, value: object) -> int | None:
+        """Return the bytes; raises ValidationError."""
+        text = str(super().clean(value)).strip()
+        if not text:
+            return None
+        typed = self._TYPED.fullmatch(text)
+        unit = None if typed is None else self._UNITS.get(typed[2].lower())
+        if typed is None or unit is None:
+            raise forms.ValidationError(say("Write a size, such as 500 MiB or 10 GiB."), code="invalid")
+        return int(Decimal(typed[1]) * unit)
+
+    def prepare_value(self, value: object) -> object:
+        """Return a size as it would be typed, exactly."""
+        if not isinstance(value, int):
+            return value
+        for unit in ("TiB", "GiB", "MiB", "KiB"):
+            size = self._UNITS[unit[:2].lower()]
+            if value and value % size == 0:
+                return f"{value // size} {unit}"
+        return str(value)
+
+
+class TopicLimitsForm(forms.Form):
+    """How long a topic keeps messages, and how much it takes. Empty: as the brokers and the tenant's limits say."""
+
+    retention_hours = forms.IntegerField(
+        required=False,
+        label=say("Keep messages for (hours)"),
+        help_text=say(
+            "At most %(most)s. Left empty: %(most)s, as the brokers keep their files.",
+            most=settings.HIGHWATER_RETENTION_HOURS,
+        ),
+    )
+    retention_bytes = SizeField(
+        required=False,
+        label=say("Keep at most"),
+        help_text=say("A size, such as 10 GiB. Beyond it the oldest messages go. Left empty: no limit."),
+    )
+    quota_messages_per_second = forms.IntegerField(
+        required=False,
+        label=say("Messages a second, at most"),
+        help_text=say(
+            "Further sends are refused with SYSTEM_BUSY, which clients may retry. Left empty: the tenant’s limits."
+        ),
+    )
+    quota_bytes_per_second = SizeField(
+        required=False,
+        label=say("Bytes a second, at most"),
+        help_text=say("A size, such as 5 MiB. Left empty: the tenant’s limits."),
+    )
+    quota_stored_bytes = SizeField(
+        required=False,
+        label=say("Stored at most"),
+        help_text=say("A size. Sends are refused when the topic stores so much. Left empty: the tenant’s limits."),
+    )
+
+    @property
+    def limits_are_open(self) -> bool:
+        """Whether any limit is set, or was typed wrongly."""
+        return any(self[name].errors or self[name].value() for name in TOPIC_LIMITS)
+
+
+class TopicForm(TopicLimitsForm):
     """A new topic."""
 
     name = forms.CharField(
@@ -513,10 +589,11 @@ class TopicForm(forms.Form):
             write_queue_nums=data["write_queue_nums"],
             message_type=data["message_type"],
             description=data["description"],
+            **{name: data[name] for name in TOPIC_LIMITS},
         )
 
 
-class TopicChangeForm(forms.Form):
+class TopicChangeForm(TopicLimitsForm):
     """What can be changed of a topic."""
 
     read_queue_nums = forms.IntegerField(

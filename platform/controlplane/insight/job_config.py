@@ -7,13 +7,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import F, Q
+from django.db.models import F, Prefetch, Q
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterState, Credential
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.logging import get_logger
 from controlplane.insight.models import Job, JobRun
+from controlplane.topics.models import Topic
 
 _log = get_logger("controlplane.insight")
 
@@ -92,7 +93,8 @@ def spark_conf_problem() -> str:
 
 
 def _clusters(job: str) -> list[Cluster]:
-    clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups").order_by("created_at", "pk")
+    shorter = Prefetch("topics", Topic.objects.filter(retention_hours__isnull=False))
+    clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups", shorter).order_by("created_at", "pk")
     if job == Job.INGEST:
         # One that is being deleted is read to its last record, while its brokers are still there.
         leaving = Q(state=ClusterState.DELETING, progress__sealed_at__isnull=False) & (
@@ -115,6 +117,9 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "access_key": access_key,
         "secret_key": secret_key,
         "retention_hours": settings.HIGHWATER_RETENTION_HOURS,
+        "topic_retention_hours": {
+            topic.name: topic.retention_hours for topic in cluster.topics.all() if topic.retention_hours is not None
+        },
         "brokers": [group.name for group in cluster.broker_groups.all()],
     }
 

@@ -1,5 +1,6 @@
 """REST: topics and their messages."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -72,25 +73,18 @@ class TopicDetailApi(ClusterApi):
 
     @extend_schema(operation_id="topic_get", parameters=[_LIVE], responses=TopicWithLiveSerializer)
     def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
-        """Return the topic with its live offsets."""
+        """Return the topic with its live offsets, and how much of its limits is used."""
         found = topic_get(self.cluster, topic)
-        live = topics_live(self.cluster, [found]) if _wants_live(request) else {}
+        live = topics_live(self.cluster, [found], with_limits=True) if _wants_live(request) else {}
         return Response(_topic(found, live.get(found.name)))
 
     @extend_schema(operation_id="topic_update", request=TopicUpdateSerializer, responses=TopicSerializer)
     def patch(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
-        """Change queues, permission or description on every broker."""
+        """Change queues, permission, retention, quotas or description on every broker. null takes a limit away."""
         found = topic_get(self.cluster, topic)
         form = TopicUpdateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        present = {
-            "read_queue_nums": found.read_queue_nums,
-            "write_queue_nums": found.write_queue_nums,
-            "perm": found.perm,
-            "message_type": found.message_type,
-            "description": found.description,
-        }
-        options = TopicOptions(**{**present, **form.validated_data})
+        options = replace(TopicOptions.of(found), **form.validated_data)
         return Response(TopicSerializer(topic_update(actor=self.actor, topic=found, options=options)).data)
 
     @extend_schema(operation_id="topic_delete", responses={204: None})

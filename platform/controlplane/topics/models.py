@@ -29,7 +29,7 @@ class MessageType(models.TextChoices):
 
 
 class Topic(BaseModel):
-    """`perm` is RocketMQ's: 4 read, 2 write, 6 both."""
+    """`perm` is RocketMQ's: 4 read, 2 write, 6 both. Limits are the whole topic's, which brokers share; null: it has none."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="topics")
     name = models.CharField(max_length=127)
@@ -38,6 +38,11 @@ class Topic(BaseModel):
     write_queue_nums = models.PositiveIntegerField(default=8)
     perm = models.PositiveSmallIntegerField(default=6)
     message_type = models.CharField(max_length=16, choices=MessageType.choices, default=MessageType.NORMAL)
+    retention_hours = models.PositiveIntegerField(null=True, help_text="null: as the brokers keep messages")
+    retention_bytes = models.PositiveBigIntegerField(null=True, help_text="the oldest messages go past it")
+    quota_messages_per_second = models.PositiveBigIntegerField(null=True, help_text="of its sends")
+    quota_bytes_per_second = models.PositiveBigIntegerField(null=True, help_text="of its sends")
+    quota_stored_bytes = models.PositiveBigIntegerField(null=True, help_text="past it sends are refused")
     state = models.CharField(max_length=16, choices=TopicState.choices, default=TopicState.CREATING)
     error = SentencesField(null=True, help_text="{cause, hint} of the last failure")
 

@@ -14,7 +14,7 @@ from controlplane.clusters.states import state_word
 from controlplane.common.errors import ApplicationError, BrokerRefused, NotFound
 from controlplane.common.sentences import say
 from controlplane.topics.models import Topic
-from highwater import TopicStats
+from highwater import TopicLimit, TopicStats
 
 # A listing asks the brokers once per topic; past this it shows the rest as unknown rather than keep the reader waiting.
 _LIVE_DEADLINE_S = 4.0
@@ -46,13 +46,56 @@ class QueueOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitUse:
+    """A limit of the topic at one broker, by its attribute or its key in broker.conf; `used` is None where that is not told.
+
+    `words` says what it is; `is_bytes` whether it counts bytes, `share` how much of it is used, from 0 to 1.
+    """
+
+    broker_name: str
+    name: str
+    limit: int
+    used: int | None
+
+    @property
+    def words(self) -> str:
+        """What is limited."""
+        return _LIMIT_WORDS.get(self.name, self.name)
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the numbers are bytes."""
+        return "bytes" in self.name.lower()
+
+    @property
+    def is_close(self) -> bool:
+        """Whether more than nine tenths are used, of what refuses sends when it is full."""
+        return self.used is not None and self.used > 0.9 * self.limit
+
+
+_LIMIT_WORDS = {
+    "reserve.time": say("Hours that messages are kept"),
+    "reserve.bytes": say("Bytes that are kept"),
+    "quota.messages.per.second": say("Messages sent in a second"),
+    "quota.bytes.per.second": say("Bytes sent in a second"),
+    "quota.stored.bytes": say("Bytes stored"),
+    "quotaTopicMessagesPerSecond": say("Messages sent in a second, by the tenant’s limits"),
+    "quotaTopicBytesPerSecond": say("Bytes sent in a second, by the tenant’s limits"),
+    "quotaTopicStoredBytes": say("Bytes stored, by the tenant’s limits"),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class TopicLive:
-    """A topic's offsets at `as_of`. `queues` is None when they are not known; `state` and `message` say why."""
+    """A topic's offsets at `as_of`. `queues` is None when they are not known; `state` and `message` say why. `limits` is None
+    unless they were asked for, and told.
+    """
 
     state: LiveState
     as_of: datetime
     queues: list[QueueOffsets] | None = None
     message: str = ""
+    limits: list[LimitUse] | None = None
 
     @property
     def message_count(self) -> int | None:
@@ -78,8 +121,11 @@ def topic_get(cluster: Cluster, name: str) -> Topic:
     return topic
 
 
-def topics_live(cluster: Cluster, topics: Iterable[Topic]) -> dict[str, TopicLive]:
-    """Return the live offsets of these topics by name. Never raises for a cluster that doesn't answer: it says so."""
+def topics_live(cluster: Cluster, topics: Iterable[Topic], *, with_limits: bool = False) -> dict[str, TopicLive]:
+    """Return the live offsets of these topics by name. Never raises for a cluster that doesn't answer: it says so.
+
+    `with_limits` asks for the use of their quotas as well, which costs as much again.
+    """
     wanted = [topic.name for topic in topics]
     as_of = datetime.now(UTC)
     if not cluster.is_running:
@@ -98,16 +144,21 @@ def topics_live(cluster: Cluster, topics: Iterable[Topic]) -> dict[str, TopicLiv
                     break
                 try:
                     queues = _queues(admin.topic_stats(name))
+                    limits = _limits(admin.topic_limits(name)) if with_limits else None
                 except BrokerRefused as error:
                     found[name] = TopicLive(LiveState.UNREACHABLE, as_of, message=error.message)
                 else:
-                    found[name] = TopicLive(LiveState.LIVE, as_of, queues)
+                    found[name] = TopicLive(LiveState.LIVE, as_of, queues, limits=limits)
     except ApplicationError as error:
         return {
             name: found.get(name, TopicLive(LiveState.UNREACHABLE, as_of, message=error.message)) for name in wanted
         }
     skipped = TopicLive(LiveState.SKIPPED, as_of, message=say("Not asked: the others took too long."))
     return {name: found.get(name, skipped) for name in wanted}
+
+
+def _limits(limits: Iterable[TopicLimit]) -> list[LimitUse]:
+    return [LimitUse(one.broker_name, one.name, one.limit, one.used) for one in limits]
 
 
 def _queues(stats: TopicStats) -> list[QueueOffsets]:

@@ -6,6 +6,7 @@ import base64
 import binascii
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -17,7 +18,7 @@ from controlplane.topics.models import MessageType, ResendOutcome, TopicState
 from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
-from controlplane.topics.services import QUEUES_MAX
+from controlplane.topics.services import LIMIT_MAX, QUEUES_MAX
 
 
 class QueueOffsetsSerializer(Shape):
@@ -31,6 +32,15 @@ class QueueOffsetsSerializer(Shape):
     last_update = serializers.DateTimeField(allow_null=True)
 
 
+class LimitUseSerializer(Shape):
+    """A limit of the topic at one broker, by its attribute or its key in broker.conf; `used` is null where that is not told."""
+
+    broker_name = serializers.CharField()
+    name = serializers.CharField()
+    used = serializers.CharField(allow_null=True)
+    limit = serializers.CharField()
+
+
 class TopicLiveSerializer(Shape):
     """What the brokers said at `as_of`."""
 
@@ -40,6 +50,9 @@ class TopicLiveSerializer(Shape):
     message_count = serializers.CharField(allow_null=True)
     last_update = serializers.DateTimeField(allow_null=True)
     queues = QueueOffsetsSerializer(many=True, allow_null=True)
+    limits = LimitUseSerializer(
+        many=True, allow_null=True, help_text="null in a list: one topic alone is asked for them"
+    )
 
 
 class TopicSerializer(Shape):
@@ -52,6 +65,11 @@ class TopicSerializer(Shape):
     write_queue_nums = serializers.IntegerField()
     perm = serializers.IntegerField()
     message_type = serializers.ChoiceField(choices=MessageType.choices)
+    retention_hours = serializers.IntegerField(allow_null=True)
+    retention_bytes = serializers.IntegerField(allow_null=True)
+    quota_messages_per_second = serializers.IntegerField(allow_null=True)
+    quota_bytes_per_second = serializers.IntegerField(allow_null=True)
+    quota_stored_bytes = serializers.IntegerField(allow_null=True)
     state = serializers.ChoiceField(choices=TopicState.choices)
     error = ErrorSerializer(allow_null=True)
     created_at = serializers.DateTimeField()
@@ -64,6 +82,28 @@ class TopicWithLiveSerializer(TopicSerializer):
     live = TopicLiveSerializer(allow_null=True)
 
 
+_LIMITS = {
+    "retention_bytes": "the oldest messages go when the whole topic has more; null: no limit",
+    "quota_messages_per_second": "of sends to the whole topic; more are refused with SYSTEM_BUSY; null: the tenant's limits alone",
+    "quota_bytes_per_second": "of sends to the whole topic; more are refused with SYSTEM_BUSY; null: the tenant's limits alone",
+    "quota_stored_bytes": "sends are refused with SYSTEM_BUSY when the topic stores so much; null: the tenant's limits alone",
+}
+
+
+def retention_hours_field(**options: Any) -> serializers.IntegerField:
+    """Return the field of a topic's hours."""
+    most = settings.HIGHWATER_RETENTION_HOURS
+    words = f"messages expire after so many hours, at most the {most} of the brokers' files; null: then"
+    return serializers.IntegerField(min_value=1, max_value=most, allow_null=True, help_text=words, **options)
+
+
+def limit_field(name: str, **options: Any) -> serializers.IntegerField:
+    """Return the field of one of a topic's other limits."""
+    return serializers.IntegerField(
+        min_value=1, max_value=LIMIT_MAX, allow_null=True, help_text=_LIMITS[name], **options
+    )
+
+
 class TopicOptionsSerializer(Shape):
     """What can be chosen for a topic."""
 
@@ -72,6 +112,11 @@ class TopicOptionsSerializer(Shape):
     perm = serializers.ChoiceField(choices=[2, 4, 6], default=6)
     message_type = serializers.ChoiceField(choices=MessageType.choices, default=MessageType.NORMAL)
     description = serializers.CharField(max_length=500, default="", allow_blank=True)
+    retention_hours = retention_hours_field(default=None)
+    retention_bytes = limit_field("retention_bytes", default=None)
+    quota_messages_per_second = limit_field("quota_messages_per_second", default=None)
+    quota_bytes_per_second = limit_field("quota_bytes_per_second", default=None)
+    quota_stored_bytes = limit_field("quota_stored_bytes", default=None)
 
 
 @extend_schema_field({"type": "string", "pattern": f"^{NAME_PATTERN}$"})
@@ -95,6 +140,11 @@ class TopicUpdateSerializer(Shape):
     write_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, required=False)
     perm = serializers.ChoiceField(choices=[2, 4, 6], required=False)
     description = serializers.CharField(max_length=500, required=False, allow_blank=True)
+    retention_hours = retention_hours_field(required=False)
+    retention_bytes = limit_field("retention_bytes", required=False)
+    quota_messages_per_second = limit_field("quota_messages_per_second", required=False)
+    quota_bytes_per_second = limit_field("quota_bytes_per_second", required=False)
+    quota_stored_bytes = limit_field("quota_stored_bytes", required=False)
 
 
 class BrowseQuerySerializer(Shape):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -30,22 +31,63 @@ from highwater.errors import TopicNotFoundError
 
 QUEUES_MAX = 128
 _PERMS = (2, 4, 6)
-_OPTIONS = ("read_queue_nums", "write_queue_nums", "perm", "message_type", "description")
+_OPTIONS = (
+    "read_queue_nums",
+    "write_queue_nums",
+    "perm",
+    "message_type",
+    "description",
+    "retention_hours",
+    "retention_bytes",
+    "quota_messages_per_second",
+    "quota_bytes_per_second",
+    "quota_stored_bytes",
+)
+LIMIT_MAX = 2**50
+# What is the whole topic's, and of which each broker group has its share: the attribute's name.
+_SHARED_LIMITS = {
+    "retention_bytes": "reserve.bytes",
+    "quota_messages_per_second": "quota.messages.per.second",
+    "quota_bytes_per_second": "quota.bytes.per.second",
+    "quota_stored_bytes": "quota.stored.bytes",
+}
+TOPIC_LIMITS = ("retention_hours", *_SHARED_LIMITS)
 _READ = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What can be chosen for a topic. `perm`: 4 read, 2 write, 6 both."""
+    """What can be chosen for a topic. `perm`: 4 read, 2 write, 6 both. Limits are the whole topic's; None: it has none."""
 
     read_queue_nums: int = 8
     write_queue_nums: int = 8
     perm: int = 6
     message_type: str = MessageType.NORMAL
     description: str = ""
+    retention_hours: int | None = None
+    retention_bytes: int | None = None
+    quota_messages_per_second: int | None = None
+    quota_bytes_per_second: int | None = None
+    quota_stored_bytes: int | None = None
+
+    @classmethod
+    def of(cls, topic: Topic) -> "TopicOptions":
+        """Return what was chosen for a topic."""
+        return cls(**{name: getattr(topic, name) for name in _OPTIONS})
 
     def check(self) -> None:
         """Raise InvalidInput for a value out of range."""
+        most = settings.HIGHWATER_RETENTION_HOURS
+        if self.retention_hours is not None and not 1 <= self.retention_hours <= most:
+            raise InvalidInput.for_field(
+                "retention_hours",
+                say("Use 1 to %(most)s hours: the brokers delete their files then.", most=most),
+                "out_of_range",
+            )
+        for name in _SHARED_LIMITS:
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= LIMIT_MAX:
+                raise InvalidInput.for_field(name, say("Use 1 to %(most)s.", most=LIMIT_MAX), "out_of_range")
         for name, value in (("read_queue_nums", self.read_queue_nums), ("write_queue_nums", self.write_queue_nums)):
             if not 1 <= value <= QUEUES_MAX:
                 raise InvalidInput.for_field(name, say("Use 1 to %(most)s queues.", most=QUEUES_MAX), "out_of_range")
@@ -88,7 +130,7 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
 
 
 def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
-    """Change queues, permission or description. Raises as `topic_create`.
+    """Change queues, permission, retention, quotas or description. Raises as `topic_create`.
 
     `message_type` can't be changed: messages of the former kind would be in the queues.
     """
@@ -174,7 +216,7 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
             kept = _read_queues_of(admin, topic.name, address) if keep_read_queues or is_out else 0
             if is_out and not kept:
                 continue
-            _create_in_group(admin, topic, address, read[position], write[position], kept)
+            _create_in_group(admin, topic, address, _Share(read[position], write[position], kept))
     if without_master:
         raise Conflict(
             say("The broker group %(names)s has no master at the moment.", names=", ".join(without_master)),
@@ -197,7 +239,7 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
         raise BrokerUnreachable(say("The broker %(address)s does not tell its topics.", address=address))
     groups = list(cluster.broker_groups.order_by("name").values_list("name", flat=True))
     position = groups.index(group)
-    wrong = []
+    wrong: list[tuple[Topic, _Share]] = []
     for topic in topics:
         present = table.get(topic.name)
         read = queues_spread(topic.read_queue_nums, len(groups))[position]
@@ -207,29 +249,54 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
         else:
             perm = topic.perm if write else topic.perm & _READ
             is_wrong = (
-                present.read_queue_nums < read or present.write_queue_nums != max(write, 1) or present.perm != perm
+                present.read_queue_nums < read
+                or present.write_queue_nums != max(write, 1)
+                or present.perm != perm
+                or any(present.attributes.get(name) != value for name, value in _limits(topic, write).items())
             )
         if is_wrong:
-            wrong.append((topic, read, write, 0 if present is None else present.read_queue_nums))
+            wrong.append((topic, _Share(read, write, 0 if present is None else present.read_queue_nums)))
     if wrong:
         with cluster_admin(cluster) as admin:
-            for topic, read, write, kept in wrong:
-                _create_in_group(admin, topic, address, read, write, kept)
-    return [topic.name for topic, *_ in wrong]
+            for topic, share in wrong:
+                _create_in_group(admin, topic, address, share)
+    return [topic.name for topic, _ in wrong]
 
 
-def _create_in_group(admin: Admin, topic: Topic, address: str, read: int, write: int, kept: int) -> None:
-    """`read` and `write` are the group's share of the queues; `kept` are the read queues that it has to keep."""
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A broker group's share of a topic's queues; `kept` are the read queues that it has to keep."""
+
+    read: int
+    write: int
+    kept: int
+
+
+def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) -> None:
     admin.create_topic(
         topic.name,
         address=address,
-        read_queue_nums=max(read, kept, 1),
-        write_queue_nums=max(write, 1),
+        read_queue_nums=max(share.read, share.kept, 1),
+        write_queue_nums=max(share.write, 1),
         # A group that gets no queue any more can still be read empty.
-        perm=topic.perm if write else topic.perm & _READ,
+        perm=topic.perm if share.write else topic.perm & _READ,
         order=topic.message_type == MessageType.FIFO,
-        attributes={"message.type": topic.message_type},
+        attributes={"message.type": topic.message_type, **_limits(topic, share.write)},
     )
+
+
+def _limits(topic: Topic, write: int) -> dict[str, str | None]:
+    """Return the attributes of a topic's limits in a group that has `write` of its queues; None: it has no such limit.
+
+    A share is rounded up. A group that is read empty has all: what it still holds must not go for want of queues.
+    """
+    hours = topic.retention_hours
+    limits: dict[str, str | None] = {"reserve.time": None if hours is None else str(hours)}
+    for field, attribute in _SHARED_LIMITS.items():
+        whole = getattr(topic, field)
+        share = whole if whole is None or not write else -(-whole * write // topic.write_queue_nums)
+        limits[attribute] = None if share is None else str(share)
+    return limits
 
 
 def queues_spread(queue_nums: int, groups: int) -> list[int]:
@@ -281,5 +348,6 @@ def _record(actor: Actor, action: str, topic: Topic) -> None:
             "read_queue_nums": topic.read_queue_nums,
             "write_queue_nums": topic.write_queue_nums,
             "perm": topic.perm,
+            **{name: value for name in TOPIC_LIMITS if (value := getattr(topic, name)) is not None},
         },
     )

@@ -43,9 +43,10 @@ def search_curl(topic: Topic, form: SearchForm) -> Act:
 
 def queues_context(topic: Topic) -> dict[str, object]:
     """Return the queues with their offsets, or why they are not known now."""
-    live = topics_live(topic.cluster, [topic])[topic.name]
+    live = topics_live(topic.cluster, [topic], with_limits=True)[topic.name]
     return {
         "queues": live.queues,
+        "limits": live.limits,
         "message_count": live.message_count,
         "live_problem": live.message,
         "as_of": live.as_of,

@@ -86,10 +86,9 @@ def topic_queues(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: s
 @require_http_methods(["GET", "HEAD", "POST"])
 @tenant_page("topic.update")
 def topic_change(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
-    """Change a topic's queues, permission or description on the brokers, then show it."""
+    """Change a topic's queues, permission, limits or description on the brokers, then show it."""
     found = topic_get(cluster_get(tenant, cluster), topic)
-    names = ("read_queue_nums", "write_queue_nums", "perm", "description")
-    before = {name: getattr(found, name) for name in names}
+    before = {name: getattr(found, name) for name in TopicChangeForm.base_fields}
     form = TopicChangeForm(request.POST if request.method == "POST" else None, initial=before)
     command = curl("PATCH", found.path, form.changes())
     if wants_curl(request):
@@ -117,15 +116,8 @@ def topic_change(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: s
 def topic_retry(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
     """Ask the brokers again for a topic whose creation failed."""
     found = topic_get(cluster_get(tenant, cluster), topic)
-    options = TopicOptions(
-        read_queue_nums=found.read_queue_nums,
-        write_queue_nums=found.write_queue_nums,
-        perm=found.perm,
-        message_type=found.message_type,
-        description=found.description,
-    )
     try:
-        topic_create(actor=request.user, cluster=found.cluster, name=found.name, options=options)
+        topic_create(actor=request.user, cluster=found.cluster, name=found.name, options=TopicOptions.of(found))
     except ApplicationError as error:
         tell_error(request, error)
     else:

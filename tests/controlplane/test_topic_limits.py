@@ -1,0 +1,191 @@
+"""A topic's retention and quotas: what may be asked for, and what each broker is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from controlplane.clusters import replica_remoting
+from controlplane.clusters.models import BrokerGroup, Cluster, Replica
+from controlplane.common.errors import InvalidInput
+from controlplane.common.models import AuditEvent
+from controlplane.insight.job_config import config_of
+from controlplane.insight.models import Job, JobRun
+from controlplane.topics import selectors, services
+from controlplane.topics.models import Topic, TopicState
+from controlplane.topics.selectors import topics_live
+from controlplane.topics.services import TopicOptions, topic_create, topic_update, topics_assert
+from highwater import BrokerData, ClusterInfo, TopicConfig, TopicLimit, TopicStats
+from mqwire import bodies
+from tests.controlplane.world import Json, World
+
+NO_LIMITS = {
+    "reserve.time": None,
+    "reserve.bytes": None,
+    "quota.messages.per.second": None,
+    "quota.bytes.per.second": None,
+    "quota.stored.bytes": None,
+}
+
+
+class Brokers:
+    """The masters of a cluster's groups; `told` are the attributes of each, by address."""
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = groups
+        self.told: dict[str, dict[str, str | None]] = {}
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            {group: BrokerData("orders", group, {0: f"{group}:1"}) for group in self.groups}, {"orders": self.groups}
+        )
+
+    def topic_config(self, topic: str, address: str) -> TopicConfig:
+        return TopicConfig(topic, 8, 8, 6)
+
+    def topic_stats(self, topic: str) -> TopicStats:
+        return TopicStats(topic, ())
+
+    def topic_limits(self, topic: str) -> tuple[TopicLimit, ...]:
+        return (TopicLimit("broker-a", "quota.stored.bytes", 100, 95), TopicLimit("broker-a", "reserve.time", 24, None))
+
+    def create_topic(self, topic: str, *, address: str, attributes: dict[str, str | None], **_: object) -> None:
+        attributes.pop("message.type")
+        self.told[address] = attributes
+
+
+@contextmanager
+def brokers_of(*groups: str) -> Iterator[Brokers]:
+    twin = Brokers(*groups)
+
+    @contextmanager
+    def admin(cluster: Cluster) -> Iterator[Any]:
+        yield twin
+
+    with patch.object(services, "cluster_admin", admin), patch.object(selectors, "cluster_admin", admin):
+        yield twin
+
+
+def test_without_limits_each_broker_is_told_to_have_none(world: World) -> None:
+    with brokers_of("broker-a") as brokers:
+        topic_create(actor=world.alice, cluster=world.cluster, name="plain")
+    assert brokers.told == {"broker-a:1": NO_LIMITS}
+
+
+def test_a_topics_limits_are_told_to_its_broker(world: World) -> None:
+    options = TopicOptions(
+        retention_hours=24, retention_bytes=1000, quota_messages_per_second=5, quota_bytes_per_second=600,
+        quota_stored_bytes=7000,
+    )  # fmt: skip
+    with brokers_of("broker-a") as brokers:
+        topic_create(actor=world.alice, cluster=world.cluster, name="short", options=options)
+    assert brokers.told["broker-a:1"] == {
+        "reserve.time": "24",
+        "reserve.bytes": "1000",
+        "quota.messages.per.second": "5",
+        "quota.bytes.per.second": "600",
+        "quota.stored.bytes": "7000",
+    }
+
+
+def test_groups_share_a_topics_sizes_by_their_queues_and_keep_for_the_same_time(world: World) -> None:
+    group = BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    Replica.objects.create(group=group, host="127.0.0.9", port=3)
+    options = TopicOptions(read_queue_nums=3, write_queue_nums=3, retention_hours=24, retention_bytes=3000)
+    with brokers_of("broker-a", "broker-b") as brokers:
+        topic_create(actor=world.alice, cluster=world.cluster, name="short", options=options)
+    assert {address: told["reserve.bytes"] for address, told in brokers.told.items()} == {
+        "broker-a:1": "2000",
+        "broker-b:1": "1000",
+    }
+    assert {told["reserve.time"] for told in brokers.told.values()} == {"24"}
+
+
+def test_a_limit_that_is_taken_away_is_taken_from_the_brokers(world: World) -> None:
+    topic = Topic.objects.create(
+        cluster=world.cluster, name="short", state=TopicState.ACTIVE, retention_hours=24, retention_bytes=9
+    )
+    with brokers_of("broker-a") as brokers:
+        topic_update(actor=world.alice, topic=topic, options=TopicOptions(retention_bytes=9))
+    assert brokers.told["broker-a:1"] == {**NO_LIMITS, "reserve.bytes": "9"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retention_hours": 0},
+        {"retention_hours": 73},
+        {"retention_bytes": 0},
+        {"quota_messages_per_second": -1},
+        {"quota_bytes_per_second": 2**51},
+        {"quota_stored_bytes": 0},
+    ],
+)
+def test_a_limit_out_of_range_is_refused_at_its_field(world: World, wrong: dict[str, int]) -> None:
+    with brokers_of("broker-a") as brokers, pytest.raises(InvalidInput) as refused:
+        topic_create(actor=world.alice, cluster=world.cluster, name="short", options=TopicOptions(**wrong))  # type: ignore[arg-type]
+    assert [error.field for error in refused.value.errors] == list(wrong)
+    assert brokers.told == {}
+
+
+def test_a_new_master_that_keeps_messages_for_another_time_is_told(world: World) -> None:
+    Topic.objects.create(cluster=world.cluster, name="short", state=TopicState.ACTIVE, retention_hours=24)
+    present = bodies.TopicConfig(topic_name="short", read_queue_nums=8, write_queue_nums=8, perm=6)
+    with (
+        brokers_of("broker-a") as brokers,
+        patch.object(replica_remoting, "topic_table", return_value={"short": present}),
+    ):
+        assert topics_assert(world.cluster, "broker-a", "broker-a:1") == ["short"]
+    assert brokers.told["broker-a:1"]["reserve.time"] == "24"
+
+
+def test_the_audit_log_says_which_limits_were_set(world: World) -> None:
+    with brokers_of("broker-a"):
+        topic_create(actor=world.alice, cluster=world.cluster, name="short", options=TopicOptions(retention_hours=24))
+    assert AuditEvent.objects.get(action="topic.create").details["retention_hours"] == 24
+
+
+def test_the_api_sets_shows_and_takes_away_a_limit(world: World) -> None:
+    client = Json(world.alice)
+    path = f"/api/v1/tenants/acme/clusters/{world.cluster.slug}/topics/"
+    with brokers_of("broker-a"):
+        made = client.call("POST", path, {"name": "short", "retention_hours": 24, "quota_messages_per_second": 50})
+        assert made.status_code == 201, made.content
+        assert (made.json()["retention_hours"], made.json()["quota_messages_per_second"]) == (24, 50)
+        changed = client.call("PATCH", f"{path}short/", {"retention_hours": None})
+    assert (changed.json()["retention_hours"], changed.json()["quota_messages_per_second"]) == (None, 50)
+
+
+def test_the_api_says_how_much_of_a_topics_limits_is_used(world: World) -> None:
+    Topic.objects.create(cluster=world.cluster, name="short", state=TopicState.ACTIVE)
+    with brokers_of("broker-a"):
+        found = (
+            Json(world.alice).call("GET", f"/api/v1/tenants/acme/clusters/{world.cluster.slug}/topics/short/").json()
+        )
+    assert found["live"]["limits"] == [
+        {"broker_name": "broker-a", "name": "quota.stored.bytes", "used": "95", "limit": "100"},
+        {"broker_name": "broker-a", "name": "reserve.time", "used": None, "limit": "24"},
+    ]
+
+
+def test_a_quota_of_which_more_than_nine_tenths_are_used_is_close(world: World) -> None:
+    topic = Topic.objects.create(cluster=world.cluster, name="short", state=TopicState.ACTIVE)
+    with brokers_of("broker-a"):
+        limits = topics_live(world.cluster, [topic], with_limits=True)["short"].limits
+    assert limits is not None
+    assert [(one.name, one.is_close) for one in limits] == [("quota.stored.bytes", True), ("reserve.time", False)]
+
+
+def test_the_jobs_are_told_of_topics_that_keep_less_than_their_brokers(world: World) -> None:
+    for name, hours in (("short", 24), ("plain", None)):
+        Topic.objects.create(cluster=world.cluster, name=name, state=TopicState.ACTIVE, retention_hours=hours)
+    (given,) = (
+        one
+        for one in config_of(JobRun.objects.create(job=Job.LAG_ANALYTICS))["clusters"]
+        if one["cluster_id"] == str(world.cluster.pk)
+    )
+    assert (given["retention_hours"], given["topic_retention_hours"]) == (72, {"short": 24})

@@ -125,7 +125,7 @@ def test_the_end_of_the_old_leaders_process_is_a_better_beginning(
     election = Failover.objects.get()
     assert election.outage_ms is not None
     assert abs(election.outage_ms - 1500) <= 1
-    assert "the end of replica 0's process (its supervisor tells whole seconds)" in election.measured_how
+    assert "the end of replica 0's process (its supervisor reports whole seconds)" in election.measured_how
 
 
 def test_an_end_of_long_ago_is_not_taken_for_this_one(

@@ -122,7 +122,7 @@ def test_a_group_of_one_gets_its_replicas_before_anything_changes() -> None:
         "Look at every replica",
         "Start the new replicas",
         "Catch up",
-        "Tell the running masters",
+        "Update the running masters",
         "Change from single to async",
         "Change from async to sync",
         "Change from sync to dledger",

@@ -124,11 +124,11 @@ def test_a_master_that_cannot_be_told_does_not_fail_what_is_done(cluster: Cluste
         failover = start(cluster, driver, confirm="broker-a")
         operation = run(failover, driver, group)
         step = operation.steps.get(name="failover_topics")
-        assert (operation.state, "does not tell its topics" in step.message) == (OperationState.IN_PROGRESS, True)
+        assert (operation.state, "does not list its topics" in step.message) == (OperationState.IN_PROGRESS, True)
         OperationStep.objects.filter(pk=step.pk).update(started_at=timezone.now() - timedelta(seconds=21))
         assert run(failover, driver, group).state == OperationState.COMPLETED
     line = failover.timeline.get(name="topics")
-    assert line.detail.startswith("The new master could not be told of its topics: ")
+    assert line.detail.startswith("The topics of the new master could not be checked: ")
 
 
 def test_a_broker_that_does_not_answer_is_told_of(cluster: Cluster) -> None:

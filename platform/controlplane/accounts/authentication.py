@@ -15,7 +15,7 @@ from controlplane.accounts.fresh_factor import session_factor_take
 from controlplane.accounts.models import ApiToken, User
 from controlplane.accounts.tokens import secret_matches, token_text_parse
 
-# Often enough to tell a token in use from a forgotten one, seldom enough not to write on each request.
+# Often enough to distinguish a token in use from a forgotten one, seldom enough not to write on each request.
 _LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
@@ -68,7 +68,7 @@ class ConsoleSessionAuthentication(SessionAuthentication):
 
 
 class TokenAuthenticationScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # untyped upstream
-    """Tells the OpenAPI description about bearer tokens."""
+    """Describes bearer tokens in the OpenAPI document."""
 
     target_class = "controlplane.accounts.authentication.TokenAuthentication"
     name = "bearerToken"
@@ -78,7 +78,7 @@ class TokenAuthenticationScheme(OpenApiAuthenticationExtension):  # type: ignore
 
 
 class SessionAuthenticationScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # untyped upstream
-    """Tells the OpenAPI description about the console's cookie."""
+    """Describes the console's cookie in the OpenAPI document."""
 
     target_class = "controlplane.accounts.authentication.ConsoleSessionAuthentication"
     name = "consoleSession"

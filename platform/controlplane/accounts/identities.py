@@ -115,7 +115,7 @@ class Identity:
 
     @property
     def email(self) -> str:
-        """The address that the provider told, or the name that it has for the person."""
+        """The address that the provider sent, or the name that it has for the person."""
         return str(self.account.extra_data.get("email") or self.account.extra_data.get("subject", ""))
 
 

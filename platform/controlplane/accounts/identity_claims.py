@@ -1,4 +1,4 @@
-"""What an identity provider tells of itself and of a person, and whether it may be believed. Pure functions; no network."""
+"""What an identity provider says of itself and of a person, and whether it may be believed. Pure functions; no network."""
 
 import hashlib
 import hmac
@@ -85,8 +85,8 @@ def with_user_info(claims: Mapping[str, Any], info: Any) -> dict[str, Any]:
         raise IdentityRefused("its UserInfo answer is of another person than its ID token")
     if "email" not in info:
         return dict(claims)
-    told = {name: value for name, value in claims.items() if name != "email_verified"}
-    return {**told, **{name: info[name] for name in ("email", "email_verified") if name in info}}
+    kept = {name: value for name, value in claims.items() if name != "email_verified"}
+    return {**kept, **{name: info[name] for name in ("email", "email_verified") if name in info}}
 
 
 def _key_of(token: str, key_set: dict[str, Any]) -> jwt.PyJWK:

@@ -22,7 +22,7 @@ _GIVEN = "browser_id_given"
 
 @receiver(user_logged_in, dispatch_uid="known_browsers.log_in")
 def _note_browser(request: HttpRequest, user: User, **others: Any) -> None:
-    """Tell the user of a browser that is new to the account, unless it is the account's first."""
+    """Notify the user of a browser that is new to the account, unless it is the account's first."""
     browser_id = request.COOKIES.get(settings.HIGHWATER_BROWSER_COOKIE_NAME, "")
     known = KnownBrowser.objects.filter(user=user)
     if browser_id and known.filter(hash=_hash(browser_id)).update(last_seen_at=timezone.now()):

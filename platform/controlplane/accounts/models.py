@@ -99,7 +99,7 @@ class KnownBrowser(BaseModel):
 
 
 class AccountNotice(BaseModel):
-    """Something that a person is told by mail about their account (`accounts.notices`)."""
+    """Something that a person learns by mail about their account (`accounts.notices`)."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
     email = models.EmailField(max_length=254)

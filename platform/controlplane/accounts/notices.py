@@ -1,7 +1,7 @@
 """Mail to a person about what happened to their account: a log-in from a new browser, and each change of what protects it.
 
 A notice is a row, written with the change and mailed afterwards, so that neither a slow mail server nor a lost one costs a
-log-in or a notice. What is told is who, from where and when, and what to do if it was someone else.
+log-in or a notice. It says who, from where and when, and what to do if it was someone else.
 """
 
 import uuid
@@ -61,7 +61,7 @@ _FACTORS: dict[str, Callable[[], str]] = {
 
 
 def notice_write(kind: str, user: User, *, email: str | None = None, **details: str) -> None:
-    """Have the user told of what just happened, at `email` or the primary address. Nothing where no mail is sent."""
+    """Have a notice of what just happened sent to the user, at `email` or the primary address. Nothing where no mail is sent."""
     if not settings.HIGHWATER_SENDS_MAIL:
         return
     context = current_request_context()
@@ -78,7 +78,7 @@ def notice_write(kind: str, user: User, *, email: str | None = None, **details: 
 
 
 def factor_notice(action: str, user: User, kind: str) -> None:
-    """Tell of a change of a second factor; `kind` is django-allauth's."""
+    """Write a notice of a change of a second factor; `kind` is django-allauth's."""
     if kind == "recovery_codes":
         if action != "factor_removed":
             notice_write("recovery_codes_made", user)
@@ -167,6 +167,6 @@ def _email_removed(user: User, email_address: Any, **others: Any) -> None:
 
 @receiver(email_changed, dispatch_uid="notices.email_changed")
 def _email_changed(user: User, from_email_address: Any, to_email_address: Any, **others: Any) -> None:
-    """Tell the address that was the primary one: who took the account over has the new one."""
+    """Notify the address that was the primary one: a thief of the account has the new one."""
     before = from_email_address.email if from_email_address is not None else user.email
     notice_write("email_changed", user, email=before, address=to_email_address.email)

@@ -34,7 +34,7 @@ def operator_require(actor: Actor) -> None:
 
 
 def operator_addresses() -> list[str]:
-    """Return where operators are told of what went wrong."""
+    """Return where operators get mail of what went wrong."""
     return list(User.objects.filter(is_staff=True, is_active=True).order_by("email").values_list("email", flat=True))
 
 

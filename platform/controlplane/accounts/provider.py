@@ -129,7 +129,7 @@ class IdentityLogin(OpenIDConnectProvider):  # type: ignore[misc]  # untyped ups
         return {"email": data["email"] if isinstance(data.get("email"), str) else None}
 
     def extract_email_addresses(self, data: dict[str, Any]) -> list[EmailAddress]:
-        """Return the address that the provider tells; confirmed only where the setting takes its word for the domain."""
+        """Return the address that the provider sends; confirmed only where the setting takes its word for the domain."""
         email = data.get("email")
         if not isinstance(email, str) or not email:
             return []

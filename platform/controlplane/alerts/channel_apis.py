@@ -88,7 +88,7 @@ class ChannelTestApi(TenantApi):
     @extend_schema(operation_id="alert_channel_test", request=None, responses={202: DeliverySerializer}, tags=_TAGS)
     @idempotent
     def post(self, request: Request, tenant: str, channel_id: uuid.UUID) -> Response:
-        """Send a test; its delivery tells how it went."""
+        """Send a test; its delivery says how it went."""
         delivery = channel_test(actor=self.actor, channel=channel_get(self.tenant, channel_id))
         return Response(DeliverySerializer(delivery).data, status=202)
 

@@ -75,7 +75,7 @@ class DeliverySerializer(Shape):
     next_attempt_at = serializers.SerializerMethodField(help_text="null: there is none")
     http_status = serializers.IntegerField(allow_null=True, help_text="of the last try; null: there was no answer")
     error = serializers.CharField(allow_blank=True, help_text="why the last try failed")
-    payload = serializers.DictField(help_text="what was told")
+    payload = serializers.DictField(help_text="what was sent")
     created_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
     is_again_of = serializers.UUIDField(source="is_again_of_id", allow_null=True)

@@ -89,19 +89,19 @@ def notices_queue(now: datetime) -> int:
     silences = Silences(AlertSilence.objects.filter(tenant__in=tenants, until__gt=now))
     email_channels_ensure(list(tenants))
     rows: list[AlertDelivery] = []
-    told: list[uuid.UUID] = []
+    sent: list[uuid.UUID] = []
     loud = {tenant: [one for one in alerts if not silences.fit(one)] for tenant, alerts in fired.items()}
     # Held until the end: a channel that is deleted meanwhile would undo the evaluation of all tenants.
     channels = AlertChannel.objects.select_for_update(no_key=True).filter(tenant__in=tenants, is_on=True)
     for channel in channels.order_by("pk"):
         tenant = tenants[channel.tenant_id]
-        told += [alert.pk for alert in loud.get(tenant.pk, ())]
+        sent += [alert.pk for alert in loud.get(tenant.pk, ())]
         begins = [alert for alert in loud.get(tenant.pk, ()) if _wants(channel, alert)]
         ends = [alert for alert in resolved[tenant.pk] if _wants(channel, alert)]
         if begins or ends:
             payload = payload_of(tenant.slug, tenant.name, begins, ends, settings.HIGHWATER_PUBLIC_URL)
             rows.append(AlertDelivery(channel=channel, payload=payload, not_before=now))
-    Alert.objects.filter(pk__in=told).update(notified_at=now)
+    Alert.objects.filter(pk__in=sent).update(notified_at=now)
     return _queue(rows)
 
 

@@ -17,7 +17,7 @@ from controlplane.common.sentences import say
 CLEAR_S = 60
 # What was wrong, then unknown for so long, and is wrong now has not lasted: its time begins again.
 UNKNOWN_MAX = timedelta(minutes=10)
-# An alert of a group that is no longer counted: Spark is off for good, or the brokers don't tell which groups there are.
+# An alert of a group that is no longer counted: Spark is off for good, or the brokers don't report which groups there are.
 FORGOTTEN_AFTER = timedelta(days=1)
 
 
@@ -97,11 +97,11 @@ def evaluate(
         counts[key.cluster_id, key.kind] += 1
     changes: list[Change] = []
     begins: list[Change] = []
-    told: set[Key] = set()
+    known: set[Key] = set()
     for fact in facts:
         if fact.key in gone:
             continue
-        told.add(fact.key)
+        known.add(fact.key)
         rule, alert = rule_of(fact.key.cluster_id, fact.key.kind), opened.get(fact.key)
         if not rule.is_on:
             if alert is not None:
@@ -117,7 +117,7 @@ def evaluate(
         elif alert is not None:
             changes.append(_right(alert, now))
     for key, alert in opened.items():
-        if key in told:
+        if key in known:
             continue
         if key.cluster_id not in running:
             changes.append(_ended(alert, say("Its cluster does not run any more.")))
@@ -152,7 +152,7 @@ def _right(alert: OpenAlert, now: datetime) -> Change:
 
 
 def _gone(alert: OpenAlert, rule: Rule, now: datetime) -> str:
-    """Why an alert ends of whose subject nothing is told; empty while it may only be unknown."""
+    """Why an alert ends whose subject is no longer reported; empty while it may only be unknown."""
     if not rule.is_on:
         return say("Its rule was switched off.")
     if KINDS[alert.key.kind].every_subject_is_known:

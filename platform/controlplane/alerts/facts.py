@@ -1,7 +1,7 @@
 """What is known now of all running clusters: one query for each kind of row, however many clusters there are.
 
-What was not sampled lately is unknown, and so is None. Nothing here asks a broker: what is told is what the samplings and
-Spark have written down.
+What was not sampled lately is unknown, and so is None. Nothing here asks a broker: this is what the samplings and Spark
+have written down.
 """
 
 import uuid
@@ -41,7 +41,7 @@ def facts_now(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fac
 
 
 def groups_gone(open_alerts: Iterable[OpenAlert]) -> set[Key]:
-    """Return which open alerts are about a consumer group that the brokers no longer know, as they told since the alert began."""
+    """Return which open alerts are about a consumer group that its brokers have dropped since the alert began."""
     groups = {
         alert: (alert.key.cluster_id, alert.key.subject.partition(" on ")[0])
         for alert in open_alerts
@@ -52,7 +52,7 @@ def groups_gone(open_alerts: Iterable[OpenAlert]) -> set[Key]:
 
 
 def _groups_gone(groups: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
-    """Return those of the groups that their brokers do not know, with when these told it."""
+    """Return those of the groups that their brokers do not know, with when these reported it."""
     if not groups:
         return {}
     clusters, names = zip(*groups, strict=True)
@@ -99,7 +99,7 @@ def _groups(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator[Fact]
         missing = _missing([sample for _, sample in samples])
         yield Fact(Key(cluster_id, "leader_missing", name), missing)
         for row, sample in samples:
-            # A gap is what the leader told of it; the leader's own is 0.
+            # A gap is what the leader reported of it; the leader's own is 0.
             gap = None if sample is None or missing != 0 else sample.gap_bytes
             yield Fact(Key(cluster_id, "replica_behind", _name(row)), None if gap is None else float(gap))
 
@@ -194,14 +194,14 @@ def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
         order_by=[F("loses_data_at").asc(nulls_last=True), F("stuck").desc(), F("lag_ms_last").desc(nulls_last=True)],
     )
     news = recent.filter(LAG_IS_NEWS).filter(~Exists(newer)).annotate(place=worst).filter(place__lte=_NEWS_MAX)
-    told: set[int] = set()
+    yielded: set[int] = set()
     wrong = list(news)
     gone = _groups_gone({(window.cluster_id, window.consumer_group) for window in wrong})
     for window in wrong:
         # Windows from before its deletion are news for a while.
         if gone.get((window.cluster_id, window.consumer_group), window.window_start) > window.window_start:
             continue
-        told.add(window.pk)
+        yielded.add(window.pk)
         yield from _of_window(window, now)
     if not opened:
         return
@@ -211,7 +211,7 @@ def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
         consumer_group__in={subject.partition(" on ")[0] for _, subject in opened},
     )
     for one in known.iterator():
-        if one.pk not in told and (one.cluster_id, subject_of(one.consumer_group, one.topic)) in opened:
+        if one.pk not in yielded and (one.cluster_id, subject_of(one.consumer_group, one.topic)) in opened:
             yield from _of_window(one, now)
 
 
@@ -239,6 +239,6 @@ def _is_fresh(row: Process, now: datetime) -> bool:
 
 
 def _sample(row: Replica, now: datetime) -> ReplicaSample | None:
-    """Return what was last told of it; None when that is too old, or it was never looked at."""
+    """Return what was last reported of it; None when that is too old, or it was never looked at."""
     sample: ReplicaSample | None = getattr(row, "sample", None)
     return sample if sample is not None and now - sample.sampled_at <= HEALTH_STALE_AFTER else None

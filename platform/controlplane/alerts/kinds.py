@@ -23,7 +23,7 @@ class Kind:
 
     It is wrong from `threshold` on upwards (`is_floor`: downwards), in `unit`; a kind without a unit is wrong or not. It fires when
     that has lasted for `duration_s`. `least` and `most` bound what a tenant may set. `every_subject_is_known`: a subject that is no
-    longer told of is gone; otherwise the job that counts it may only be down.
+    longer reported is gone; otherwise the job that counts it may only be down.
     """
 
     name: str

@@ -36,13 +36,13 @@ class Request:
 def payload_of(
     tenant: str, tenant_name: str, fired: list[Alert], resolved: list[Alert], base_url: str
 ) -> dict[str, Any]:
-    """Return what is told of alerts that fire and alerts that ended, the same for every channel."""
+    """Return what is sent of alerts that fire and alerts that ended, the same for every channel."""
     return {
         "event": "alerts",
         "tenant": tenant,
         "tenant_name": tenant_name,
-        "fired": [_told(alert, tenant, base_url) for alert in fired[:ALERTS_MAX]],
-        "resolved": [_told(alert, tenant, base_url) for alert in resolved[:ALERTS_MAX]],
+        "fired": [_as_json(alert, tenant, base_url) for alert in fired[:ALERTS_MAX]],
+        "resolved": [_as_json(alert, tenant, base_url) for alert in resolved[:ALERTS_MAX]],
         "not_named": max(0, len(fired) - ALERTS_MAX) + max(0, len(resolved) - ALERTS_MAX),
         "url": f"{base_url}/t/{tenant}/alerts/",
     }
@@ -51,7 +51,7 @@ def payload_of(
 def budget_payload(
     tenant: str, tenant_name: str, sentence: str, threshold_percent: int, base_url: str
 ) -> dict[str, Any]:
-    """Return what is told of a budget of which a share is spent."""
+    """Return what is sent of a budget of which a share is spent."""
     return {
         **payload_of(tenant, tenant_name, [], [], base_url),
         "event": "budget",
@@ -169,7 +169,7 @@ def answer_problem(kind: str, status: int, body: bytes) -> str:
     return f"It refused: {code} {answer.get('errmsg', answer.get('msg', ''))}"[:300].rstrip()
 
 
-def _told(alert: Alert, tenant: str, base_url: str) -> dict[str, Any]:
+def _as_json(alert: Alert, tenant: str, base_url: str) -> dict[str, Any]:
     return {
         "id": str(alert.pk),
         "cluster": alert.cluster.slug,

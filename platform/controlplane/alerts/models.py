@@ -14,7 +14,7 @@ from controlplane.tenants.models import Tenant
 
 
 class AlertState(models.TextChoices):
-    """PENDING: wrong, but not for long enough to tell anyone. FIRING -> RESOLVED."""
+    """PENDING: wrong, but not for long enough to notify anyone. FIRING -> RESOLVED."""
 
     PENDING = "pending"
     FIRING = "firing"

@@ -46,7 +46,7 @@ class Answer:
 
 
 def url_problem(url: str, allowed: Sequence[Network] = ()) -> str:
-    """Return why nothing can be sent to this URL, as far as it tells by itself; empty when it can."""
+    """Return why nothing can be sent to this URL, as far as the URL itself shows; empty when it can."""
     if (
         len(url) > URL_CHARACTERS_MAX
         or not url.isascii()
@@ -147,7 +147,7 @@ def _resolve(host: str, port: int) -> list[str]:
     def ask() -> None:
         try:
             found.extend(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError):  # nothing is found, and told below
+        except (OSError, UnicodeError):  # nothing is found, and reported below
             return
 
     thread = threading.Thread(target=ask, daemon=True)

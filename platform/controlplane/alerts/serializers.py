@@ -88,7 +88,7 @@ class RuleSetSerializer(Shape):
 
 
 class SilenceSerializer(Shape):
-    """Until when nobody is told of alerts that fit."""
+    """Until when no one is notified of alerts that fit."""
 
     id = serializers.UUIDField()
     cluster = serializers.SlugField(

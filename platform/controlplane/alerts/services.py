@@ -90,7 +90,7 @@ def silence_create(
     kind: str = "",
     subject: str = "",
 ) -> AlertSilence:
-    """Tell nobody of what fits until then. Raises InvalidInput, Conflict for too many."""
+    """Notify no one of what fits until then. Raises InvalidInput, Conflict for too many."""
     actor_require(actor, "alert.manage", tenant)
     now = timezone.now()
     if not now < until <= now + SILENCE_MAX:

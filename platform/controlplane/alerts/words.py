@@ -29,7 +29,7 @@ def amount(unit: str, value: float) -> str:
 
 
 def sentence(kind: str, subject: str, value: float, detail: str = "") -> str:
-    """Return what is wrong in one sentence, or two with what was told of it."""
+    """Return what is wrong in one sentence, or two with what was reported of it."""
     if kind == "daemon_down" and detail:
         return detail
     what = amount(KINDS[kind].unit, value)

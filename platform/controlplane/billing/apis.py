@@ -165,7 +165,7 @@ class BudgetApi(TenantApi):
 
     @extend_schema(operation_id="budget_set", request=BudgetSetSerializer, responses=BudgetSerializer, tags=["billing"])
     def put(self, request: Request, tenant: str) -> Response:
-        """Set the budget of each UTC month. It tells at 50, 80 and 100 %; nothing is stopped."""
+        """Set the budget of each UTC month. It notifies at 50, 80 and 100 %; nothing is stopped."""
         form = BudgetSetSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         budget_set(actor=self.actor, tenant=self.tenant, **form.validated_data)

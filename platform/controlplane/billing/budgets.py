@@ -168,7 +168,7 @@ def _mail_text(alert: BudgetAlert) -> str:
     return (
         f"{alert.sentence}\n\n"
         f"See what it was spent on: {settings.HIGHWATER_PUBLIC_URL}/t/{alert.tenant.slug}/usage/\n\n"
-        "A budget only tells: nothing is stopped when it is reached.\n"
+        "A budget only notifies: nothing is stopped when it is reached.\n"
     )
 
 

@@ -69,7 +69,7 @@ def issued_invoices() -> QuerySet[Invoice]:
 
 
 def reproduction_queue(*, actor: Actor, invoice: Invoice) -> InvoiceReproduction:
-    """Have a worker make the bill again; one that waits already is told to begin once more.
+    """Have a worker make the bill again; one that waits already begins once more.
 
     Raises Conflict where the invoice keeps no snapshot.
     """

@@ -43,7 +43,7 @@ STEP_TASK = "provisioning.operation_step_run"
 # Steps during which a group may lose its master, and a promotion should not wait for their end.
 _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_GROW: ("wait_for_registration", "wait_for_replication", "verify", "spread_topics"),
-    OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_tell_masters", "mode_pass", "mode_change"),
+    OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_update_masters", "mode_pass", "mode_change"),
 }
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
 _LOST_AFTER = timedelta(seconds=10)
@@ -192,9 +192,9 @@ def _in_progress(cluster: Cluster) -> Conflict:
             hint=say("Wait until it has ended, and ask again."),
         )
     step = running.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
-    told = {"type": running.type, "by": running.requested_by}
+    named = {"type": running.type, "by": running.requested_by}
     if step is None:
-        message = say("Another operation on this cluster is in progress: %(type)s, which %(by)s asked for.", **told)
+        message = say("Another operation on this cluster is in progress: %(type)s, which %(by)s asked for.", **named)
         hint = say("Wait until it has ended, and ask again.")
     else:
         definition = step_definition(running.type, step.name)
@@ -204,13 +204,13 @@ def _in_progress(cluster: Cluster) -> Conflict:
                 " (%(message)s).",
                 title=definition.title,
                 message=step.message,
-                **told,
+                **named,
             )
         else:
             message = say(
                 "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”.",
                 title=definition.title,
-                **told,
+                **named,
             )
         hint = say(
             "That step takes %(time)s at most, then the operation fails, and can be retried. Follow it at %(path)s, and ask"

@@ -63,7 +63,7 @@ def _accesses(clusters: Iterable[Cluster]) -> dict[UUID, _Access]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a replica said: its status, or why there is none. `refused` tells that it did answer, with an error;
+    """What a replica said: its status, or why there is none. `refused` says that it did answer, with an error;
     `refused_for_good`, that asking again later changes nothing.
     """
 
@@ -263,7 +263,7 @@ def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str
     own_addresses = {replica.address for replica in replicas}
     found: dict[str, str | None] = {}
     for name_server in cluster.name_server_addresses:
-        master = _told_by(name_server, access, group)
+        master = _named_by(name_server, access, group)
         if master is not None and master not in own_addresses:
             if master not in leader_addresses:
                 found[name_server] = None
@@ -274,7 +274,7 @@ def group_masters(cluster: Cluster, group: str, leader_addresses: Collection[str
     return found
 
 
-def _told_by(name_server: str, access: _Access, group: str) -> str | None:
+def _named_by(name_server: str, access: _Access, group: str) -> str | None:
     """Return where a name server sends producers of the group; None when it knows no leader or does not answer."""
     try:
         reply = _request(name_server, access, RequestCode.GET_BROKER_CLUSTER_INFO, None, _STATUS_TIMEOUT_S)
@@ -288,7 +288,7 @@ def _told_by(name_server: str, access: _Access, group: str) -> str | None:
 class ProbeAnswer:
     """What a master answered to a message of ours, as producers read it: SEND_OK, SLAVE_NOT_AVAILABLE, or why not at all.
 
-    `acknowledged` tells that enough replicas have it, `queue_offset` where it stands in the probe topic's only queue.
+    `acknowledged` says that enough replicas have it, `queue_offset` where it stands in the probe topic's only queue.
     """
 
     answer: str
@@ -300,7 +300,7 @@ class ProbeAnswer:
 def probe_send(cluster: Cluster, address: str) -> ProbeAnswer:
     """Send a message to the group's probe topic, which no tenant reads and no one pays for.
 
-    `stored` tells that the master took it. With too few slaves (SLAVE_NOT_AVAILABLE) it does take sends.
+    `stored` says that the master took it. With too few slaves (SLAVE_NOT_AVAILABLE) it does take sends.
     """
     return _probe(address, _access(cluster), b"probe")
 
@@ -326,9 +326,9 @@ class GroupProducer:
     def leader_address(self) -> str | None:
         """Ask the name servers, one after the other, where to send; None when none of them names a leader."""
         for name_server in self.name_servers:
-            told = _told_by(name_server, self.access, self.group)
-            if told in self.addresses:
-                return told
+            leader = _named_by(name_server, self.access, self.group)
+            if leader in self.addresses:
+                return leader
         return None
 
     def send(self, address: str, body: bytes) -> ProbeAnswer:

@@ -60,7 +60,7 @@ class NameServerSerializer(ProcessSerializer):
 
 
 class ReplicaSerializer(ProcessSerializer):
-    """A brokerd. `broker_id` is its replica id, stable for life; who leads now is told by `groups/`."""
+    """A brokerd. `broker_id` is its replica id, stable for life; `groups/` says which replica leads."""
 
     broker_id = serializers.IntegerField()
     broker_role = serializers.CharField(

@@ -45,7 +45,7 @@ def logging_configuration(*, level: str, json_lines: bool) -> dict[str, Any]:
             # Django's own request log repeats what RequestContextMiddleware says.
             "django.request": {"level": "ERROR"},
             "django.server": {"level": "WARNING"},
-            # It tells each step of making an invoice's font smaller.
+            # It logs each step of making an invoice's font smaller.
             "fontTools": {"level": "WARNING"},
         },
     }

@@ -34,17 +34,17 @@ def loggable_path(path: str) -> str:
 def _address_of(request: HttpRequest) -> str | None:
     """Return who asks: behind proxies of ours, whom the outermost of them was asked by. A client's own word does not count."""
     proxies = settings.ALLAUTH_TRUSTED_PROXY_COUNT
-    told = request.headers.get("X-Forwarded-For", "").split(",")
-    if proxies and len(told) >= proxies:
+    named = request.headers.get("X-Forwarded-For", "").split(",")
+    if proxies and len(named) >= proxies:
         try:
-            return str(ip_address(told[-proxies].strip()))
+            return str(ip_address(named[-proxies].strip()))
         except ValueError:
             pass
     return request.META.get("REMOTE_ADDR") or None
 
 
 class RequestContextMiddleware:
-    """Gives each request an id (the client's own X-Request-ID when it is well-formed), and tells it in the answer
+    """Gives each request an id (the client's own X-Request-ID when it is well-formed), and returns it in the answer
     and in every log line.
     """
 

@@ -1,5 +1,5 @@
 """Rate limits of the API: per token or user, per tenant for all its tokens together, and per address for strangers, as for
-pages that need no log-in; and the headers that tell about them.
+pages that need no log-in; and the headers that describe them.
 """
 
 import time

@@ -33,7 +33,7 @@ class AcknowledgeForm(forms.Form):
 
 
 class SilenceForm(forms.Form):
-    """Tell nobody of an alert for a time."""
+    """Notify no one of an alert for a time."""
 
     hours = forms.ChoiceField(label=say("For"), choices=_LENGTHS)
     reason = forms.CharField(label=say("Why"), max_length=500)
@@ -67,7 +67,7 @@ class RuleForm(forms.Form):
         label=say("For how long, in seconds"),
         min_value=0,
         max_value=DURATION_MAX_S,
-        help_text=say("It has to be wrong for so long before anyone is told."),
+        help_text=say("It has to be wrong for so long before anyone is notified."),
     )
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, rule: Rule) -> None:

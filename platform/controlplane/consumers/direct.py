@@ -67,18 +67,18 @@ def message_consume(
     message = message_read(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
     )
-    told = ""
+    outcome = ""
     try:
         with cluster_admin(topic.cluster) as admin:
             if group not in admin.group_list(cluster=topic.cluster.slug):
                 raise NotFound(say("The brokers know no consumer group of this name."))
             handled = _ask(admin, group, client_id, message.offset_message_id, topic.name, broker_name)
-        told = handled.result
+        outcome = handled.result
     except BrokerUnreachable as error:
-        told = error.code
+        outcome = error.code
         raise
     finally:
-        if told:  # also what no answer came to may have been handled
+        if outcome:  # also what no answer came to may have been handled
             audit_event_record(
                 actor=actor,
                 action="message.consume",
@@ -88,7 +88,7 @@ def message_consume(
                     "topic": topic.name,
                     "offset_message_id": message.offset_message_id,
                     "client_id": client_id,
-                    "result": told,
+                    "result": outcome,
                 },
             )
     return handled

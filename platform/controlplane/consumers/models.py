@@ -78,7 +78,7 @@ class DeadLetterReplay(BaseModel):
     must not wait for this.
 
     `ranges`: list of {broker_name, queue_id, next, end} of the dead-letter topic. A message is noted in `in_flight`, and `next`
-    passes it, before it is sent: whoever goes on after a worker's death never sends it twice, but tells it as `unknown`.
+    passes it, before it is sent: a worker that goes on after another's death never sends it twice, but reports it as `unknown`.
     `outcomes`: the first of those that were skipped, failed or unknown, as {broker_name, queue_id, offset, outcome, reason}.
     Whoever works holds `claim` until `lease_until`.
     """

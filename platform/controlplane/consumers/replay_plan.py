@@ -10,7 +10,7 @@ from controlplane.topics.names import topic_name_is_system
 from highwater import Message, ReceivedMessage
 from mqwire import names
 
-# A replayed message says which dead letter it was, so that both can be told apart later.
+# A replayed message says which dead letter it was, so that both can be distinguished later.
 REPLAY_OF = "REPLAY_OF"
 
 
@@ -46,7 +46,7 @@ def ranges_of(places: Iterable[Place]) -> list[dict[str, object]]:
 
 
 def original_topic(message: ReceivedMessage) -> str:
-    """The topic that a dead letter was first sent to; empty when it doesn't tell."""
+    """The topic that a dead letter was first sent to; empty when it doesn't say."""
     properties = message.properties
     return properties.get(names.PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(names.PROPERTY_RETRY_TOPIC) or ""
 
@@ -60,7 +60,7 @@ def message_again(message: ReceivedMessage, target: ReplayTarget, group: str, to
     """
     topic = original_topic(message)
     if not topic:
-        return say("It doesn't tell which topic it was sent to.")
+        return say("It doesn't say which topic it was sent to.")
     if topic_name_is_system(topic):
         return say("%(topic)s is a name that RocketMQ keeps for itself: nothing is sent there.", topic=topic)
     if target == ReplayTarget.ORIGINAL_TOPIC and topic not in topics:

@@ -1,7 +1,7 @@
 """Paced replay of dead letters: start, one turn of a second each, cancel.
 
 What is promised: a replay sends each dead letter at most once. One whose send was not answered, or not proven by its broker, or
-whose worker died, is not sent again but told as `unknown`: it may have been stored or not. What was not reached when the replay
+whose worker died, is not sent again but reported as `unknown`: it may have been stored or not. What was not reached when the replay
 ended was not sent.
 """
 
@@ -264,7 +264,7 @@ class _Turn:
             self.ended = ReplayState.STOPPED, say("The cluster was deleted.")
             return
         if replay.in_flight is not None:  # its worker died, or lost the database
-            self.tell(replay.in_flight, "unknown", say("The worker that sent it was interrupted: stored or not."))
+            self.report(replay.in_flight, "unknown", say("The worker that sent it was interrupted: stored or not."))
             replay.in_flight = None
         with cluster_admin(replay.cluster) as admin, cluster_producer(replay.cluster, retries=0) as producer:
             queues = dead_letter_queues(admin, replay.consumer_group)
@@ -302,7 +302,7 @@ class _Turn:
         }
         again = message_again(message, ReplayTarget(replay.target), replay.consumer_group, self.topics)
         if isinstance(again, str):
-            self.tell(place, "skipped", again)
+            self.report(place, "skipped", again)
             return True
         replay.in_flight = place
         if not self.note():
@@ -318,7 +318,7 @@ class _Turn:
             replay.sent += 1
             replay.message = ""
         else:
-            self.tell(place, *outcome)
+            self.report(place, *outcome)
         return True
 
     def next_message(self, admin: Admin) -> ReceivedMessage | None:
@@ -345,7 +345,7 @@ class _Turn:
         self.replay.in_flight = None
         self.replay.ranges.insert(0, _range(place))
 
-    def tell(self, place: dict[str, Any], outcome: str, reason: str) -> None:
+    def report(self, place: dict[str, Any], outcome: str, reason: str) -> None:
         """Count a message that was not surely sent, and keep why."""
         replay = self.replay
         setattr(replay, outcome, getattr(replay, outcome) + 1)

@@ -25,7 +25,7 @@ STACK_MAX_CHARACTERS = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QueueRunning:
-    """A queue as the member that reads it tells: how far it is, and what it has fetched and not finished."""
+    """A queue as the member that reads it reports it: how far it is, and what it has fetched and not finished."""
 
     topic: str
     broker_name: str
@@ -56,7 +56,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class MemberRunning:
-    """A member by its own word. `stack` is None where it was not asked or does not tell, and cut where not complete."""
+    """A member by its own word. `stack` is None where it was not asked or does not say, and cut where not complete."""
 
     client_id: str
     settings: tuple[Setting, ...]

@@ -27,9 +27,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """Who is connected now. `subscriptions` maps topics to expressions; what no one who is connected has told is empty.
+    """Who is connected now. `subscriptions` maps topics to expressions; what no connected member has reported is empty.
 
-    `comparison` tells which members subscribe otherwise than the others; the broker does not know of `not_compared` of them.
+    `comparison` says which members subscribe otherwise than the others; the broker does not know of `not_compared` of them.
     """
 
     members: tuple[Member, ...]

@@ -74,7 +74,7 @@ class GroupMembersSerializer(Shape):
 
 
 class MemberRunningQuerySerializer(Shape):
-    """Which member, and whether it is to tell what its threads do."""
+    """Which member, and whether it is to say what its threads do."""
 
     client_id = serializers.CharField(max_length=512)
     stack = serializers.BooleanField(default=False)
@@ -111,7 +111,7 @@ class MemberRunningSerializer(Shape):
     queues_left_out = serializers.IntegerField(help_text="more than 2000 are not listed")
     fetched = serializers.CharField(help_text="messages that it has, and has not finished, in all queues")
     stack = serializers.CharField(
-        allow_null=True, allow_blank=True, help_text="what its threads do; null: not asked for, or it doesn't tell"
+        allow_null=True, allow_blank=True, help_text="what its threads do; null: not asked for, or it doesn't say"
     )
     stack_complete = serializers.BooleanField(help_text="false: cut after 524288 characters")
 
@@ -228,7 +228,7 @@ class DeadLetterSerializer(Shape):
     """A message that a group never managed to consume."""
 
     place = serializers.CharField(help_text="broker:queue:offset among the dead letters, as a replay takes it")
-    topic = serializers.CharField(allow_blank=True, help_text="to which it was first sent; empty: it doesn't tell")
+    topic = serializers.CharField(allow_blank=True, help_text="to which it was first sent; empty: it doesn't say")
     died_at = serializers.DateTimeField()
     born_at = serializers.DateTimeField(allow_null=True, help_text="as its sender says; null: that is no time")
     tries = serializers.IntegerField(help_text="deliveries that failed")

@@ -44,18 +44,18 @@ class Comparison:
     example: str = ""
 
 
-def compare(told: Mapping[str, Mapping[str, Subscribed]]) -> Comparison:
-    """Name the minority among members (by client id) that tell what they subscribe to (by topic)."""
+def compare(subscribed: Mapping[str, Mapping[str, Subscribed]]) -> Comparison:
+    """Name the minority among members (by client id) that report what they subscribe to (by topic)."""
     alike: dict[frozenset[tuple[str, Subscribed]], list[str]] = {}
-    for client_id in sorted(told):
-        same = frozenset((topic, _normal(one)) for topic, one in told[client_id].items())
+    for client_id in sorted(subscribed):
+        same = frozenset((topic, _normal(one)) for topic, one in subscribed[client_id].items())
         alike.setdefault(same, []).append(client_id)
     if not alike:
         return Comparison()
     most, *others = sorted(alike.values(), key=lambda members: (-len(members), members))
     odd = sorted(client_id for members in others for client_id in members)
     return Comparison(
-        odd=tuple(OddMember(client_id, _differences(told[client_id], told[most[0]])) for client_id in odd),
+        odd=tuple(OddMember(client_id, _differences(subscribed[client_id], subscribed[most[0]])) for client_id in odd),
         has_majority=all(len(members) < len(most) for members in others),
         example=most[0],
     )

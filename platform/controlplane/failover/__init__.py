@@ -1,1 +1,1 @@
-"""Who leads each broker group: sampled, judged, changed by promotion and switchover, and told as a timeline."""
+"""Who leads each broker group: sampled, judged, changed by promotion and switchover, and recorded as a timeline."""

@@ -36,7 +36,7 @@ _OWN_TOPICS = (RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING)
 _RECORDS_LOOKED_AT = 20
 # How long after an election clients may find the leader and send first, before a message of ours does.
 _CLIENTS_FIRST = timedelta(seconds=3)
-# Supervisors tell ends in whole seconds, rounded down.
+# Supervisors report ends in whole seconds, rounded down.
 _ROUNDED = timedelta(seconds=1)
 
 
@@ -144,7 +144,7 @@ def _measure(
         )
     back = _first_record(cluster, leader, status, record) if record is not None else None
     if back is None and record is not None and timezone.now() - _time(record.store_timestamp_ms) < _CLIENTS_FIRST:
-        return  # a message of a client tells the outage better than one of ours: looked at again with the next sample
+        return  # a client's message measures the outage better than one of ours: looked at again with the next sample
     if back is None:
         probe = replica_remoting.probe_send(cluster, leader.address)
         if not probe.stored:
@@ -161,7 +161,7 @@ def _measure(
     if stopped is not None:
         bound = say("At most this long: measured") if stopped.is_bound or back.is_bound else say("Measured")
         how = say("%(bound)s from %(words)s to %(words_2)s.", bound=bound, words=stopped.words, words_2=back.words)
-    with transaction.atomic():  # whoever reads that writes are back finds the rows that tell it
+    with transaction.atomic():  # a reader who sees that writes are back finds the rows that say it
         won = Failover.objects.filter(pk=election.pk, writes_back_at=None).update(
             writes_stopped_at=None if stopped is None else stopped.at,
             writes_back_at=back.at,
@@ -186,13 +186,13 @@ def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> Non
     try:
         lacked = topics_assert(cluster, election.group_name, leader.address)
     except ApplicationError as error:  # whoever asks for such a topic gets an error, and may change it in the console
-        _log.warning("the elected leader could not be told of its topics", error=error.message)
+        _log.warning("the topics of the elected leader could not be checked", error=error.message)
         return
     if lacked:
         timeline_add(
             election,
             "topics",
-            say("The leader did not know, and was told of: %(join)s.", join=", ".join(sorted(lacked))),
+            say("The leader lacked topics, which were created: %(join)s.", join=", ".join(sorted(lacked))),
         )
 
 
@@ -208,7 +208,7 @@ def _stopped(
             return _Moment(
                 later,
                 say(
-                    "the end of replica %(broker_id)s's process (its supervisor tells whole seconds)",
+                    "the end of replica %(broker_id)s's process (its supervisor reports whole seconds)",
                     broker_id=old.broker_id,
                 ),
             )

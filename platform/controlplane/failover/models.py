@@ -29,7 +29,7 @@ class GroupLeadership(BaseModel):
 
 
 class ReplicaSample(BaseModel):
-    """What a replica last told of itself. Unknown is null, never 0; all offsets are of the CommitLog, in bytes.
+    """What a replica last reported of itself. Unknown is null, never 0; all offsets are of the CommitLog, in bytes.
 
     While it does not answer (`unreachable_since`), the rest is as old as `last_seen_at`.
     """
@@ -73,7 +73,7 @@ class ReplicaSample(BaseModel):
     )
     diverged_files = models.IntegerField(null=True, help_text="saved cuts of a log that parted from its leader's")
     # Of a group that elects its leader.
-    quorum = models.JSONField(null=True, help_text="mqwire's QuorumStatus: state, vote, voters, as it told them")
+    quorum = models.JSONField(null=True, help_text="mqwire's QuorumStatus: state, vote, voters, as it reported them")
     last_pull_at = models.DateTimeField(null=True, help_text="when it last pulled, as its leader counts")
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class FailoverKind(models.TextChoices):
 
 
 class Failover(BaseModel):
-    """One change of a group's master. How far it is, is told by its operation; what happened, by its steps. An election has
+    """One change of a group's master. How far it is, its operation says; what happened, its steps. An election has
     no operation: no one ordered it. A drill's operation has two where the leadership is given back; the newest is under way.
     """
 
@@ -205,7 +205,7 @@ class DrillVerdict(models.TextChoices):
 
 
 class Drill(BaseModel):
-    """A failover drill, and its report. How far it is, is told by its operation; what happened, by its failover's timeline.
+    """A failover drill, and its report. How far it is, its operation says; what happened, its failover's timeline.
 
     `probes` is what the prober writes down as it goes: [sent, answered, answer] for each, milliseconds since
     `probing_started_at`. The report is written once, when `judged_at` is.

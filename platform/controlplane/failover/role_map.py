@@ -10,7 +10,7 @@ from controlplane.failover.membership.verdict import Electorate, electorate_of, 
 from controlplane.failover.models import GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import Verdict
-from controlplane.failover.selectors import group_view, quorum_told, samples_of
+from controlplane.failover.selectors import group_view, quorum_reported, samples_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _replica_row(
     if sample is None:
         return ReplicaRow(replica.broker_id, address, replica.fenced, is_voter=is_voter)
     answers = sample.answers
-    quorum = quorum_told(sample)
+    quorum = quorum_reported(sample)
     return ReplicaRow(
         replica_id=replica.broker_id,
         address=address,

@@ -54,7 +54,7 @@ def answer_noted(
     now: datetime,
 ) -> dict[str, object]:
     """Return what the sample of a replica that answered changes to. `follower` is its leader's word on it; `disk` the last
-    one whose word counted. Without `gap_is_known` the gap stays as the last leader told it: that many messages may be lost.
+    one whose word counted. Without `gap_is_known` the gap stays as the last leader reported it: that many messages may be lost.
     """
     leads = status.role == "master"
     gap = (0, 0) if leads else (None, None) if follower is None else (follower.gap_bytes, follower.gap_messages)
@@ -106,7 +106,7 @@ def silence_noted(
     what may be lost. `process` is its supervisor's word, None without one.
     """
     if process is not None and _has_ended(process, last_seen_at):
-        # A supervisor that tries again tells the end of the last try: the first end is when it went away.
+        # A supervisor that tries again reports the end of the last try: the first end is when it went away.
         process_ended_at = process_ended_at or process.stopped_at or now
     return {
         "sampled_at": now,

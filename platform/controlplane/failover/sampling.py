@@ -49,8 +49,8 @@ def cluster_sample(cluster: Cluster, driver: Driver) -> list[GroupView]:
     for group, members in by_group.items():
         try:
             with transaction.atomic():
-                told = {replica: answers[replica.address] for replica in members}
-                _write_group(group, told, processes, asked_at)
+                by_replica = {replica: answers[replica.address] for replica in members}
+                _write_group(group, by_replica, processes, asked_at)
                 views.append(group_view(group))
         except IntegrityError:  # the cluster was deleted meanwhile
             _log.info("group is gone", group=str(group))
@@ -71,7 +71,7 @@ def fences_release(cluster: Cluster) -> None:
 
 
 def leadership_raise(leadership: GroupLeadership, epoch: int, leader: Replica | None) -> bool:
-    """Raise the epoch if no one did since `leadership` was read; tells whether this call won."""
+    """Raise the epoch if no one did since `leadership` was read; returns whether this call won."""
     won = GroupLeadership.objects.filter(pk=leadership.pk, epoch=leadership.epoch, epoch__lt=epoch).update(
         epoch=epoch, leader=leader, updated_at=timezone.now()
     )
@@ -157,7 +157,7 @@ def _note_rejoined(group: BrokerGroup, epoch: int, known: Mapping[Replica, Repli
         cluster=group.cluster_id, group_name=group.name, rejoined_at=None, writes_back_at__isnull=False
     )
     for failover in waiting:
-        status = next((told for replica, told in known.items() if replica.broker_id == failover.old_master_id), None)
+        status = next((found for replica, found in known.items() if replica.broker_id == failover.old_master_id), None)
         if status is not None and status.role == "slave" and status.log_epoch >= (failover.new_epoch or epoch):
             rejoined_note(failover, status)
 

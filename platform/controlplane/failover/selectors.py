@@ -136,10 +136,10 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         shows_below=sample.shows_below,
         in_sync_epoch=sample.in_sync_epoch,
         in_sync_until=sample.in_sync_until,
-        quorum=quorum_told(sample),
+        quorum=quorum_reported(sample),
     )
 
 
-def quorum_told(sample: ReplicaSample) -> QuorumStatus | None:
+def quorum_reported(sample: ReplicaSample) -> QuorumStatus | None:
     """Return what a replica of a group that elects its leader said of it; None of any other."""
     return None if sample.quorum is None else convert(sample.quorum, QuorumStatus)

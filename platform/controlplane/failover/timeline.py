@@ -34,7 +34,7 @@ TITLES = {
 
 
 def timeline_add(failover: Failover, name: str, detail: str, *, at: datetime | None = None) -> None:
-    """Write one line, unless it is there: a step that is repeated tells its first time."""
+    """Write one line, unless it is there: a step that is repeated keeps its first time."""
     FailoverStep.objects.get_or_create(
         failover=failover, name=name, defaults={"happened_at": at or timezone.now(), "detail": bounded(detail, 1024)}
     )

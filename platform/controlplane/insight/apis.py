@@ -101,7 +101,7 @@ class GroupLagListApi(ClusterApi):
 
     @extend_schema(operation_id="lag_list", parameters=_PAGE, responses=GroupLagPageSerializer, tags=["lag"])
     def get(self, request: Request, tenant: str, cluster: str) -> Response:
-        """List the groups by name, with their lag as the brokers tell it now and the outlook that Spark counted."""
+        """List the groups by name, with their lag as the brokers report it now and the outlook that Spark counted."""
         limit = self.pagination_class().get_page_size(request)
         after = request.query_params.get("cursor", "")
         names = [name for name in group_names(self.cluster) if name > after]
@@ -121,7 +121,7 @@ class GroupLagDetailApi(ClusterApi):
 
     @extend_schema(operation_id="lag_get", responses=GroupLagDetailSerializer, tags=["lag"])
     def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
-        """Return the group's lag, queue by queue, as the brokers tell it now."""
+        """Return the group's lag, queue by queue, as the brokers report it now."""
         return Response(GroupLagDetailSerializer(group_outlook(self.cluster, group)).data)
 
 

@@ -74,7 +74,7 @@ def figures_awaited(now: datetime) -> Waiting | None:
     if usage.filter(state=JobRunState.FAILED).exists() and not usage.exclude(state=JobRunState.FAILED).exists():
         return Waiting(
             say(
-                "The first count of usage failed. It is tried again in a few minutes; the platform's operators were told."
+                "The first count of usage failed. It is tried again in a few minutes; the platform's operators were notified."
             )
         )
     is_late = setup is not None and setup.ready_at is not None and now - setup.ready_at > SOON_FOR

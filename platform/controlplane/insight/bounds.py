@@ -1,4 +1,4 @@
-"""How much a cluster can have taken that was never read: the growth of its logs since then, as its brokers last told it."""
+"""How much a cluster can have taken that was never read: the growth of its logs since then, as its brokers last reported it."""
 
 from collections import defaultdict
 from collections.abc import Iterable

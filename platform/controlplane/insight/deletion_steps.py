@@ -27,7 +27,7 @@ _ASK_AGAIN = timedelta(minutes=10)
 
 
 def close_metering(context: StepContext) -> None:
-    """End the service of every broker, and have it record what it counted: followers tell their leaders first."""
+    """End the service of every broker, and have it record what it counted: followers report to their leaders first."""
     cluster = context.cluster
     if not _has_run(cluster):
         cluster_sealed(cluster, cluster.created_at)
@@ -58,7 +58,7 @@ def close_metering(context: StepContext) -> None:
     followers = [replica for replica in replicas if replica not in leading.values()]
     for replica in [*followers, *leading.values()]:
         if replica in followers and statuses[replica.address].status is None:
-            continue  # what it handed out last and did not tell is lost with it
+            continue  # what it handed out last and did not report is lost with it
         answer = metering_close(cluster, replica.address)
         if answer.error:
             raise StepNotReady(

@@ -33,7 +33,7 @@ POINTS_MAX = 360
 _Number = TypeVar("_Number", int, float)
 _GROUPS_EVERY = timedelta(minutes=1)
 _NEWS_WITHIN = timedelta(minutes=30)
-_LAST_MINUTE = 1  # of the three rates that a broker tells: the last 10 s, minute, 10 minutes
+_LAST_MINUTE = 1  # of the three rates that a broker reports: the last 10 s, minute, 10 minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def figures_latest(clusters: Iterable[Cluster]) -> dict[uuid.UUID, ClusterFigure
 
 
 def figures_last_seen(cluster: Cluster) -> datetime | None:
-    """Return when the cluster last told its figures; None when it never did, or longer ago than samples are kept."""
+    """Return when the cluster last reported its figures; None when it never did, or longer ago than samples are kept."""
     found: datetime | None = ClusterFigures.objects.filter(cluster=cluster).aggregate(at=Max("sampled_at"))["at"]
     return found
 

@@ -1,4 +1,4 @@
-"""What a job is told: where the lake, the database and the clusters are, and which range it is about."""
+"""A job's configuration: where the lake, the database and the clusters are, and which range it is about."""
 
 import json
 from datetime import timedelta

@@ -1,7 +1,7 @@
 """`python -m controlplane.insight.leash COMMAND …`: runs a command that ends with the process that started it.
 
 Standard input is the leash: when it closes, because the worker died or let go, the command's whole process group is
-told to end, and killed when it does not. Imports nothing of Django: it must start at once.
+asked to end, and killed when it does not. Imports nothing of Django: it must start at once.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Lag as the brokers tell it now. What is not known is None, never 0, and it is said why."""
+"""Lag as the brokers report it now. What is not known is None, never 0, and it is said why."""
 
 import time
 from collections.abc import Sequence

@@ -91,8 +91,8 @@ class JobRun(BaseModel):
     def failure(self) -> str:
         """Why it failed, in a sentence: the first line of its error. Empty for a run that did not."""
         lines = [line.strip() for line in self.error.splitlines()]
-        told = next((line for line in lines if line and not line.startswith("Traceback")), "")
-        return told if len(told) <= FAILURE_CHARACTERS_MAX else f"{told[:FAILURE_CHARACTERS_MAX]}…"
+        first = next((line for line in lines if line and not line.startswith("Traceback")), "")
+        return first if len(first) <= FAILURE_CHARACTERS_MAX else f"{first[:FAILURE_CHARACTERS_MAX]}…"
 
     @property
     def failure_details(self) -> str:
@@ -138,7 +138,7 @@ class ClusterProgress(models.Model):
 
 
 class LogSample(models.Model):
-    """How far a broker group's log reached in one hour, as its leader told: what was written since a moment is at most the
+    """How far a broker group's log reached in one hour, as its leader reported: what was written since a moment is at most the
     difference. It bounds what a dead cluster took and no one can read any more.
     """
 
@@ -160,7 +160,7 @@ class LogSample(models.Model):
 
 
 class ClusterFigures(models.Model):
-    """What flowed through a cluster at one moment, as its leaders told it: null where one of them did not."""
+    """What flowed through a cluster at one moment, as its leaders reported it: null where one of them did not."""
 
     id = models.BigAutoField(primary_key=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="figures")
@@ -174,7 +174,7 @@ class ClusterFigures(models.Model):
     quota_used = models.FloatField(null=True, help_text="share of the quota that is used most and is no rate, 0 to 1")
     groups_away = models.JSONField(null=True, help_text="groups with a backlog and no member that is connected")
     groups_away_known_to = models.CharField(
-        max_length=255, null=True, help_text="of names past this one not all are told; null: all are"
+        max_length=255, null=True, help_text="of names past this one not all are known; null: all are"
     )
     groups_away_count = models.PositiveIntegerField(null=True, help_text="the most that one leader counts")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-# A process that is told to end by its input is given so long.
+# A process that is asked to end by its input is given so long.
 _END_S_MAX = 10.0
 
 

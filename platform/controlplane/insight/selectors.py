@@ -103,11 +103,11 @@ def open_failures() -> QuerySet[JobRun]:
     return failed.exclude(Q(is_backfill=False) & settled) if settled else failed
 
 
-def runs_that_tell() -> set[uuid.UUID]:
+def runs_relied_on() -> set[uuid.UUID]:
     """Return the completed runs that `counted` and the issue of invoices rely on: of each job the first begin, the last end
     and the last completion, and the last scheduled start.
     """
-    told = set()
+    relied_on = set()
     for job in Job:
         completed = JobRun.objects.filter(job=job, state=JobRunState.COMPLETED)
         for runs in (
@@ -117,8 +117,8 @@ def runs_that_tell() -> set[uuid.UUID]:
             completed.filter(is_backfill=False).order_by("-started_at"),
             completed.filter(is_backfill=False).order_by("-created_at"),
         ):
-            told |= set(runs.values_list("pk", flat=True)[:1])
-    return told
+            relied_on |= set(runs.values_list("pk", flat=True)[:1])
+    return relied_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from controlplane.insight.locks import job_lock
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 from controlplane.insight.process import JobResult, run_job
 from controlplane.insight.progress import progress_note
-from controlplane.insight.selectors import open_failures, runs_that_tell
+from controlplane.insight.selectors import open_failures, runs_relied_on
 
 _log = get_logger("controlplane.insight")
 
@@ -178,7 +178,7 @@ def job_run_alert(run_id: uuid.UUID) -> bool:
     run = JobRun.objects.get(pk=run_id)
     addresses = operator_addresses()
     if not addresses:
-        _log.warning("a job failed, and there is no operator to be told", job=run.job, error=run.error[:200])
+        _log.warning("a job failed, and there is no operator to notify", job=run.job, error=run.error[:200])
         return False
     text = (
         f"The job {run.job} failed (attempt {run.attempt}).\n\n{run.error}\n\n"
@@ -201,12 +201,12 @@ def lag_windows_expire() -> int:
 def job_runs_expire() -> int:
     """Delete runs that ended more than HIGHWATER_JOB_RUN_HISTORY_DAYS ago; returns how many.
 
-    What others rely on stays: failures that no one looked at, and of each job the completed runs that tell how far was
+    What others rely on stays: failures that no one looked at, and of each job the completed runs that say how far was
     counted, and when it last completed.
     """
     oldest = timezone.now() - timedelta(days=settings.HIGHWATER_JOB_RUN_HISTORY_DAYS)
     old = JobRun.objects.filter(state__in=(JobRunState.COMPLETED, JobRunState.FAILED), finished_at__lt=oldest)
-    old = old.exclude(pk__in=open_failures().values("pk")).exclude(pk__in=runs_that_tell())
+    old = old.exclude(pk__in=open_failures().values("pk")).exclude(pk__in=runs_relied_on())
     deleted = 0
     for _ in range(EXPIRE_BATCHES_MAX):
         batch = list(old.order_by("finished_at").values_list("pk", flat=True)[:EXPIRE_BATCH])

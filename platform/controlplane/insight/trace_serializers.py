@@ -56,7 +56,7 @@ class TracedDeliverySerializer(Shape):
     cost_ms = serializers.IntegerField(allow_null=True, help_text="the handler's time")
     result = serializers.CharField(
         allow_blank=True,
-        help_text="success, time_out, exception, returned_null or failed; empty: no record tells of its end",
+        help_text="success, time_out, exception, returned_null or failed; empty: no record is about its end",
     )
 
     def get_began_at(self, delivery: TracedDelivery) -> datetime | None:
@@ -78,7 +78,7 @@ class TracedTransactionSerializer(Shape):
 
 
 class TraceStorySerializer(Shape):
-    """What clients with tracing on told of a message, oldest first: their own word."""
+    """What clients with tracing on recorded of a message, oldest first: their own word."""
 
     sends = TracedSendSerializer(many=True)
     deliveries = TracedDeliverySerializer(many=True)

@@ -37,7 +37,7 @@ _LEAST_LAG_FOR_SKEW = 100
 def warnings_of(
     windows: Sequence[LagWindow], now: datetime, thresholds: Thresholds = DEFAULT_THRESHOLDS
 ) -> list[LagWarning]:
-    """Return what an owner should know about the last of these windows, worst first; those before it tell how long its trend has
+    """Return what an owner should know about the last of these windows, worst first; those before it show how long its trend has
     lasted.
     """
     window, found = windows[-1], []

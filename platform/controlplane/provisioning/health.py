@@ -28,7 +28,7 @@ _ABANDONED = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, Pro
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The health of one daemon, and since when as far as the sample tells. `registered` is None for name servers."""
+    """The health of one daemon, and since when as far as the sample says. `registered` is None for name servers."""
 
     health: Health
     message: str = ""
@@ -71,13 +71,13 @@ def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Regist
         return Judgement(Health.UNKNOWN, say("%(noun)s is starting.", noun=noun))
     if status.state != ProcessState.RUNNING:
         since = status.stopped_at if status.state != ProcessState.STARTING else status.started_at
-        told = say(" since %(since)s UTC", since=f"{since:%H:%M:%S}") if since else ""
+        since_words = say(" since %(since)s UTC", since=f"{since:%H:%M:%S}") if since else ""
         return Judgement(
             Health.DOWN,
             say(
-                "%(noun)s is down%(told)s: %(state)s, %(description)s.",
+                "%(noun)s is down%(since)s: %(state)s, %(description)s.",
                 noun=noun,
-                told=told,
+                since=since_words,
                 state=status.state,
                 description=status.description or say("no details"),
             ),

@@ -13,7 +13,7 @@ _TIMEOUT_MS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What one name server knows. `error` tells why it didn't answer; then `addresses` is empty."""
+    """What one name server knows. `error` says why it didn't answer; then `addresses` is empty."""
 
     name_server: str
     addresses: frozenset[str] = frozenset()

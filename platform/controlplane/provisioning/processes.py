@@ -201,7 +201,7 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
 
 
 def _role_of(replica: Replica, mode: str) -> str:
-    """Its role at a first start in this mode: who leads an older log is told by that."""
+    """Its role at a first start in this mode: that decides which replica leads an older log."""
     if mode == ClusterMode.DLEDGER:
         return ""
     if replica.broker_role in ("", "SLAVE"):

@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
 
 def operation_step_run(step_id: uuid.UUID, driver: Driver) -> Outcome:
-    """Run the step if it can be claimed. Never raises for what the step itself does: the row tells."""
+    """Run the step if it can be claimed. Never raises for what the step itself does: the row says it."""
     claim = step_claim(step_id)
     if claim is None:
         return Outcome.NOT_CLAIMED
@@ -64,26 +64,26 @@ def _run_claimed(claim: StepClaim, driver: Driver) -> Outcome:
         context = StepContext.of(step, driver)
         STEPS[step.name](context)
     except StepFailed as failure:
-        return _told(step_fail(claim, cause=failure.cause, hint=failure.hint), Outcome.FAILED)
+        return _if_written(step_fail(claim, cause=failure.cause, hint=failure.hint), Outcome.FAILED)
     except (StepNotReady, DriverError, SoftTimeLimitExceeded, *_DATABASE_AWAY) as reason:
         if isinstance(reason, _DATABASE_AWAY):
             log.warning("the database went away", error=str(reason))
             close_old_connections()  # the next query opens a new one
-        told = reason.message if isinstance(reason, StepNotReady) else str(reason)
-        message = told or say("It ran out of time.")
+        why = reason.message if isinstance(reason, StepNotReady) else str(reason)
+        message = why or say("It ran out of time.")
         if step_is_overdue(step, timezone.now()):
             title = step_definition(step.operation.type, step.name).title
             cause = say("“%(title)s” took too long. %(message)s", title=title, message=message)
-            return _told(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
+            return _if_written(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
         delay_s = reason.delay_s if isinstance(reason, StepNotReady) else 2.0
-        return _told(step_wait(claim, delay_s=delay_s, message=message), Outcome.WAITING)
+        return _if_written(step_wait(claim, delay_s=delay_s, message=message), Outcome.WAITING)
     except Exception as error:
         log.exception("step broke")
         cause = say("An unexpected error: %(error)s", error=f"{type(error).__name__}: {error}")
-        return _told(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
+        return _if_written(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
     log.info("step completed")
-    return _told(step_complete(claim), Outcome.COMPLETED)
+    return _if_written(step_complete(claim), Outcome.COMPLETED)
 
 
-def _told(written: bool, outcome: Outcome) -> Outcome:
+def _if_written(written: bool, outcome: Outcome) -> Outcome:
     return outcome if written else Outcome.LOST

@@ -231,7 +231,7 @@ def mark_running(context: StepContext) -> None:
 
 
 def stop_processes(context: StepContext) -> None:
-    """Stop and forget the daemons, brokers first: they tell the name servers that they leave."""
+    """Stop and forget the daemons, brokers first: they unregister from the name servers."""
     for name in cluster_process_names(context.cluster):
         context.driver.process_remove(name)
 

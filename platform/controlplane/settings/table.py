@@ -346,7 +346,7 @@ _HEAD = [
     "",
     "Printed by `./dev manage settings_table`; what is written here by hand is lost. All come from the environment, and are",
     "checked when a process starts: one that can't be read stops it with a sentence, and a variable `HIGHWATER_…` that nothing",
-    "reads is told by `manage.py check`. Each may come from a file, named by the variable with `_FILE` behind:",
+    "reads is reported by `manage.py check`. Each may come from a file, named by the variable with `_FILE` behind:",
     "`SECRET_KEY_FILE=/run/secrets/secret_key`.",
     "",
     "| Variable | Type | Default | Meaning |",

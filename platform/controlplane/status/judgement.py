@@ -6,7 +6,7 @@ from enum import StrEnum
 
 # Each worker is asked for a sign of life twice a minute.
 LATE_AFTER = timedelta(minutes=3)
-# A fleet's state says nothing of a single cluster: fewer are never told, however small the fleet is.
+# A fleet's state says nothing of a single cluster: fewer are never reported, however small the fleet is.
 _CLUSTERS_MIN = 2
 _SHARE_DEGRADED = 0.05
 _SHARE_DOWN = 0.5

@@ -38,7 +38,7 @@ class IncidentState(models.TextChoices):
 
 
 class Incident(BaseModel):
-    """Something that an operator tells everyone about. Its state is that of its newest update."""
+    """Something that an operator announces to everyone. Its state is that of its newest update."""
 
     title = models.CharField(max_length=120)
     impact = models.CharField(max_length=16, choices=Impact.choices)

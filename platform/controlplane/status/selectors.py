@@ -17,7 +17,7 @@ from controlplane.status.models import Incident, Maintenance, Part, WorkerBeat
 
 HISTORY = timedelta(days=90)
 FIRST_QUEUE = "celery"
-# So long before its start maintenance is told on every page of the console.
+# So long before its start maintenance is shown on every page of the console.
 _ANNOUNCED = timedelta(hours=24)
 
 
@@ -57,9 +57,11 @@ def status_now() -> Status:
     measured = _measure(now)
     views = []
     for part in Part:
-        told = [PartState(incident.impact) for incident in incidents if part in incident.parts]
-        told += [PartState.MAINTENANCE for window in maintenance if part in window.parts and window.starts_at <= now]
-        views.append(PartView(part, worst([measured[part], *told])))
+        announced = [PartState(incident.impact) for incident in incidents if part in incident.parts]
+        announced += [
+            PartState.MAINTENANCE for window in maintenance if part in window.parts and window.starts_at <= now
+        ]
+        views.append(PartView(part, worst([measured[part], *announced])))
     return Status(now, views, incidents, maintenance)
 
 

@@ -35,7 +35,7 @@ class IncidentUpdateSerializer(Shape):
 
 
 class IncidentSerializer(Shape):
-    """Something that operators tell everyone about, with all that they said, the newest first."""
+    """Something that operators announce to everyone, with all that they said, the newest first."""
 
     id = serializers.UUIDField()
     title = serializers.CharField()

@@ -23,7 +23,7 @@ _WINDOW_MAX = timedelta(days=7)
 def incident_open(
     *, actor: Actor, title: str, text: str, impact: str, parts: Sequence[str], state: str = IncidentState.INVESTIGATING
 ) -> Incident:
-    """Tell everyone of an incident. Raises InvalidInput, and NotFound for who does not run the platform."""
+    """Announce an incident to everyone. Raises InvalidInput, and NotFound for who does not run the platform."""
     operator_require(actor)
     if state == IncidentState.RESOLVED:
         raise InvalidInput.for_field("state", say("An incident begins open. Add an update when it is resolved."))

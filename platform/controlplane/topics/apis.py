@@ -48,7 +48,7 @@ class TopicListApi(ClusterApi):
 
     @extend_schema(operation_id="topic_list", parameters=[_LIVE], responses=TopicWithLiveSerializer(many=True))
     def get(self, request: Request, tenant: str, cluster: str) -> Response:
-        """List the topics with their offsets as the brokers tell them now. What is not known is null."""
+        """List the topics with their offsets as the brokers report them now. What is not known is null."""
         paginator = self.pagination_class()
         page: list[Topic] = paginator.paginate_queryset(topic_list(self.cluster), request) or []
         live = topics_live(self.cluster, page) if _wants_live(request) else {}

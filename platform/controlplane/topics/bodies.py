@@ -56,7 +56,7 @@ class ShownBody:
 def body_shown(body: bytes, limit_bytes: int, form: BodyForm = BodyForm.AUTO) -> ShownBody:
     """Return the body, cut after `limit_bytes` (at most 64 KiB) and never inside a character. Raises NotOfThisForm.
 
-    Of JSON its indented text has at most about so many bytes; `shown_bytes` tells how far in the body it goes.
+    Of JSON its indented text has at most about so many bytes; `shown_bytes` says how far in the body it goes.
     """
     limit_bytes = max(0, min(limit_bytes, BODY_SHOWN_MAX_BYTES))
     head = body[:limit_bytes]

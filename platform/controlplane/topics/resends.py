@@ -1,6 +1,6 @@
 """A stored message, sent again as a new one, with changes or without.
 
-A resend is a row before it is sent, so that the next one is told of it, whatever became of its worker. What was surely not
+A resend is a row before it is sent, so that the next one finds it, whatever became of its worker. What was surely not
 stored leaves no row.
 """
 
@@ -54,7 +54,7 @@ def message_resend(
     # Nothing is tried twice: a send that was not answered may have been stored.
     with cluster_producer(topic.cluster, retries=0) as producer:
         with transaction.atomic():
-            Topic.objects.select_for_update().get(pk=topic.pk)  # of two at once the second is told of the first
+            Topic.objects.select_for_update().get(pk=topic.pk)  # of two at once the second finds the first
             earlier = len(resend_list(topic, broker_name, queue_id, queue_offset))
             if earlier and not again:
                 raise Conflict(

@@ -1,4 +1,4 @@
-"""Reads: topics as rows, and their offsets as the brokers tell them now. What is not known is None, never 0."""
+"""Reads: topics as rows, and their offsets as the brokers report them now. What is not known is None, never 0."""
 
 import time
 from collections.abc import Iterable

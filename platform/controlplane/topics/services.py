@@ -197,7 +197,7 @@ def _assign(topic: Topic, options: TopicOptions) -> None:
 def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
     """Have every group's master keep its share of the topic's queues: 8 queues on two groups are 4 and 4.
 
-    With `keep_read_queues` no group loses queues that may hold unread messages. Every group is told, though another has
+    With `keep_read_queues` no group loses queues that may hold unread messages. Every group is asked, though another has
     no master: then raises Conflict, and doing it again is harmless. Raises BrokerRefused, BrokerUnreachable.
     """
     groups = list(topic.cluster.broker_groups.order_by("name").values_list("name", flat=True))
@@ -236,7 +236,7 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
         return []
     table = replica_remoting.topic_table(cluster, address)
     if table is None:
-        raise BrokerUnreachable(say("The broker %(address)s does not tell its topics.", address=address))
+        raise BrokerUnreachable(say("The broker %(address)s does not list its topics.", address=address))
     groups = list(cluster.broker_groups.order_by("name").values_list("name", flat=True))
     position = groups.index(group)
     wrong: list[tuple[Topic, _Share]] = []

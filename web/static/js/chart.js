@@ -12,7 +12,7 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// So many digits after the point tell the ticks of an axis apart.
+// So many digits after the point distinguish the ticks of an axis.
 function digitsOf(values) {
   const step = values.length > 1 ? Math.abs(values[1] - values[0]) : 1;
   return step > 0 ? Math.min(10, Math.max(2, Math.ceil(-Math.log10(step)))) : 2;
@@ -95,7 +95,7 @@ function draw(element) {
   element.dataset.state = "drawn";
 }
 
-function tell(element, place) {
+function announce(element, place) {
   const chart = drawn.get(element);
   chart.place = place;
   const values = chart.spec.series.map((series) => `${series.name}: ${series.words[place]}`).join(", ");
@@ -105,7 +105,7 @@ function tell(element, place) {
 function read(element, place) {
   const { plot } = drawn.get(element);
   plot.setCursor({ left: plot.valToPos(plot.data[0][place], "x"), top: 0 });
-  tell(element, place);
+  announce(element, place);
 }
 
 const STEPS = {
@@ -146,7 +146,7 @@ function start(element) {
   element.addEventListener("mousemove", () => {
     const place = drawn.get(element).plot.cursor.idx;
     if (place !== null && place !== undefined && place !== drawn.get(element).place) {
-      tell(element, place);
+      announce(element, place);
     }
   });
   resized.observe(element);

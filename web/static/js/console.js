@@ -23,11 +23,11 @@ async function copy(button) {
   try {
     await writeToClipboard(text);
     label.textContent = announcer.dataset.copied;
-    announce(announcer.dataset.copiedTold);
+    announce(announcer.dataset.copiedAnnounced);
   } catch {
     selectText(source);
     label.textContent = announcer.dataset.refused;
-    announce(announcer.dataset.refusedTold);
+    announce(announcer.dataset.refusedAnnounced);
   }
   setTimeout(() => (label.textContent = before), COPIED_FOR_MS);
 }

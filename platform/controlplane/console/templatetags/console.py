@@ -33,7 +33,7 @@ from controlplane.topics.bodies import ShownBody
 register = template.Library()
 
 UNKNOWN_TEXT = "–"
-_TOLD_MAX = 3
+_SHOWN_MAX = 3
 THEMES = ("system", "light", "dark")
 
 
@@ -49,15 +49,15 @@ def part_name(part: str) -> str:
 
 
 @register.simple_tag
-def told_incidents() -> list[Incident]:
-    """Return the open incidents, which every page of the console tells."""
-    return list(incidents_open()[:_TOLD_MAX])
+def shown_incidents() -> list[Incident]:
+    """Return the open incidents, which every page of the console shows."""
+    return list(incidents_open()[:_SHOWN_MAX])
 
 
 @register.simple_tag
-def told_maintenance() -> list[Maintenance]:
+def shown_maintenance() -> list[Maintenance]:
     """Return the maintenance that runs or begins within a day."""
-    return list(maintenance_announced()[:_TOLD_MAX])
+    return list(maintenance_announced()[:_SHOWN_MAX])
 
 
 @register.simple_tag

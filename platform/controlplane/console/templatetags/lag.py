@@ -29,7 +29,7 @@ def milliseconds(value: int | Literal[""] | None) -> str | SafeString:
 
 @register.filter
 def moment_of(timestamp_ms: int | None) -> datetime | None:
-    """Return the moment that a client told in milliseconds; None for what no calendar has."""
+    """Return the moment that a client reported in milliseconds; None for what no calendar has."""
     return traced_at(timestamp_ms)
 
 

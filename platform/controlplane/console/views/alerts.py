@@ -81,7 +81,7 @@ class SilenceRow:
 
     @property
     def what(self) -> str:
-        """What nobody is told of."""
+        """What no one is notified of."""
         kind = KINDS[self.silence.kind].title if self.silence.kind in KINDS else say("Everything")
         return say("%(kind)s: %(subject)s", kind=kind, subject=self.silence.subject) if self.silence.subject else kind
 
@@ -162,7 +162,7 @@ def alert_page(request: ConsoleRequest, tenant: Tenant, alert: uuid.UUID) -> Htt
 @require_POST
 @tenant_page("alert.manage")
 def alert_silence(request: ConsoleRequest, tenant: Tenant, alert: uuid.UUID) -> HttpResponse:
-    """Tell nobody of this kind about this subject for a time."""
+    """Notify no one of this kind about this subject for a time."""
     found = alert_get(tenant, alert)
     form = SilenceForm(request.POST)
     if form.is_valid() and _silence(

@@ -37,7 +37,7 @@ from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 
-# What changes a running cluster as a whole, and is told on its page while it goes on or has failed.
+# What changes a running cluster as a whole, and is shown on its page while it goes on or has failed.
 _SHOWN_WHILE_RUNNING = (OperationType.CLUSTER_GROW, OperationType.CLUSTER_MODE)
 
 

@@ -26,7 +26,7 @@ SESSION_KEY = "invitation"
 
 @require_safe
 def invitation_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """Keep the link's secret in the session, and go on without it in the address: no log, history or referrer tells it."""
+    """Keep the link's secret in the session, and go on without it in the address: no log, history or referrer has it."""
     request.session[SESSION_KEY] = secret
     return redirect("console:invitation")
 

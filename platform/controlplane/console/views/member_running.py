@@ -23,7 +23,7 @@ _QUEUES_SHOWN = 500
 @require_safe
 @tenant_page("consumer.inspect")
 def member_running_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
-    """`?client=` names the member; with `stack=true` it also tells what its threads do."""
+    """`?client=` names the member; with `stack=true` it also says what its threads do."""
     found = cluster_get(tenant, cluster)
     client_id = request.GET.get("client", "")
     if not client_id:

@@ -21,7 +21,7 @@ from controlplane.topics.selectors import topic_list
 @require_safe
 @tenant_page("message.browse")
 def message_trace_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
-    """`?q=` finds a message by any id or key, and tells its story; or why it was not found."""
+    """`?q=` finds a message by any id or key, and shows its story; or why it was not found."""
     found_cluster = cluster_get(tenant, cluster)
     topics = list(topic_list(found_cluster).values_list("name", flat=True))
     form = TraceForm(request.GET if "q" in request.GET else None, topics=topics)

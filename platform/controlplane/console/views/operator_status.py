@@ -1,4 +1,4 @@
-"""The operators' page of what the platform's status tells: incidents with their updates, and maintenance."""
+"""The operators' page of what the platform's status shows: incidents with their updates, and maintenance."""
 
 import uuid
 

@@ -29,7 +29,7 @@ else:
 @require_safe
 @pages_of_strangers
 def status_page(request: HttpRequest) -> HttpResponse:
-    """Show how the parts are, what is told of incidents and maintenance, and the incidents of 90 days by day."""
+    """Show how the parts are, what is said of incidents and maintenance, and the incidents of 90 days by day."""
     past = incident_history().exclude(resolved_at=None)
     context = {
         "status": status_now(),

@@ -1,4 +1,4 @@
-"""What the probes of a drill tell: how long no write was accepted, and what is missing. Pure.
+"""What the probes of a drill show: how long no write was accepted, and what is missing. Pure.
 
 A probe that was answered SLAVE_NOT_AVAILABLE was accepted, too: sends go on, with fewer copies than promised. But it was not
 acknowledged, so that it counts for the outage and not for the losses.
@@ -89,7 +89,7 @@ def measure(
     probes: Sequence[Probe], fault_ms: int | None, found: Collection[int] | None, *, ended_early: bool = False
 ) -> Measurement:
     """Return the report's figures. `found` are the numbers of the probes that are in the log now, None if that could not be
-    read; `ended_early` tells that probing stopped before it was asked to.
+    read; `ended_early` says that probing stopped before it was asked to.
     """
     acknowledged = [number for number, probe in enumerate(probes) if probe.result is ProbeResult.ACKNOWLEDGED]
     missing = None if found is None else len(set(acknowledged).difference(found))

@@ -48,7 +48,7 @@ def plan_drill(
     fault: DrillFault | None = DrillFault.KILL,
     running: str = "",
 ) -> DrillPlan:
-    """Say whether a drill of this group, as it was just sampled, may begin. `running` tells of another operation; no `fault`,
+    """Say whether a drill of this group, as it was just sampled, may begin. `running` names another operation; no `fault`,
     that it is not chosen yet.
     """
     leader = view.master

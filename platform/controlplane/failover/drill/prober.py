@@ -33,7 +33,7 @@ _THREADS = 40
 
 
 def prober_start(drill: Drill) -> bool:
-    """Start probing from this process, unless another prober is at work; tells whether this call did."""
+    """Start probing from this process, unless another prober is at work; returns whether this call did."""
     mine, now = uuid.uuid4(), timezone.now()
     won = Drill.objects.filter(pk=drill.pk, prober=drill.prober, probing_started_at=drill.probing_started_at).update(
         prober=mine, probing_started_at=now, probed_at=now, probes=[], first_queue_offset=None, updated_at=now
@@ -107,7 +107,7 @@ class _Prober:
                 self._looking.release()
 
     def _write(self, *, ended: bool = False) -> bool:
-        """Write down all answers so far; tells whether to go on. A broken connection is opened again the next time."""
+        """Write down all answers so far; returns whether to go on. A broken connection is opened again the next time."""
         now = timezone.now()
         with self._lock:
             answers, first = dict(self._answers), self._first_queue_offset

@@ -183,7 +183,7 @@ def drill_faults_end(cluster: Cluster, driver: Driver) -> None:
         if row is not None and drill.fault_at is not None:
             name = replica_process_name(cluster, row)
             status = driver.process_statuses([name])[name]
-            # One that was started since does not hang. Supervisors tell whole seconds.
+            # One that was started since does not hang. Supervisors report whole seconds.
             if status.started_at is None or status.started_at < drill.fault_at - timedelta(seconds=1):
                 driver.process_kill(name)
                 _log.warning("a drill's suspended process was ended", process=name)

@@ -125,7 +125,7 @@ def quorum_start_added(context: StepContext) -> None:
 
 
 def quorum_observe(context: StepContext) -> None:
-    """Tell the leader of the new replicas, and wait until each pulls."""
+    """Name the new replicas to the leader, and wait until each pulls."""
     view, leader, electorate = _look(context)
     for row in _rows(context, "adding"):
         if row.broker_id in electorate.voters:

@@ -28,9 +28,9 @@ _LAST_MOMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Electorate:
-    """Who counts, as far as anybody has told: by the leader, else by the replica in the highest epoch.
+    """Who counts, as far as any replica has reported: by the leader, else by the replica in the highest epoch.
 
-    `voters` is empty when no one ever told; `told_now` is False when the only word is older than the last sample.
+    `voters` is empty when none ever reported; `reported_now` is False when the only report is older than the last sample.
     """
 
     voters: tuple[int, ...] = ()
@@ -38,7 +38,7 @@ class Electorate:
     preferred_leader: int | None = None
     change_pending: bool = False
     transferring_to: int | None = None
-    told_now: bool = False
+    reported_now: bool = False
 
     @property
     def majority(self) -> int:
@@ -48,12 +48,12 @@ class Electorate:
 
 def electorate_of(group: GroupView) -> Electorate:
     """Return who counts in the group."""
-    told = [replica for replica in group.replicas if replica.quorum is not None]
-    if not told:
+    reporting = [replica for replica in group.replicas if replica.quorum is not None]
+    if not reporting:
         return Electorate()
     master = group.master
     # In the middle of a change of the mode the leader may be an assigned one already.
-    best = master if master in told else max(told, key=lambda replica: (replica.answers, replica.epoch or 0))
+    best = master if master in reporting else max(reporting, key=lambda replica: (replica.answers, replica.epoch or 0))
     if best.quorum is None:
         return Electorate()
     quorum = best.quorum
@@ -65,7 +65,7 @@ def electorate_of(group: GroupView) -> Electorate:
         preferred_leader=quorum.preferred_leader,
         change_pending=quorum.change_pending,
         transferring_to=quorum.transferring_to,
-        told_now=best.answers,
+        reported_now=best.answers,
     )
 
 
@@ -174,12 +174,12 @@ def _refusing(
             )
         )
     elif leader is None:
-        told = "" if since is None else say(" (last leader seen at %(since)s UTC)", since=f"{since:%H:%M:%S}")
+        last_seen = "" if since is None else say(" (last leader seen at %(since)s UTC)", since=f"{since:%H:%M:%S}")
         sentences.append(
             say(
-                "%(group)s has no leader: an election is in progress%(told)s. Writes are refused; %(reads)s.",
+                "%(group)s has no leader: an election is in progress%(since)s. Writes are refused; %(reads)s.",
                 group=group.name,
-                told=told,
+                since=last_seen,
                 reads=reads,
             )
         )

@@ -224,7 +224,7 @@ class Migration(migrations.Migration):
                 (
                     "quorum",
                     models.JSONField(
-                        help_text="mqwire's QuorumStatus: state, vote, voters, as it told them", null=True
+                        help_text="mqwire's QuorumStatus: state, vote, voters, as it reported them", null=True
                     ),
                 ),
                 (

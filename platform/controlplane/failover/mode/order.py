@@ -30,7 +30,7 @@ class ModeSeen:
 
     @classmethod
     def of(cls, status: ReplicaStatus) -> "ModeSeen":
-        """What its status tells."""
+        """What its status says."""
         return cls(
             replica_id=status.replica_id,
             mode=status.mode,
@@ -54,13 +54,13 @@ def mode_move(seen: Iterable[ModeSeen], accepted: Collection[str], *, silent: bo
 
     `silent`: a replica that stays does not answer. It must act by the mode before the change goes on, for the next one.
     """
-    told = sorted(seen, key=lambda one: one.replica_id)
-    others = tuple(one.replica_id for one in told if one.mode not in accepted)
+    ordered = sorted(seen, key=lambda one: one.replica_id)
+    others = tuple(one.replica_id for one in ordered if one.mode not in accepted)
     if silent:
         return ModeMove(waits_for=others)
     if not others:
         return ModeMove(done=True)
-    leader = max((one for one in told if one.leads), key=lambda one: one.epoch, default=None)
+    leader = max((one for one in ordered if one.leads), key=lambda one: one.epoch, default=None)
     if leader is None or leader.pending_mode is not None or leader.mode in accepted:
         return ModeMove(waits_for=others)
     return ModeMove(ask=leader.replica_id, waits_for=others)

@@ -219,7 +219,7 @@ def _adding_steps(adding: Mapping[str, Sequence[int]]) -> list[PlannedStep]:
             ),
         ),
         PlannedStep(
-            say("Tell the running masters"),
+            say("Update the running masters"),
             say(
                 "Consumers may be sent to a slave (slaveReadEnable), and the leader serves one more"
                 " port, so that clients find the next master at once (leaderListenPort). The present port"

@@ -18,7 +18,7 @@ from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
 
-_ADDING = ("allocate_ports", "render_configuration", "mode_start_added", "mode_catch_up", "mode_tell_masters")
+_ADDING = ("allocate_ports", "render_configuration", "mode_start_added", "mode_catch_up", "mode_update_masters")
 
 
 def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int | None = None) -> ModePlan:

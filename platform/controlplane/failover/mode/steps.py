@@ -75,7 +75,7 @@ def mode_catch_up(context: StepContext) -> None:
             )
 
 
-def mode_tell_masters(context: StepContext) -> None:
+def mode_update_masters(context: StepContext) -> None:
     """Have every running broker obey what its new file says of slaves: their reads, and the leader's port."""
     cluster, ports = context.cluster, leader_ports(context.cluster.pk)
     try:
@@ -143,8 +143,8 @@ def _require_level(context: StepContext, gone: Replica, *, leader_id: int, stayi
     a promotion would ask for one more replica's word.
     """
     answers = replica_remoting.replica_statuses(context.cluster, list(staying.values()))
-    told = {replica_id: answers[address].status for replica_id, address in staying.items()}
-    silent = [replica_id for replica_id, status in told.items() if status is None]
+    statuses = {replica_id: answers[address].status for replica_id, address in staying.items()}
+    silent = [replica_id for replica_id, status in statuses.items() if status is None]
     if silent:
         raise StepNotReady(
             say(
@@ -154,7 +154,7 @@ def _require_level(context: StepContext, gone: Replica, *, leader_id: int, stayi
             ),
             delay_s=1.0,
         )
-    seen = [_log_seen(status) for status in told.values() if status is not None]
+    seen = [_log_seen(status) for status in statuses.values() if status is not None]
     leader = next(one for one in seen if one.replica_id == leader_id)
     end_offset = removal_end_noted(context, gone, leader.end_offset)
     behind = staying_behind(seen, leader, end_offset)
@@ -201,7 +201,7 @@ def _have_configuration(admin: Admin, row: Replica, wanted: Mapping[str, str]) -
 
 
 def _have_lead_alone(context: StepContext) -> None:
-    """Tell the only replica of a group to lead if it was restarted just now, and waits for others that are gone."""
+    """Have the only replica of a group lead if it was restarted just now, and waits for others that are gone."""
     for name, statuses in _statuses(context, also_silent=True).items():
         rows = [row for row in cluster_replicas(context.cluster) if row.group.name == name]
         claiming = next((status for status in statuses.values() if status.claims), None)
@@ -275,7 +275,7 @@ def _path(context: StepContext) -> tuple[str, ...]:
 
 
 def _statuses(context: StepContext, *, also_silent: bool = False) -> dict[str, dict[int, ReplicaStatus]]:
-    """What every replica tells, by group; raises StepNotReady while one does not answer, unless it is to go.
+    """What every replica reports, by group; raises StepNotReady while one does not answer, unless it is to go.
 
     With `also_silent` they are left out.
     """
@@ -309,7 +309,7 @@ STEPS: dict[str, Step] = {
             mode_look,
             mode_start_added,
             mode_catch_up,
-            mode_tell_masters,
+            mode_update_masters,
             mode_pass,
             mode_remove,
             mode_change,

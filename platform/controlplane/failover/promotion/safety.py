@@ -28,13 +28,13 @@ def promotion_refusal(group: GroupView) -> str | None:
     """Return why no one of this group may be promoted or demoted now, with the way out; None when it is safe."""
     if group.elects and not group.elections_in_doubt:
         return say("This group elects its leader itself: transfer the leadership instead (POST …/transfer/).")
-    told = [replica for replica in group.replicas if replica.quorum is not None]
-    if not group.elections_in_doubt and not told:
+    reporting = [replica for replica in group.replicas if replica.quorum is not None]
+    if not group.elections_in_doubt and not reporting:
         return None
     rows = {replica.replica_id: replica for replica in group.replicas}
-    # By those that answer, else by what the others told last. Who has no row any more is gone with its disk.
-    telling = [replica for replica in told if replica.answers] or told
-    electorates = {frozenset(one.quorum.voters) for one in telling if one.quorum is not None} or {frozenset(rows)}
+    # By those that answer, else by what the others reported last. Who has no row any more is gone with its disk.
+    deciding = [replica for replica in reporting if replica.answers] or reporting
+    electorates = {frozenset(one.quorum.voters) for one in deciding if one.quorum is not None} or {frozenset(rows)}
     for voters in sorted(electorates, key=lambda voters: (-len(voters), sorted(voters))):
         present = [rows[replica_id] for replica_id in sorted(voters) if replica_id in rows]
         doubtful = [replica for replica in present if not elects_no_more(group, replica)]

@@ -328,7 +328,7 @@ def _fence_words(view: GroupView, candidate: ReplicaView, former: ReplicaView | 
             "Replica %(replica_id)s does not answer: its process is stopped, and that is confirmed, first.",
             replica_id=former.replica_id,
         )
-    return say("Replica %(replica_id)s answers as a slave: it is told the new epoch.", replica_id=former.replica_id)
+    return say("Replica %(replica_id)s answers as a slave: it is sent the new epoch.", replica_id=former.replica_id)
 
 
 def _text(number: int | None) -> str | None:

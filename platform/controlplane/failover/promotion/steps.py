@@ -231,7 +231,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
     masters = replica_remoting.group_masters(context.cluster, failover.group_name, leader_addresses(context.cluster.pk))
     wrong = sorted(server for server, master in masters.items() if master is not None and master != address)
     if wrong or address not in masters.values():
-        return say("The name servers do not tell of the new master yet: %(masters)s", masters=str(masters))
+        return say("The name servers do not name the new master yet: %(masters)s", masters=str(masters))
     timeline_add(
         failover,
         "registered",
@@ -244,7 +244,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
     Failover.objects.filter(pk=failover.pk, writes_back_at=None).update(writes_back_at=now, updated_at=now)
     failover.refresh_from_db()
     outage = ""
-    if failover.outage_ms is not None and failover.kind != FailoverKind.DRILL:  # a drill's probes tell it better
+    if failover.outage_ms is not None and failover.kind != FailoverKind.DRILL:  # a drill's probes measure it better
         outage = say("No send was taken for %(seconds)s s.", seconds=f"{failover.outage_ms / 1000:.2f}")
     timeline_add(
         failover,
@@ -258,7 +258,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
 def failover_topics(context: StepContext) -> None:
     """Have the new master know every topic: one that was made in the last moment may be known to no one who is alive.
 
-    Groups need no such thing: whoever consumes makes its own. What can't be told in time does not fail what is done.
+    Groups need no such thing: whoever consumes makes its own. What can't be done in time does not fail what is done.
     """
     failover = present_failover(context)
     address = _addresses(context.cluster, failover.group_name)[failover.candidate_id]
@@ -267,19 +267,19 @@ def failover_topics(context: StepContext) -> None:
     except ApplicationError as error:
         if (context.now - context.started_at).total_seconds() < _TOPICS_S:
             raise StepNotReady(
-                say("The new master could not be told of its topics: %(message)s", message=error.message)
+                say("The topics of the new master could not be checked: %(message)s", message=error.message)
             ) from error
         timeline_add(
             failover,
             "topics",
-            say("The new master could not be told of its topics: %(message)s", message=error.message),
+            say("The topics of the new master could not be checked: %(message)s", message=error.message),
         )
         return
     if lacked:
         timeline_add(
             failover,
             "topics",
-            say("The new master did not know, and was told of: %(join)s.", join=", ".join(sorted(lacked))),
+            say("The new master lacked topics, which were created: %(join)s.", join=", ".join(sorted(lacked))),
         )
 
 
@@ -389,14 +389,14 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     answers = replica_remoting.replica_fences(
         context.cluster, list(addresses.values()), group=failover.group_name, epoch=ballot.fence
     )
-    told = {replica_id: answers[address] for replica_id, address in addresses.items()}
-    said = [Standing.of(one.status, asked_at_s) for one in told.values() if one.status is not None]
+    by_id = {replica_id: answers[address] for replica_id, address in addresses.items()}
+    said = [Standing.of(one.status, asked_at_s) for one in by_id.values() if one.status is not None]
     promises = promises_given(view, said, ballot)
     fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
     doubtful = unpromised(
         view,
         promises,
-        [replica_id for replica_id, answer in told.items() if answer.refused or answer.status is not None],
+        [replica_id for replica_id, answer in by_id.items() if answer.refused or answer.status is not None],
         candidate_id=failover.candidate_id,
         old_master_id=failover.old_master_id,
     )
@@ -405,7 +405,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
             say(
                 "Replica %(replica_id)s did not step down: %(error)s",
                 replica_id=replica_id,
-                error=told[replica_id].error,
+                error=by_id[replica_id].error,
             ),
             delay_s=0.3,
         )

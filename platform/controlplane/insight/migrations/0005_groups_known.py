@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
             model_name="clusterfigures",
             name="groups_away_known_to",
             field=models.CharField(
-                help_text="of names past this one not all are told; null: all are", max_length=255, null=True
+                help_text="of names past this one not all are known; null: all are", max_length=255, null=True
             ),
         ),
     ]

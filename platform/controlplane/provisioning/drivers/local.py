@@ -126,11 +126,11 @@ class LocalDriver:
         groups_remove(name)
 
     def _remove_ended(self, name: str) -> None:
-        """Have supervisord forget a program that was told to end, as soon as it has."""
+        """Have supervisord forget a program that was asked to end, as soon as it has."""
         deadline = time.monotonic() + _ENDED_WITHIN_S
         while not self._rpc.remove_group(name):
             if time.monotonic() > deadline:
-                raise DriverError(f"{name} was told to stop and still runs after {_ENDED_WITHIN_S} s")
+                raise DriverError(f"{name} was asked to stop and still runs after {_ENDED_WITHIN_S} s")
             time.sleep(_LOOK_AGAIN_S)
 
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:

@@ -36,5 +36,5 @@ class Command(BaseCommand):
             )
         except ApplicationError as error:
             raise CommandError(str(error)) from error
-        told = f" These brokers did not take it yet: {', '.join(missing)}." if missing else ""
-        return f"{tenant.slug}: {options['name']} is {text}.{told}"
+        missed = f" These brokers did not take it yet: {', '.join(missing)}." if missing else ""
+        return f"{tenant.slug}: {options['name']} is {text}.{missed}"

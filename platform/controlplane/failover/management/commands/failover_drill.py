@@ -64,9 +64,9 @@ class Command(BaseCommand):
                 time.sleep(_LOOK_S)
         except ApplicationError as error:
             raise CommandError(str(error)) from error
-        return self._told(drill)
+        return self._result_of(drill)
 
-    def _told(self, drill: Drill) -> str:
+    def _result_of(self, drill: Drill) -> str:
         for line in timeline_of(drill.failover):
             self.stdout.write(f"{line.after_ms / 1000:8.2f} s  {line.title}: {line.detail}")
         if drill.state == OperationState.FAILED:

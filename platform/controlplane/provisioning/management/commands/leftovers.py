@@ -11,7 +11,7 @@ from controlplane.provisioning.leftovers import leftovers_clear, leftovers_find
 
 
 class Command(BaseCommand):
-    help = "Tell which processes, directories and ports belong to no cluster, and which operations do not go on."
+    help = "List which processes, directories and ports belong to no cluster, and which operations do not go on."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Two steps: what is harmless, and what deletes messages."""

@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(part in item.nodeid for part in NEVER_REPEATED):
             item.add_marker(pytest.mark.flaky(reruns=0))
     without = [item.nodeid for item in items if _unknown_fixtures(item)]
-    if without:  # told at once instead of in the middle of a long run
+    if without:  # reported at once instead of in the middle of a long run
         raise pytest.UsageError("these tests use a fixture that their folder does not have: " + ", ".join(without))
 
 
@@ -79,7 +79,7 @@ def _unknown_fixtures(item: pytest.Item) -> set[str]:
     """Names that a test or its fixtures ask for and nothing defines."""
     if not isinstance(item, pytest.Function):
         return set()
-    asked = item._fixtureinfo  # no public way tells what a test's fixtures are before it is set up
+    asked = item._fixtureinfo  # no public way shows what a test's fixtures are before it is set up
     given = {*asked.name2fixturedefs, *getattr(getattr(item, "callspec", None), "params", {}), "request"}
     return set(asked.names_closure) - given
 

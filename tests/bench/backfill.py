@@ -53,16 +53,16 @@ def run(folder: Path, days: int) -> None:
     started = time.monotonic()
     with backfill(folder, days, SPARK) as world:
         records = sum(metered.record_count for metered in world.metered.values())
-        tell(f"{records:,} records of {ROWS_PER_RECORD} rows in the logs of two brokers", time.monotonic() - started)
+        show(f"{records:,} records of {ROWS_PER_RECORD} rows in the logs of two brokers", time.monotonic() - started)
         killed = world.run_killed("ingest", world.lake_has_files)
         ingested = world.retry(killed)
-        tell(f"ingest, after one that was killed: {ingested.rows_out:,} records more", world.seconds["ingest again"])
+        show(f"ingest, after one that was killed: {ingested.rows_out:,} records more", world.seconds["ingest again"])
         with world.locked_usage():
             killed = world.run_killed("usage_billing", world.merging(), **world.range)
         assert not Usage.objects.exists(), "a job that was killed in its merge left rows"
         billed = world.retry(killed)
         assert billed.rows_in == records, billed.rows_in
-        tell(
+        show(
             f"usage_billing, after one that was killed: {billed.rows_out:,} rows", world.seconds["usage_billing again"]
         )
         for cluster, metered in world.metered.items():
@@ -75,11 +75,11 @@ def run(folder: Path, days: int) -> None:
         assert world.run("ingest").rows_out == 0
         world.run("usage_billing", **world.range)
         assert world.all_rows() == before, "running it twice changed something"
-        tell("both once more: nothing changed", world.seconds["ingest"] + world.seconds["usage_billing"])
+        show("both once more: nothing changed", world.seconds["ingest"] + world.seconds["usage_billing"])
     connections.close_all()
 
 
-def tell(what: str, seconds: float) -> None:
+def show(what: str, seconds: float) -> None:
     print(f"  {what}, {seconds:.1f} s", flush=True)
 
 

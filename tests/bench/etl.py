@@ -6,8 +6,8 @@
     python -m tests.bench.etl --quick               seconds; shows that it works, measures nothing worth quoting
 
 For each number: `ingest` (messages as the data source gives them -> parsed, deduplicated, in the lake, in micro-batches as
-the job's; they are made before the clock runs) and `usage_billing` (the lake -> priced hourly usage in PostgreSQL). Told are rows a
-second and processor time (driver, JVM, Python workers) for a million rows, which tells something on a busy machine too. The heap is
+the job's; they are made before the clock runs) and `usage_billing` (the lake -> priced hourly usage in PostgreSQL). Prints rows a
+second and processor time (driver, JVM, Python workers) for a million rows, which means something on a busy machine too. The heap is
 bounded (--heap-mib, 1024); memory is the highest resident size of the JVM, and of Spark's Python workers. A metering row is one
 line of a record: a topic sent to, delivered to a group, or stored; a record here has 200.
 
@@ -301,7 +301,7 @@ def measure(
                 done = min(records, first + MESSAGES_PER_BATCH) * ROWS_PER_RECORD
                 print(f"    {done / 1e6:g} million: {done / meter.seconds:,.0f} rows/s, {mib(peak)}", flush=True)
     assert added == records, added
-    tell(report, f"ingest, {rows / 1e6:g} million rows{kind}", rows, meter, peak)
+    show(report, f"ingest, {rows / 1e6:g} million rows{kind}", rows, meter, peak)
     end = BEGIN + timedelta(minutes=records) + timedelta(hours=1)
     asked = {"from": BEGIN.isoformat(), "to": end.isoformat()}
     config = config_of(folder, database, "usage_billing", clusters, range=asked)
@@ -310,7 +310,7 @@ def measure(
     with peak.watched(), meter.measured():
         result = usage_billing.run(spark, config)
     assert result.rows_in == records, result
-    tell(report, f"usage_billing, {rows / 1e6:g} million rows{kind}", rows, meter, peak)
+    show(report, f"usage_billing, {rows / 1e6:g} million rows{kind}", rows, meter, peak)
     (total,) = database.rows(
         "select sum(messages)::bigint as messages from billing_usage where direction = 'in'"
         " and cluster_id = any(%s::uuid[])",
@@ -336,7 +336,7 @@ def measure_broker(report: Report, spark: SparkSession, folder: Path, database: 
         with peak.watched(), meter.measured():
             result = ingest.run(spark, config, now=lambda: BEGIN + timedelta(hours=records))
     assert (result.rows_out, result.error) == (records, ""), result
-    tell(report, f"ingest from a broker, {rows / 1e6:g} million rows", rows, meter, peak)
+    show(report, f"ingest from a broker, {rows / 1e6:g} million rows", rows, meter, peak)
 
 
 def jvm_of(spark: SparkSession) -> int:
@@ -363,7 +363,7 @@ def mib(peak: Peak) -> str:
     return f"JVM {peak.jvm_bytes / 1024**2:,.0f} MiB, Python {peak.python_bytes / 1024**2:,.0f} MiB"
 
 
-def tell(report: Report, label: str, rows: int, meter: Meter, peak: Peak) -> None:
+def show(report: Report, label: str, rows: int, meter: Meter, peak: Peak) -> None:
     report.add("highwater", label, [rows / meter.seconds], unit="rows/s")
     cost = meter.processor_s / rows * 1e6
     report.add("highwater", f"{label}: processor time", [cost], unit="s a million rows", higher_is_better=False)

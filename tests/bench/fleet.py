@@ -5,7 +5,7 @@
     python -m tests.bench.fleet --replay 10             then 10 clusters read their last 72 hours (a record a minute) again
 
 Each cluster is a name server's address, a name and an id of its own; one broker's log answers for all of them, so what it
-costs to answer is not in the figures. Told is processor time of the driver, the JVM and its Python workers.
+costs to answer is not in the figures. It prints the processor time of the driver, the JVM and its Python workers.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def run_sends(
                 raise TimeoutError("the broker has not answered for 10 s")
             now_s = time.perf_counter()
             for descriptor, events in ready:
-                if events & ~select.POLLOUT:  # to be read, or broken, which reading tells
+                if events & ~select.POLLOUT:  # to be read, or broken, which reading shows
                     by_descriptor[descriptor].receive(now_s)
             if not measured_from_s and now_s - started_s >= warm_up_s:
                 measured_from_s, measured_received = now_s, sum(sender.received for sender in senders)

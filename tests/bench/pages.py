@@ -3,7 +3,7 @@ in a real PostgreSQL, with brokers in memory.
 
     PYTHONPATH=.:platform python -m tests.bench.pages [--rounds 5] [--only topics]
 
-Processor milliseconds of this process are what a busy machine leaves comparable; what the database took is told apart, in
+Processor milliseconds of this process are what a busy machine leaves comparable; what the database took is listed apart, in
 milliseconds of waiting. No page should take 200 ms of both together.
 """
 

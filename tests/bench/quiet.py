@@ -4,7 +4,7 @@
     python -m tests.bench.quiet --rounds 40        more, the session warmer
 
 A broker whose metering has about ten new records each round, and the platform's own resident session, which runs ingest,
-usage_billing and lag_analytics in turn as a worker lets it, every --interval-s (300) on a real platform. What is told is
+usage_billing and lag_analytics in turn as a worker lets it, every --interval-s (300) on a real platform. It prints
 the processor time of the first round (Spark's start with it), of the next ones, and of those after the tenth, as a share
 of a core; and memory (Pss) of the session with its JVM and its Python workers: the highest while jobs run, and between them.
 """

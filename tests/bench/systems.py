@@ -53,7 +53,7 @@ class Running:
         """Resident bytes of the broker: all of them, and those that are its own (not mapped files)."""
         status = Path(f"/proc/{self.broker.pid}/status").read_text()
         own = re.search(r"RssAnon:\s+(\d+) kB", status)
-        assert own is not None, "this kernel doesn't tell RssAnon"
+        assert own is not None, "this kernel doesn't report RssAnon"
         return {"resident": resident_bytes(self.broker.pid), "anonymous": int(own.group(1)) * 1024}
 
 

@@ -49,26 +49,26 @@ def replayed(text: str) -> str:
             else:
                 assert story is not None, f"a transcript begins with > group: {line}"
                 story.do(words)
-            lines += [f"    {told}" for told in story.take()]
+            lines += [f"    {reported}" for reported in story.take()]
         elif not line.strip() or line.startswith("#"):
             lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 class Story:
-    """One group, and what is told of it."""
+    """One group, and the transcript of it."""
 
     def __init__(self, replicas: int, *, observers: int) -> None:
-        self._told: list[str] = []
+        self._lines: list[str] = []
         self._group = QuorumGroup.of(replicas, observers=observers)
-        self._group.note = self._told.append
+        self._group.note = self._lines.append
         self._seen: dict[int, tuple[State, int]] = {}
         self._look()
-        self._told.clear()
+        self._lines.clear()
 
     def take(self) -> list[str]:
-        told, self._told[:] = list(self._told), []
-        return told
+        reported, self._lines[:] = list(self._lines), []
+        return reported
 
     def do(self, words: list[str]) -> None:
         verb, *rest = words
@@ -80,7 +80,7 @@ class Story:
             now = (node.state, node.replica.epoch)
             if node.up and self._seen.get(node.id) != now:
                 self._seen[node.id] = now
-                self._told.append(f"{node.id} is {now[0].value} in epoch {now[1]}")
+                self._lines.append(f"{node.id} is {now[0].value} in epoch {now[1]}")
 
     def _node(self, number: str) -> Node:
         return self._group[int(number)]
@@ -92,7 +92,7 @@ class Story:
 
     def _log(self, number: str, *epochs: str) -> None:
         self._node(number.rstrip(":")).write_log(map(int, epochs))
-        self._told.append(log_of(self._node(number.rstrip(":"))))
+        self._lines.append(log_of(self._node(number.rstrip(":"))))
 
     def _wait(self, seconds: str) -> None:
         self._group.wait(float(seconds))
@@ -112,24 +112,24 @@ class Story:
             self._group[leader].flush()
 
     def _lose(self) -> None:
-        self._told += [f"{one.sender} -> {one.to}  lost" for one in self._group.letters]
+        self._lines += [f"{one.sender} -> {one.to}  lost" for one in self._group.letters]
         self._group.lose_letters()
 
     def _pull(self, number: str) -> None:
         node = self._node(number)
         end_offset = node.store.end_offset
         decision = node.pull()
-        self._told.append(f"{number}: {pulled(decision, node, end_offset)}")
+        self._lines.append(f"{number}: {pulled(decision, node, end_offset)}")
 
     def _level(self) -> None:
         self._group.level()
-        self._told += [log_of(node) for node in self._group.nodes.values() if node.up]
+        self._lines += [log_of(node) for node in self._group.nodes.values() if node.up]
 
     def _send(self, number: str, *text: str) -> None:
         node = self._node(number)
         node.append(" ".join(text).encode())
         node.flush()
-        self._told.append(log_of(node))
+        self._lines.append(log_of(node))
 
     def _kill(self, number: str) -> None:
         self._node(number).up = False
@@ -149,14 +149,14 @@ class Story:
 
     def _resign(self, number: str) -> None:
         node = self._node(number)
-        self._group.sent(node, node.elections.resign("it is told to", node.now_s))
+        self._group.sent(node, node.elections.resign("an operator asks it to", node.now_s))
 
     def _transfer(self, target: str) -> None:
         leader = self._leader
         try:
             leader.elections.transfer(int(target), leader.now_s)
         except RoleRefused as refused:
-            self._told.append(f"refused: {refused}")
+            self._lines.append(f"refused: {refused}")
         leader.tick()
 
     def _add(self, number: str) -> None:
@@ -170,10 +170,10 @@ class Story:
         try:
             getattr(leader.elections, verb)(int(number), leader.now_s, FIRST_MS)
         except RoleRefused as refused:
-            self._told.append(f"refused: {refused}")
+            self._lines.append(f"refused: {refused}")
             return
         leader.flush()
-        self._told.append(f"voters at {leader.id}: {' '.join(map(str, leader.replica.members.voters))}")
+        self._lines.append(f"voters at {leader.id}: {' '.join(map(str, leader.replica.members.voters))}")
 
     def _introduce(self, number: str) -> None:
         leader = self._leader
@@ -182,7 +182,7 @@ class Story:
         )
 
     def _status(self) -> None:
-        self._told += [log_of(node) for node in self._group.nodes.values() if node.up]
+        self._lines += [log_of(node) for node in self._group.nodes.values() if node.up]
 
 
 def log_of(node: Node) -> str:

@@ -102,7 +102,7 @@ class Member:
         self.store.truncate(offset)
 
     def claim_from(self, *others: Member, answers_lost_from: Member | None = None) -> bool:
-        """One claim to lead again, by the service that the broker runs; tells whether it was granted.
+        """One attempt to lead again, by the service that the broker runs; returns whether it was granted.
 
         Raises StoreError when this replica's log can't be written.
         """

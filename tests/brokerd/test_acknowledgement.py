@@ -83,7 +83,7 @@ def test_after_a_failed_flush_nothing_is_called_stored() -> None:
     assert "Input/output error" in (reply.remark or "")
 
 
-def test_what_only_the_slaves_lack_is_told_apart_from_what_the_disk_lacks() -> None:
+def test_what_only_the_slaves_lack_is_distinguished_from_what_the_disk_lacks() -> None:
     peer = RecordingPeer(1)
     pending = PendingAcknowledgements(timeout_s=3)
     pending.add(peer, 100, [answer(1)], now_s=0)  # type: ignore[arg-type] # as above

@@ -73,14 +73,14 @@ def test_rates_that_are_not_sampled_yet_leave_their_place_empty(broker: BrokerUn
     assert runtime_info(broker)["putTps"] == "  "
 
 
-def test_the_progress_of_delay_levels_is_told(broker: BrokerUnderTest, clock: ManualClock) -> None:
+def test_the_progress_of_delay_levels_is_reported(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.store_message("orders", properties={"DELAY": "1"})
     clock.advance(1)
     broker.broker.schedule.deliver_due()
     assert runtime_info(broker)["scheduleMessageOffset_1"] == "1,1"
 
 
-def test_the_backlog_of_all_groups_is_told_without_what_retention_deleted_or_rocketmqs_own_groups(
+def test_the_backlog_of_all_groups_is_reported_without_what_retention_deleted_or_rocketmqs_own_groups(
     broker: BrokerUnderTest,
 ) -> None:
     broker.create_topic("orders")
@@ -93,7 +93,7 @@ def test_the_backlog_of_all_groups_is_told_without_what_retention_deleted_or_roc
     assert runtime_info(broker)["consumerLagMessages"] == "2"
 
 
-def test_groups_with_a_backlog_and_no_member_are_told(broker: BrokerUnderTest) -> None:
+def test_groups_with_a_backlog_and_no_member_are_reported(broker: BrokerUnderTest) -> None:
     broker.create_topic("orders")
     for _ in range(3):
         broker.store_message("orders", queue_id=0)
@@ -261,7 +261,7 @@ def test_every_served_code_has_one_handler_and_the_later_ones_none() -> None:
 
 
 @pytest.mark.parametrize("code", [37, 200050, 54, 9999, -1])
-def test_a_code_that_is_not_served_is_told_so(broker: BrokerUnderTest, code: int) -> None:
+def test_a_code_that_is_not_served_is_answered_so(broker: BrokerUnderTest, code: int) -> None:
     assert broker.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 

@@ -112,7 +112,7 @@ def test_a_hostile_group_name_creates_nothing(
     assert members(broker, group) == []
 
 
-def test_all_members_are_told_when_one_joins(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
+def test_all_members_are_notified_when_one_joins(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     first.take()
@@ -121,7 +121,7 @@ def test_all_members_are_told_when_one_joins(broker: BrokerUnderTest, new_peer: 
     assert members(broker, "g") == ["c1", "c2"]
 
 
-def test_a_repeated_heartbeat_tells_nobody(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
+def test_a_repeated_heartbeat_notifies_no_one(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     beat(broker, second, "c2", "g")
@@ -130,7 +130,7 @@ def test_a_repeated_heartbeat_tells_nobody(broker: BrokerUnderTest, new_peer: ty
     assert notified_groups(first) == []
 
 
-def test_a_changed_set_of_topics_tells_the_members(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
+def test_a_changed_set_of_topics_notifies_the_members(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "g")
     beat(broker, second, "c2", "g")
@@ -148,7 +148,9 @@ def test_a_newer_subscription_replaces_the_older_one(broker: BrokerUnderTest, ne
     assert subscription.sub_version == 2
 
 
-def test_members_of_a_broadcasting_group_are_not_told(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
+def test_members_of_a_broadcasting_group_are_not_notified(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
     first = new_peer()
     beat(broker, first, "c1", "g", model="BROADCASTING")
     first.take()
@@ -156,7 +158,7 @@ def test_members_of_a_broadcasting_group_are_not_told(broker: BrokerUnderTest, n
     assert notified_groups(first) == []
 
 
-def test_a_client_that_unregisters_is_gone_and_the_others_are_told(
+def test_a_client_that_unregisters_is_gone_and_the_others_are_notified(
     broker: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
     first, second = new_peer(), new_peer()
@@ -186,7 +188,7 @@ def test_a_closed_connection_takes_its_clients_along(broker: BrokerUnderTest, ne
     assert broker.broker.producers.groups() == []
 
 
-def test_a_silent_member_expires_after_120_seconds_and_the_others_are_told(
+def test_a_silent_member_expires_after_120_seconds_and_the_others_are_notified(
     broker: BrokerUnderTest, new_peer: type[RecordingPeer], clock: ManualClock
 ) -> None:
     first, second = new_peer(), new_peer()
@@ -280,10 +282,10 @@ def test_the_connections_of_a_group_are_listed(broker: BrokerUnderTest, new_peer
     assert body.message_model == "CLUSTERING"
 
 
-def test_each_members_own_subscription_is_told_until_it_leaves(
+def test_each_members_own_subscription_is_reported_until_it_leaves(
     broker: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
-    def told() -> dict[str, list[str]]:
+    def reported() -> dict[str, list[str]]:
         reply = broker.ask(
             RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader(consumer_group="g")
         )
@@ -294,13 +296,13 @@ def test_each_members_own_subscription_is_told_until_it_leaves(
     beat(broker, new_peer(), "c1", "g")
     beat(broker, odd, "c2", "g", topics=("refunds",))
     beat(broker, new_peer(), "c3", "g")
-    assert told() == {"c1,c3": ["orders"], "c2": ["refunds"]}
+    assert reported() == {"c1,c3": ["orders"], "c2": ["refunds"]}
     odd.close()
     broker.broker.consumers.close_peer(odd)
-    assert told() == {"c1,c3": ["orders"]}
+    assert reported() == {"c1,c3": ["orders"]}
 
 
-def test_what_members_tell_is_kept_in_bounds(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
+def test_what_members_report_is_kept_in_bounds(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     for number in range(REPORTED_VARIANTS_MAX + 1):
         beat(broker, new_peer(), f"c{number}", "g", topics=(f"t{number}",))
     info = broker.broker.consumers.find("g")

@@ -114,7 +114,7 @@ def test_credentials_are_rocketmq_5s_json(load: Load) -> None:
     assert (credentials.access_key, credentials.secret_key) == ("broker", "s3cret")
 
 
-def test_a_master_with_a_broker_id_is_taken_as_0_and_told(load: Load) -> None:
+def test_a_master_with_a_broker_id_is_taken_as_0_and_logged(load: Load) -> None:
     assert load("brokerId=3").broker_id == 0
     assert "taken as 0" in load.warnings[0]
 
@@ -131,26 +131,26 @@ def test_keys_without_meaning_are_listed_in_one_warning(load: Load) -> None:
         assert key in load.warnings[0]
 
 
-def test_a_key_of_a_service_that_is_not_offered_is_told_with_what_is_refused(load: Load) -> None:
+def test_a_key_of_a_service_that_is_not_offered_is_reported_with_what_is_refused(load: Load) -> None:
     load("brokerName=a", "timerWheelEnable=true")
     assert len(load.warnings) == 1
     assert "line 2" in load.warnings[0]
     assert "refuses timer messages" in load.warnings[0]
 
 
-def test_an_unknown_key_is_told_with_its_line_and_the_likely_name(load: Load) -> None:
+def test_an_unknown_key_is_reported_with_its_line_and_the_likely_name(load: Load) -> None:
     load("brokerName=a", "flushDiskTipe=SYNC_FLUSH")
     assert len(load.warnings) == 1
     assert "line 2" in load.warnings[0]
     assert "did you mean flushDiskType?" in load.warnings[0]
 
 
-def test_an_unknown_key_unlike_any_other_is_told(load: Load) -> None:
+def test_an_unknown_key_unlike_any_other_is_reported(load: Load) -> None:
     load("colour=blue")
     assert "'colour' is not a key of broker.conf" in load.warnings[0]
 
 
-def test_a_key_given_twice_is_told_and_the_last_one_counts(load: Load) -> None:
+def test_a_key_given_twice_is_reported_and_the_last_one_counts(load: Load) -> None:
     assert load("listenPort=1", "listenPort=2").listen_port == 2
     assert "line 1" in load.warnings[0]
 

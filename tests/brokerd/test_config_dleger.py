@@ -44,7 +44,7 @@ def test_what_a_majority_says_is_about_disks_unless_asked_otherwise(load: Load) 
     assert load(*GOOD, "flushDiskType=ASYNC_FLUSH").flush_disk_type is FlushDiskType.ASYNC_FLUSH
 
 
-def test_the_peers_are_told_as_they_were_written(load: Load) -> None:
+def test_the_peers_are_shown_as_they_were_written(load: Load) -> None:
     assert load(*GOOD).to_properties()["dLegerPeers"] == PEERS.split("=", 1)[1]
 
 

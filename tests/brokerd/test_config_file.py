@@ -39,7 +39,7 @@ def test_no_temporary_file_is_left(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["topics.json", "topics.json.bak"]
 
 
-def test_a_damaged_file_is_replaced_by_its_backup_and_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_replaced_by_its_backup_and_logged(tmp_path: Path) -> None:
     path = str(tmp_path / "topics.json")
     config_file.store(path, b"[1]")
     config_file.store(path, b"[2]")

@@ -30,7 +30,7 @@ def join(
     version: int = 479,
     **keywords: Any,
 ) -> RecordingPeer:
-    """A member of the group, which was told all there is so far."""
+    """A member of the group, which has received all there is so far."""
     if broker.broker.subscription_groups.select(GROUP) is None:
         broker.create_group(GROUP)
     peer = peer or RecordingPeer()

@@ -32,7 +32,7 @@ def test_each_byte_belongs_to_the_epoch_that_began_last_before_it(offset: int, e
         (9, 500, Divergence(6, 1000)),
     ],
 )
-def test_a_leader_tells_a_follower_where_to_cut(epoch: int, end: int, divergence: Divergence | None) -> None:
+def test_a_leader_names_to_a_follower_where_to_truncate(epoch: int, end: int, divergence: Divergence | None) -> None:
     assert MAP.divergence(epoch, end, END) == divergence
 
 

@@ -172,7 +172,7 @@ def test_one_that_promised_and_died_is_waited_for_as_long_as_any_slave_may_be_si
     assert group.tick(now_s=16)
 
 
-def test_a_follower_is_told_how_long_nothing_is_shown_that_it_does_not_hold_and_that_is_kept() -> None:
+def test_a_follower_learns_how_long_nothing_is_shown_that_it_does_not_hold_and_that_is_kept() -> None:
     group = in_sync_set()
     assert group.lease_s(1) == 0
     group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
@@ -199,6 +199,6 @@ def test_a_follower_too_far_behind_is_not_waited_for_though_nothing_is_shown_tha
     assert (group.verdict(MAX_GAP_BYTES), group.refuses_sends) == (SendVerdict.WAIT, False)
     group.own_held(MAX_GAP_BYTES + 1, now_s=1)
     assert (group.verdict(MAX_GAP_BYTES + 1), group.refuses_sends) == (SendVerdict.SLAVE_NOT_AVAILABLE, True)
-    assert (group.size, group.confirm_offset) == (2, 0), "what it was told is kept"
+    assert (group.size, group.confirm_offset) == (2, 0), "what it was promised is kept"
     group.report(1, end_offset=1, durable_offset=1, leader_end_offset=MAX_GAP_BYTES + 1, now_s=2)
     assert (group.verdict(MAX_GAP_BYTES + 1), group.refuses_sends) == (SendVerdict.WAIT, False)

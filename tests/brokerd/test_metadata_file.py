@@ -58,6 +58,6 @@ def test_a_file_larger_than_any_frame_is_read() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"offsetTable":{"a":"b"}}', b"[" * 100_000])
-def test_damaged_content_is_told_as_such(content: bytes) -> None:
+def test_damaged_content_is_reported_as_such(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(DelayOffsetSerializeWrapper, content)

@@ -167,7 +167,7 @@ def test_a_laggard_that_is_promoted_and_its_former_leader_agree_on_a_topic_that_
     promote(laggard, former)
     laggard.store_message("orders", b"next")
     replicate(laggard, former)
-    laggard.store_message("orders", b"after that")  # which tells the follower what is confirmed
+    laggard.store_message("orders", b"after that")  # by which the follower learns what is confirmed
     replicate(laggard, former)
     for broker in (laggard, former):
         found = [(message.queue_offset, message.body) for message in broker.messages("orders")]
@@ -236,7 +236,7 @@ def test_a_topic_and_an_offset_are_answered_when_the_follower_holds_them(
     assert offset_of(follower) == 4
 
 
-def test_an_offset_that_was_committed_without_an_answer_is_told_when_the_follower_holds_it(
+def test_an_offset_that_was_committed_without_an_answer_is_reported_when_the_follower_holds_it(
     sync_pair: tuple[BrokerUnderTest, BrokerUnderTest],
 ) -> None:
     leader, follower = sync_pair

@@ -27,7 +27,7 @@ def test_a_clock_that_is_slewed_is_followed() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [DAY_MS, -DAY_MS, 1500, -1500])
-def test_a_step_is_told_and_moves_nothing(step_ms: int) -> None:
+def test_a_step_is_logged_and_moves_nothing(step_ms: int) -> None:
     time = SteadyTime(START_MS, 0)
     assert time.now_ms(START_MS + 1000 + step_ms, 1.0) == START_MS + 1000
     assert (time.step_ms, time.step_lasts(1.0)) == (step_ms, False)

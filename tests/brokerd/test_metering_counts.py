@@ -229,7 +229,7 @@ def test_a_recount_is_cut_at_full_hours() -> None:
     ]
 
 
-def test_what_retention_took_is_told() -> None:
+def test_what_retention_took_is_reported() -> None:
     store = store_with_files(4)
     store.close()
     disk = store._disk

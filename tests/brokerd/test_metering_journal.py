@@ -1,4 +1,4 @@
-"""Pulls that no record has when the broker is killed: they are known again, once, and what may be missing is told."""
+"""Pulls that no record has when the broker is killed: they are known again, once, and what may be missing is reported."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_many_kills_at_any_moment_count_each_noted_pull_once(broker: BrokerUnder
     assert pulled(records(broker)) == 30
 
 
-def test_the_next_record_tells_for_how_long_pulls_may_be_missing(broker: BrokerUnderTest) -> None:
+def test_the_next_record_says_for_how_long_pulls_may_be_missing(broker: BrokerUnderTest) -> None:
     send(broker)
     pull(broker)
     note(broker)
@@ -121,7 +121,7 @@ def test_a_journal_that_cannot_be_read_stops_nothing(broker: BrokerUnderTest, co
     assert records(broker)[-1].pulls_lost_ms == 60_000
 
 
-def test_what_a_follower_has_not_told_is_known_after_a_kill(make_broker: MakeBroker) -> None:
+def test_what_a_follower_has_not_reported_is_known_after_a_kill(make_broker: MakeBroker) -> None:
     follower = make_broker(brokerRole="SLAVE", brokerId="1")
     follower.broker.metering._reporter.meter.add_out([ROW])
     assert follower.broker.metering._reporter.prepare()  # a report that the leader may have had, or not

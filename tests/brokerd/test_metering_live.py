@@ -141,7 +141,7 @@ def wait_for_more(broker: BrokerDaemon) -> None:
     wait_until(lambda: len(read_topic(broker)) > stored, timeout_s=WAIT_S, what="more messages")
 
 
-def test_known_traffic_of_three_accounts_is_told_exactly(tmp_path: Path) -> None:
+def test_known_traffic_of_three_accounts_is_reported_exactly(tmp_path: Path) -> None:
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(ACCOUNTS, "utf-8")
     conf = {**INTERVAL, "aclEnable": "true", "aclConfigFile": str(accounts), "messageDelayLevel": "1s 2s"}

@@ -84,11 +84,11 @@ def out_row(group: str, origin: str = "") -> OutRow:
     return OutRow(topic="orders", group=group, credential="", messages=1, bytes=4, units=1, origin=origin)
 
 
-def test_what_others_told_is_never_merged_with_what_is_counted() -> None:
+def test_what_others_reported_is_never_merged_with_what_is_counted() -> None:
     meter = Meter()
     meter.add_out([out_row("g"), out_row("g", "report-1-7"), out_row("g")])
-    own, told = meter.take_out()
-    assert (own.messages, own.origin, told.messages, told.origin) == (2, "", 1, "report-1-7")
+    own, reported = meter.take_out()
+    assert (own.messages, own.origin, reported.messages, reported.origin) == (2, "", 1, "report-1-7")
 
 
 def test_pulls_can_be_taken_a_part_at_a_time_and_an_origins_rows_stay_together() -> None:
@@ -158,15 +158,15 @@ def test_counting_goes_on_where_the_last_record_ends() -> None:
     assert last_recorded(store) == Recorded(end_offset=250, epoch=3, sequence=7, end_ms=2000)
 
 
-def test_records_of_an_interval_that_were_torn_apart_are_told() -> None:
+def test_records_of_an_interval_that_were_torn_apart_are_reported() -> None:
     whole = interval(*(in_row(f"topic-{number}" * 20) for number in range(60)), start=50)
     split = records(whole, max_bytes=3100)
     assert len(split) > 3
     store = store_with(*records(interval(start=0, end=50)), *split[:-1])
-    told = last_recorded(store)
-    assert told is not None
-    assert (told.end_offset, told.sequence) == (50, len(split) - 1)
-    assert set(told.rows) == {row for part in split[:-1] for row in part.messages_in}
+    reported = last_recorded(store)
+    assert reported is not None
+    assert (reported.end_offset, reported.sequence) == (50, len(split) - 1)
+    assert set(reported.rows) == {row for part in split[:-1] for row in part.messages_in}
 
 
 # --- what is recorded of pulls
@@ -192,9 +192,9 @@ def test_only_the_pulls_that_this_broker_recorded_are_found() -> None:
     assert pulls_recorded_from(store, 0, ("192.0.2.9", 1), 10) == []
 
 
-def test_an_origin_is_kept_however_often_it_is_told() -> None:
-    told = replace(interval(), messages_out=(out_row("g", "report-1-7"),))
-    assert pulls_recorded_from(store_with(*records(told)), 0, unpack_host(HOST), 10) == [out_row("g", "report-1-7")]
+def test_an_origin_is_kept_however_often_it_is_reported() -> None:
+    reported = replace(interval(), messages_out=(out_row("g", "report-1-7"),))
+    assert pulls_recorded_from(store_with(*records(reported)), 0, unpack_host(HOST), 10) == [out_row("g", "report-1-7")]
 
 
 def test_of_many_records_the_last_are_looked_through() -> None:
@@ -210,8 +210,8 @@ def test_a_record_that_cannot_be_read_does_not_hide_the_others() -> None:
 
 
 def test_origins_are_looked_up_in_front_of_an_offset() -> None:
-    told = [replace(interval(), messages_out=(out_row("g", f"report-1-{number}"),)) for number in range(4)]
-    store = store_with(*(one for number, of in enumerate(told, 1) for one in records(of, first=number)))
+    reported = [replace(interval(), messages_out=(out_row("g", f"report-1-{number}"),)) for number in range(4)]
+    store = store_with(*(one for number, of in enumerate(reported, 1) for one in records(of, first=number)))
     assert origins_recorded(store, 3, 2) == {"report-1-1", "report-1-2"}
 
 
@@ -223,12 +223,12 @@ def test_a_record_behind_the_confirmed_end_is_not_seen() -> None:
     confirmed = store.end_offset
     store.append([message_of(record, HOST) for record in records(interval(start=100, end=200), first=2)])
     store.confirm_offset = confirmed
-    told = last_recorded(store)
-    assert told is not None
-    assert told.end_offset == 100
+    reported = last_recorded(store)
+    assert reported is not None
+    assert reported.end_offset == 100
 
 
-def test_a_last_record_that_cannot_be_read_is_told_with_its_place() -> None:
+def test_a_last_record_that_cannot_be_read_is_reported_with_its_place() -> None:
     store = open_store(MemoryDisk())
     store.append([message(b'{"version": 99}', topic=RMQ_SYS_METERING)])
     with pytest.raises(MeteringRecordError, match=r"RMQ_SYS_METERING, offset 0: .*version 99"):
@@ -301,7 +301,7 @@ def test_stored_bytes_are_those_of_the_records() -> None:
     assert updated(StoredBytes(store)) == sizes(store), "the same in one go"
 
 
-def test_half_counted_bytes_are_not_told() -> None:
+def test_half_counted_bytes_are_not_reported() -> None:
     store = open_store(MemoryDisk())
     store.append([message(topic=topic) for topic in ("a", "b", "c")])
     stored = StoredBytes(store)

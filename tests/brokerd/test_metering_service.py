@@ -35,7 +35,7 @@ from tests.brokerd.metered_broker import (
 # --- what is recorded
 
 
-def test_each_interval_tells_what_was_sent_in_it(broker: BrokerUnderTest) -> None:
+def test_each_interval_says_what_was_sent_in_it(broker: BrokerUnderTest) -> None:
     send(broker, body=b"x" * 5000)
     send(broker, "payments")
     next_interval(broker)
@@ -139,7 +139,9 @@ def test_pulls_count_each_time_that_messages_are_handed_out(broker: BrokerUnderT
     assert second.messages_out == ()
 
 
-def test_lag_is_told_with_the_age_of_the_oldest_message_that_waits(broker: BrokerUnderTest, clock: ManualClock) -> None:
+def test_lag_is_reported_with_the_age_of_the_oldest_message_that_waits(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
     for _ in range(3):
         send(broker)
         clock.advance(1)
@@ -158,7 +160,7 @@ def test_a_group_that_has_caught_up_has_no_lag(broker: BrokerUnderTest) -> None:
     assert (row.lag_messages, row.lag_ms) == (0, 0)
 
 
-def test_who_is_connected_is_told_and_a_group_online_has_a_lag_before_its_first_commit(
+def test_who_is_connected_is_reported_and_a_group_online_has_a_lag_before_its_first_commit(
     broker: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
     send(broker)
@@ -196,7 +198,7 @@ def test_stored_bytes_are_those_of_the_topics_records(broker: BrokerUnderTest) -
     assert stored["orders"] == broker.messages("orders")[0].size_bytes
 
 
-def test_what_does_not_fit_one_message_is_told_in_several(make_broker: MakeBroker) -> None:
+def test_what_does_not_fit_one_message_is_reported_in_several(make_broker: MakeBroker) -> None:
     broker = make_broker(maxMessageSize="4096")
     for number in range(60):
         send(broker, f"topic-{number}")
@@ -225,7 +227,7 @@ def test_each_row_names_the_access_key_that_sent_or_pulled(secured: BrokerUnderT
     assert [(row.credential, row.messages) for row in record.messages_out] == [("alice-app", 2)]
 
 
-def test_accounts_that_share_a_connection_are_told_apart(
+def test_accounts_that_share_a_connection_are_distinguished(
     secured: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
     signers = [ALICE, ALICE, OPERATOR, ALICE, OPERATOR]
@@ -397,7 +399,7 @@ def test_what_was_sent_while_metering_was_off_is_counted_when_it_is_on_again(
     assert sums(records(broker)) == {("orders", "normal"): (1, 4, 1)}
 
 
-def test_a_leadership_that_nobody_told_of_is_counted_from_the_log(broker: BrokerUnderTest) -> None:
+def test_a_leadership_that_no_one_reported_is_counted_from_the_log(broker: BrokerUnderTest) -> None:
     broker.broker.replica.promote(1, 5, broker.clock.monotonic(), broker.clock.time_ms())
     send(broker)
     next_interval(broker)

@@ -47,7 +47,7 @@ class Elsewhere:
 
 
 @pytest.mark.trio
-async def test_what_a_connection_of_ours_is_told_during_a_cut_never_came(
+async def test_what_a_connection_of_ours_receives_during_a_cut_never_came(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     elsewhere = Elsewhere()
@@ -108,16 +108,16 @@ async def test_a_stop_ends_a_cut_and_one_that_is_about_to_begin(autojump_clock: 
 
 def test_a_broker_that_is_stopped_while_it_is_cut_off_leaves_its_name_servers(tmp_path: Path) -> None:
     name_server = NameServerDaemon(tmp_path / "namesrv").start()
-    told = tmp_path / "namesrv" / "namesrvd.log"
+    reported = tmp_path / "namesrv" / "namesrvd.log"
     broker = BrokerDaemon(tmp_path / "broker", name_server.address, {})
     try:
         broker.start()
-        wait_until(lambda: " registered: " in told.read_text("utf-8"), timeout_s=10, what="the registration")
+        wait_until(lambda: " registered: " in reported.read_text("utf-8"), timeout_s=10, what="the registration")
         with connect(broker.address) as asker:
             assert exchange(asker, _cut(for_millis=60_000)).code == ResponseCode.SUCCESS
             wait_until(lambda: _is_silent(connect(broker.address)), timeout_s=10, what="the cut")
         assert broker.stop() == 0
-        assert " unregistered: " in told.read_text("utf-8")
+        assert " unregistered: " in reported.read_text("utf-8")
     finally:
         broker.kill()
         name_server.kill()

@@ -129,7 +129,7 @@ def test_a_pull_that_may_wait_is_held_for_half_a_second_at_most(unsure: BrokerUn
     peer = RecordingPeer()
     assert unsure.request(RequestCode.PULL_MESSAGE, ext_fields=pull_fields(400, hold=True), peer=peer) == []
     unsure.broker.dispatcher.pulls.answer_arrivals([("orders", 0)])
-    assert peer.take() == [], "an arrival that it did not ask for tells it nothing"
+    assert peer.take() == [], "an arrival that it did not ask for is no news"
     unsure.clock.advance(0.6)
     unsure.broker.dispatcher.pulls.answer_expired(unsure.clock.monotonic())
     (reply,) = peer.take()

@@ -75,7 +75,7 @@ def test_a_message_is_found_by_its_unique_id(filled: BrokerUnderTest) -> None:
     assert query(filled, "k7", ext_fields=UNIQUE).code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_the_answer_tells_how_far_the_index_goes(filled: BrokerUnderTest) -> None:
+def test_the_answer_says_how_far_the_index_goes(filled: BrokerUnderTest) -> None:
     last = filled.messages("orders")[-1]
     header = query(filled, "k1").header(QueryMessageResponseHeader)
     assert header.index_last_update_timestamp == last.store_timestamp_ms
@@ -102,7 +102,7 @@ def test_only_messages_of_the_asked_time_are_found(filled: BrokerUnderTest) -> N
     assert query(filled, "k", end_ms=times[0] - 1).code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_what_is_not_found_is_told_with_what_may_be_the_reason(filled: BrokerUnderTest) -> None:
+def test_what_is_not_found_is_reported_with_what_may_be_the_reason(filled: BrokerUnderTest) -> None:
     reply = query(filled, "none")
     assert reply.code == ResponseCode.QUERY_NOT_FOUND
     assert reply.remark == (

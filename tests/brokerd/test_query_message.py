@@ -79,7 +79,7 @@ def test_an_unknown_boundary_is_refused(filled_broker: BrokerUnderTest) -> None:
     assert search(filled_broker, 0, "MIDDLE").code == ResponseCode.INVALID_PARAMETER
 
 
-def test_the_earliest_message_tells_its_time(filled_broker: BrokerUnderTest) -> None:
+def test_the_earliest_message_has_its_time(filled_broker: BrokerUnderTest) -> None:
     header = GetEarliestMsgStoretimeRequestHeader(topic="orders", queue_id=0)
     reply = filled_broker.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
     assert int(reply.ext_fields["timestamp"]) == FIRST_MS
@@ -111,7 +111,7 @@ def consume_stats(broker: BrokerUnderTest, **members: Any) -> dict[MessageQueue,
 QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
 
 
-def test_the_statistics_of_a_group_tell_its_lag_and_the_time_of_what_it_consumed_last(
+def test_the_statistics_of_a_group_give_its_lag_and_the_time_of_what_it_consumed_last(
     filled_broker: BrokerUnderTest,
 ) -> None:
     filled_broker.broker.consumer_offsets.commit("orders", "g", 0, 4)
@@ -161,7 +161,7 @@ def test_the_topics_of_a_group_are_listed(filled_broker: BrokerUnderTest) -> Non
     assert TopicList.from_json(reply.body).topic_list == ["orders"]
 
 
-def test_the_time_span_of_a_queue_tells_how_far_behind_the_group_is(filled_broker: BrokerUnderTest) -> None:
+def test_the_time_span_of_a_queue_shows_how_far_behind_the_group_is(filled_broker: BrokerUnderTest) -> None:
     filled_broker.broker.consumer_offsets.commit("orders", "g", 0, 4)
     header = QueryConsumeTimeSpanRequestHeader(topic="orders", group="g")
     (span,) = QueryConsumeTimeSpanBody.from_json(

@@ -115,11 +115,11 @@ def report(group: QuorumGroup, follower: int, *, end_offset: int) -> None:
     """A pull of a follower that holds the leader's log up to there."""
     leader, node = group[0], group[follower]
     pull = node.replica.next_pull(max_bytes=1, max_wait_ms=0)
-    told = {name: getattr(pull, name) for name in pull.__slots__}
+    reported = {name: getattr(pull, name) for name in pull.__slots__}
     epochs = leader.replica.epochs
-    told |= {"leader_epoch": leader.replica.epoch, "end_offset": end_offset, "durable_offset": end_offset}
-    told["last_epoch"] = epochs.epoch_at(end_offset - 1)
-    leader.replica.pulled(type(pull)(**told), node.settings.address, leader.now_s)
+    reported |= {"leader_epoch": leader.replica.epoch, "end_offset": end_offset, "durable_offset": end_offset}
+    reported["last_epoch"] = epochs.epoch_at(end_offset - 1)
+    leader.replica.pulled(type(pull)(**reported), node.settings.address, leader.now_s)
     leader.held_changed()
 
 

@@ -189,14 +189,14 @@ def test_a_replica_of_one_leads_by_itself() -> None:
     assert (group[0].replica.leads, group[0].replica.epoch) == (True, 1)
 
 
-def test_a_new_leader_tells_everyone_until_each_has_pulled() -> None:
+def test_a_new_leader_notifies_everyone_until_each_has_pulled() -> None:
     group = QuorumGroup.of(3)
     group.elect(0)
     group[1].pull()
     group.lose_letters()
     group[0].now_s += TIMES.announce
-    told = [to for to, message in group[0].tick().messages if isinstance(message, BeginEpoch)]
-    assert told == [2]
+    reported = [to for to, message in group[0].tick().messages if isinstance(message, BeginEpoch)]
+    assert reported == [2]
 
 
 def test_a_replica_that_comes_back_learns_at_once_who_leads() -> None:

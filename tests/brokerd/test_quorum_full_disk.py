@@ -82,7 +82,7 @@ def test_who_has_room_is_elected_though_a_full_one_waits_less() -> None:
     assert group.leaders == [2]
 
 
-def test_a_full_one_does_not_stand_when_it_is_told_to() -> None:
+def test_a_full_one_does_not_stand_when_it_is_asked_to() -> None:
     group = QuorumGroup.led()
     fill(group[2])
     group[2].step(Campaign(group="group-a", leader=0, epoch=1))

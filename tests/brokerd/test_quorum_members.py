@@ -73,7 +73,7 @@ def test_a_second_change_waits_for_the_first() -> None:
 
 
 def test_a_new_leader_changes_nothing_before_its_own_record_is_confirmed() -> None:
-    """The bug of single changes that Ongaro told raft-dev of in 2015."""
+    """The bug of single changes that Ongaro reported to raft-dev in 2015."""
     group = QuorumGroup.led()
     group[0].up = False
     group.elect(1)
@@ -189,7 +189,7 @@ def test_who_counts_outlives_a_restart_and_comes_before_the_configuration() -> N
     assert change_known.voters == (0, 1, 2, 3)
 
 
-def test_one_that_starts_over_behind_retention_is_told_who_counts() -> None:
+def test_one_that_starts_over_after_retention_learns_who_counts() -> None:
     group = QuorumGroup.led(3, observers=1)
     newcomer = group[3]
     newcomer.settings = replace(newcomer.settings, members=Members((0, 1, 2, 3)))  # as its own broker.conf has it

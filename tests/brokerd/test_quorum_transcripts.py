@@ -1,4 +1,4 @@
-"""The stories in testdata/quorum_*.txt happen as they are told. How to write them again: quorum_transcripts.py."""
+"""The stories in testdata/quorum_*.txt happen as they are written. How to write them again: quorum_transcripts.py."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_follower_whose_agreement_was_lost_pulls_and_the_claimant_leads_all_th
     leader, follower = restarted()
     assert not leader.claim_from(follower, answers_lost_from=follower)
     pull_early(follower, leader)
-    assert leader.replica.must_claim, "it was its own epoch that it was told"
+    assert leader.replica.must_claim, "it was its own epoch that came back"
     assert leader.claim_from(follower)
 
 

@@ -45,7 +45,7 @@ def test_a_follower_that_is_a_prefix_gets_bytes_from_its_end() -> None:
     assert decide(replace(LEVEL, end_offset=500, last_epoch=4)) == SendBytes(500)
 
 
-def test_a_follower_of_another_past_is_told_where_the_logs_part() -> None:
+def test_a_follower_of_another_past_learns_where_the_logs_part() -> None:
     assert decide(replace(LEVEL, end_offset=800, last_epoch=5)) == Diverged(Divergence(4, 700))
 
 

@@ -63,6 +63,6 @@ def test_a_long_tag_is_not_remembered() -> None:
     assert tag not in send_properties._tag_codes
 
 
-def test_consumers_are_told_when_tracing_is_off() -> None:
+def test_consumers_learn_that_tracing_is_off() -> None:
     stored = PropertyReader("c1", trace_on=False).read(f"UNIQ_KEY\x01{KEY}".encode())
     assert string_to_properties(stored.properties.decode())["TRACE_ON"] == "false"

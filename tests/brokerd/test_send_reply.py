@@ -25,7 +25,7 @@ def decoded(frame: bytes) -> RemotingCommand:
 @pytest.mark.parametrize("host", [IPV4, IPV6])
 @pytest.mark.parametrize("queue_offset", [0, 9, 10, 12345678901])
 @pytest.mark.parametrize("unique_key", [UNIQUE_KEY, b"short", b"", b'with " and \\', "日本".encode()])
-def test_an_answer_tells_where_the_message_is(
+def test_an_answer_says_where_the_message_is(
     serialize_type: int, host: bytes, queue_offset: int, unique_key: bytes
 ) -> None:
     encoder = SendReplyEncoder(host, "DefaultRegion")
@@ -57,7 +57,7 @@ def test_a_batch_is_answered_with_the_ids_of_all_its_messages(
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 @pytest.mark.parametrize("unique_key", [UNIQUE_KEY, b"short"])
-def test_with_trace_on_false_clients_are_told_not_to_trace(serialize_type: int, unique_key: bytes) -> None:
+def test_with_trace_on_false_clients_are_asked_not_to_trace(serialize_type: int, unique_key: bytes) -> None:
     encoder = SendReplyEncoder(IPV4, trace_on=False)
     request = RemotingCommand(310, opaque=1, serialize_type=serialize_type)
     reply = decoded(encoder.encode(request, 3, AppendResult(4096, 100, 5, 1), unique_key))

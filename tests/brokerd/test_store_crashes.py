@@ -291,7 +291,7 @@ def test_entries_that_cannot_be_written_refuse_messages_before_they_are_stored()
     assert bodies(open_store(disk.after_kill())) == stored
 
 
-def test_an_unreadable_disk_is_told_as_the_stores_own_error() -> None:
+def test_an_unreadable_disk_is_reported_as_the_stores_own_error() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     fill(store, 4, queues=1)

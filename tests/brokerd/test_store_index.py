@@ -213,12 +213,12 @@ def test_an_apache_broker_reads_the_log_again_from_where_the_index_on_disk_ends(
     send(store, b"two", "a")
     index_all(store)
     store.flush_consume_queues()
-    told = StoreCheckpoint.load(disk, f"{ROOT}/checkpoint")
-    assert (told.logics_msg_timestamp_ms, told.physic_msg_timestamp_ms > indexed_ms) == (indexed_ms, True)
+    reported = StoreCheckpoint.load(disk, f"{ROOT}/checkpoint")
+    assert (reported.logics_msg_timestamp_ms, reported.physic_msg_timestamp_ms > indexed_ms) == (indexed_ms, True)
     store.index.flush()
     store.flush_consume_queues()
-    told = StoreCheckpoint.load(disk, f"{ROOT}/checkpoint")
-    assert told.logics_msg_timestamp_ms == told.physic_msg_timestamp_ms
+    reported = StoreCheckpoint.load(disk, f"{ROOT}/checkpoint")
+    assert reported.logics_msg_timestamp_ms == reported.physic_msg_timestamp_ms
 
 
 def test_a_full_file_is_followed_by_one_with_a_later_name() -> None:

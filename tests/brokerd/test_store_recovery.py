@@ -237,7 +237,9 @@ def test_any_flipped_bit_in_a_synced_record_is_found_and_never_served() -> None:
         store, report = reopened(disk.after_kill())
         hit = next(i for i, each in enumerate(results) if position < each.physical_offset + each.size_bytes)
         served = [store.message_at(each.physical_offset) for each in results]
-        if hit == len(results) - 1:  # nothing whole after it: it can't be told from a torn write that was never synced
+        if (
+            hit == len(results) - 1
+        ):  # nothing whole after it: it can't be distinguished from a torn write that was never synced
             assert report.cut is not None
             assert served == [*whole[:-1], None]
         else:

@@ -66,7 +66,7 @@ class StoreOnAnUnkindDisk(RuleBasedStateMachine):
         except DiskFullError:
             return  # nothing of it may ever be found
         except AppendFailedError:
-            self.bodies += sent  # unknown, as its sender is told; nothing follows it
+            self.bodies += sent  # unknown, as its sender's answer says; nothing follows it
             return
         except StoreError:
             return

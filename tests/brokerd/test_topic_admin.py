@@ -59,7 +59,7 @@ def is_known(broker: BrokerUnderTest, topic: str) -> bool:
 
 @pytest.fixture
 def registrations(broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often the broker was asked to tell its name servers."""
+    """How often the broker was asked to register again."""
     calls: list[int] = []
     monkeypatch.setattr(broker.broker, "register_soon", lambda: calls.append(1))
     return calls
@@ -254,7 +254,7 @@ def test_a_missing_topic_is_refused_by_name(broker: BrokerUnderTest) -> None:
     assert reply.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_the_statistics_of_a_topic_tell_each_queues_reach(broker: BrokerUnderTest, clock: ManualClock) -> None:
+def test_the_statistics_of_a_topic_give_each_queues_reach(broker: BrokerUnderTest, clock: ManualClock) -> None:
     create(broker, "orders", queues=2)
     broker.store_message("orders")
     clock.advance(5)

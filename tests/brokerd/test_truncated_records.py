@@ -1,5 +1,5 @@
 """After a power cut a damaged record with whole ones after it is either a write that was torn, or one that was durable, counted,
-and is damaged since. No one can tell by that disk, so it does not decide for the group."""
+and is damaged since. That disk does not show which, so it does not decide for the group."""
 
 from __future__ import annotations
 

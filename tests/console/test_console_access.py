@@ -291,7 +291,7 @@ def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_
         assert "are promised more than is free" in world.client(world.alice).get("/operator/machine/").content.decode()
 
 
-def test_the_machine_page_tells_what_fits_no_row_and_clears_it(world: World, tmp_path: Path) -> None:
+def test_the_machine_page_shows_what_fits_no_row_and_clears_it(world: World, tmp_path: Path) -> None:
     world.alice.is_staff = True
     world.alice.save()
     driver = DriverTwin(tmp_path)

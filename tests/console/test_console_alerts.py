@@ -215,10 +215,10 @@ def test_the_pages_of_alerts_look_right(page: Page, live_server: LiveServer, wor
     chat, _ = channel_create(
         actor=world.alice, tenant=world.tenant, kind="feishu", name="On call", address="https://open.feishu.example/x"
     )
-    told = payload_of("acme", "Acme", [alert], [], "https://highwater.example")
+    reported = payload_of("acme", "Acme", [alert], [], "https://highwater.example")
     for state, error in (("delivered", ""), ("queued", "open.feishu.example does not answer: timed out")):
         AlertDelivery.objects.create(
-            channel=chat, payload=told, not_before=timezone.now(), state=state, attempts=1, error=error
+            channel=chat, payload=reported, not_before=timezone.now(), state=state, attempts=1, error=error
         )
     log_in(world.alice)
     for name, path in (

@@ -73,7 +73,7 @@ def test_the_drill_begins_once_the_groups_name_is_typed(world: World, group: Scr
     assert (drill.gives_back, drill.fault, drill.requested_by) == (True, "hang", world.alice.email)
 
 
-def test_what_forbids_a_drill_is_told_without_a_form(world: World, group: ScriptedGroup) -> None:
+def test_what_forbids_a_drill_is_reported_without_a_form(world: World, group: ScriptedGroup) -> None:
     group[1].end_offset -= 100
     page = world.client(world.alice).get(NEW).content.decode()
     assert "A drill needs a healthy group." in page
@@ -99,7 +99,7 @@ def test_the_report_shows_recovery_time_and_losses_and_the_history_keeps_them(
     assert "Passed" in history
     assert "2.05 s" in history
     failovers = client.get(f"{PATH}failovers/").content.decode()
-    assert "2.05 s" in failovers  # measured once, told the same everywhere
+    assert "2.05 s" in failovers  # measured once, shown the same everywhere
     shown = client.get(f"{PATH}failovers/{drill.failover_id}/").content.decode()
     assert f"{PATH}drills/{drill.pk}/" in shown
 

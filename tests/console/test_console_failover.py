@@ -75,7 +75,7 @@ def test_the_overview_shows_roles_and_offers_a_switchover(world: World, group: S
     assert "Promote a replica" not in page
 
 
-def test_a_dead_master_is_told_in_the_health_sentence_with_the_button(
+def test_a_dead_master_is_reported_in_the_health_sentence_with_the_button(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     _lose_master(cluster, group, driver)
@@ -127,7 +127,7 @@ def test_an_unclean_promotion_wants_the_groups_name(
     assert failover.confirmed_loss
 
 
-def test_the_timeline_tells_what_happened_and_how_long_no_send_was_taken(
+def test_the_timeline_shows_what_happened_and_how_long_no_send_was_taken(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     _lose_master(cluster, group, driver)
@@ -174,7 +174,7 @@ def test_a_restarted_master_that_leads_again_by_itself_is_announced(
     assert "Replica 0 is asked to lead again within seconds" in page
 
 
-def test_what_blocks_a_restarted_master_is_told_with_the_button_and_the_unknown_loss(
+def test_what_blocks_a_restarted_master_is_reported_with_the_button_and_the_unknown_loss(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     _restart_master_without_slave(cluster, group, driver, in_doubt=True)

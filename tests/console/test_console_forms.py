@@ -33,7 +33,7 @@ def test_a_tenant_gets_its_short_name_from_its_name(world: World) -> None:
     assert Tenant.objects.get(slug="blue-ocean").memberships.get().role == Role.OWNER
 
 
-def test_a_short_name_that_is_taken_is_told_beside_the_field(world: World) -> None:
+def test_a_short_name_that_is_taken_is_reported_beside_the_field(world: World) -> None:
     response = world.client(world.alice).post("/tenants/new/", {"name": "Mine", "slug": "globex"})
     assert response.status_code == 422
     assert _error_of(response.content.decode(), "slug") == "The name `globex` is taken."
@@ -49,7 +49,7 @@ def test_creating_a_cluster_leads_to_its_progress(world: World) -> None:
     assert response.headers["Location"] == world.path(f"operations/{operation.pk}/")
 
 
-def test_a_cluster_name_that_breaks_the_rule_is_told_beside_the_field(world: World) -> None:
+def test_a_cluster_name_that_breaks_the_rule_is_reported_beside_the_field(world: World) -> None:
     response = world.client(world.alice).post(
         world.path("new-cluster/"), {"slug": "Not A Slug", "flush_disk_type": "ASYNC_FLUSH"}
     )
@@ -60,7 +60,7 @@ def test_a_cluster_name_that_breaks_the_rule_is_told_beside_the_field(world: Wor
     assert 'value="Not A Slug"' in page
 
 
-def test_a_topic_name_that_rocketmq_refuses_is_told_beside_the_field(world: World) -> None:
+def test_a_topic_name_that_rocketmq_refuses_is_reported_beside_the_field(world: World) -> None:
     client = world.client(world.alice)
     for name, words in (
         ("with blank", "Use letters, digits and the characters % | _ - only."),
@@ -74,7 +74,7 @@ def test_a_topic_name_that_rocketmq_refuses_is_told_beside_the_field(world: Worl
         assert _error_of(response.content.decode(), "name") == words
 
 
-def test_a_queue_count_out_of_range_is_told_beside_the_field(world: World) -> None:
+def test_a_queue_count_out_of_range_is_reported_beside_the_field(world: World) -> None:
     form = {"name": "payments", "message_type": "NORMAL", "read_queue_nums": 0, "write_queue_nums": 8}
     response = world.client(world.alice).post(world.cluster_path("new-topic/"), form)
     assert _error_of(response.content.decode(), "read_queue_nums") == "Use 1 to 128 queues."
@@ -91,7 +91,7 @@ def test_a_cluster_is_deleted_only_after_its_name_was_typed(world: World) -> Non
     assert world.cluster.state == ClusterState.DELETING
 
 
-def test_a_property_without_an_equals_sign_is_told_beside_the_field(world: World) -> None:
+def test_a_property_without_an_equals_sign_is_reported_beside_the_field(world: World) -> None:
     from tests.console.world import make_topic
 
     make_topic(world.cluster, "payments")

@@ -63,7 +63,7 @@ def olga(world: World) -> User:
     return olga
 
 
-def test_what_the_brokers_do_not_tell_is_not_0(world: World) -> None:
+def test_what_the_brokers_do_not_report_is_not_0(world: World) -> None:
     page = world.client(world.victor).get(world.path("clusters/orders/lag/")).content.decode()
     assert 'data-state="unknown"' in page
     assert "The lag is not known." in page

@@ -225,7 +225,7 @@ def test_what_a_step_waits_for_is_stored_once_and_read_in_each_language(
 
 
 @pytest.mark.django_db
-def test_the_rest_api_tells_a_stored_sentence_in_english(world: World) -> None:
+def test_the_rest_api_returns_a_stored_sentence_in_english(world: World) -> None:
     operation = make_operation(world.cluster, OperationState.FAILED, 2)
     operation.error = {"cause": say("Replica %(replica_id)s does not answer.", replica_id=1), "hint": "", "step": ""}
     operation.save()

@@ -76,10 +76,10 @@ def test_the_groups_page_leads_there_for_those_who_may_ask(world: World, member:
     assert world.client(world.victor).get(link).status_code == 403
 
 
-def group_of(world: World, monkeypatch: pytest.MonkeyPatch, told: dict[str, str], not_compared: int = 0) -> str:
+def group_of(world: World, monkeypatch: pytest.MonkeyPatch, reported: dict[str, str], not_compared: int = 0) -> str:
     """The page of a group whose members subscribe so to the topic payments."""
-    comparison = compare({client: {"payments": Subscribed(expression)} for client, expression in told.items()})
-    members = tuple(Member(client, "10.0.0.7:5000", "JAVA", 477) for client in told)
+    comparison = compare({client: {"payments": Subscribed(expression)} for client, expression in reported.items()})
+    members = tuple(Member(client, "10.0.0.7:5000", "JAVA", 477) for client in reported)
     found = GroupMembers(members, (("payments", "paid"),), "", "", comparison, not_compared)
     monkeypatch.setattr(members_view, "group_members", lambda _cluster, _group: found)
     return world.client(world.bob).get(world.path("clusters/orders/lag/billing/")).content.decode()

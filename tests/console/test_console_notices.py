@@ -59,7 +59,7 @@ def test_the_first_log_in_and_a_known_browser_are_no_news(world: World) -> None:
     assert desk.cookies[COOKIE].value not in str(KnownBrowser.objects.values_list("hash", flat=True))
 
 
-def test_a_log_in_from_a_new_browser_is_told_with_when_where_and_what_to_do(world: World) -> None:
+def test_a_log_in_from_a_new_browser_is_reported_with_when_where_and_what_to_do(world: World) -> None:
     log_in(Client(), world)
     stranger = Client(REMOTE_ADDR="203.0.113.9")
     log_in(stranger, world)
@@ -135,7 +135,7 @@ def take_off(client: Client, world: World) -> None:
         (take_off, "An operator of the platform took all second factors off"),
     ],
 )
-def test_a_change_of_what_protects_the_account_is_told(
+def test_a_change_of_what_protects_the_account_is_reported(
     world: World,
     django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
     change: Callable[[Client, World], None],
@@ -150,7 +150,7 @@ def test_a_change_of_what_protects_the_account_is_told(
     assert words in texts[0]
 
 
-def test_an_added_and_a_removed_factor_are_told(
+def test_an_added_and_a_removed_factor_are_reported(
     world: World, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
@@ -164,7 +164,7 @@ def test_an_added_and_a_removed_factor_are_told(
     assert "authenticator app" in mailed()[0][1]
 
 
-def test_a_changed_address_is_told_to_the_one_before(world: World) -> None:
+def test_a_changed_address_is_announced_to_the_one_before(world: World) -> None:
     client = log_in_alice(world)
     EmailAddress.objects.create(user=world.alice, email=world.alice.email, verified=True, primary=True)
     EmailAddress.objects.create(user=world.alice, email="alice@example.org", verified=True)
@@ -195,7 +195,7 @@ def test_nothing_is_written_where_no_mail_is_sent(world: World, settings: Settin
 
 
 @pytest.mark.parametrize(("proxies", "address"), [(0, "192.0.2.1"), (1, "203.0.113.7")])
-def test_the_address_behind_a_trusted_proxy_is_the_one_that_it_tells(
+def test_the_address_behind_a_trusted_proxy_is_the_one_that_it_names(
     world: World, settings: Settings, proxies: int, address: str
 ) -> None:
     settings.ALLAUTH_TRUSTED_PROXY_COUNT = proxies

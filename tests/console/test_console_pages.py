@@ -77,7 +77,7 @@ def test_a_cluster_in_any_state_has_a_page(world: World, state: ClusterState) ->
     assert world.client(world.alice).get(world.path("clusters/staging/")).status_code == expected
 
 
-def test_a_topic_whose_creation_failed_tells_the_cause_and_offers_a_retry(world: World) -> None:
+def test_a_topic_whose_creation_failed_shows_the_cause_and_offers_a_retry(world: World) -> None:
     topic = make_topic(world.cluster, "payments", TopicState.FAILED)
     topic.error = {"cause": "The broker said: disk full.", "hint": "Make room."}
     topic.save()
@@ -128,7 +128,7 @@ def test_times_are_utc_with_the_exact_moment_in_their_title(world: World) -> Non
     assert f'title="{joined:%Y-%m-%d %H:%M:%S}.{joined.microsecond // 1000:03d} UTC"' in page
 
 
-def test_a_failed_operation_tells_its_cause_and_offers_a_retry(world: World) -> None:
+def test_a_failed_operation_shows_its_cause_and_offers_a_retry(world: World) -> None:
     operation = make_operation(make_cluster(world.tenant, "staging", ClusterState.FAILED), OperationState.FAILED, 2)
     page = world.client(world.alice).get(world.path(f"operations/{operation.pk}/")).content.decode()
     assert "Port 20017 is in use by another program." in page

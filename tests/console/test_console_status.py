@@ -1,4 +1,4 @@
-"""The status page for everyone, the operators' page behind it, and what every page of the console tells."""
+"""The status page for everyone, the operators' page behind it, and what every page of the console shows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INCIDENT = {
 }
 
 
-def tell(world: World) -> Incident:
+def announce(world: World) -> Incident:
     """An open incident, a resolved one, and a window that begins in an hour."""
     past = incident_open(actor=SYSTEM, title="Log-ins failed", text="Why?", impact="down", parts=["console", "api"])
     incident_update(actor=SYSTEM, incident=past, state="resolved", text="A certificate had expired.")
@@ -46,7 +46,7 @@ def tell(world: World) -> Incident:
 
 
 def test_a_stranger_reads_the_status(page: Page, live_server: LiveServer, world: World) -> None:
-    tell(world)
+    announce(world)
     page.goto(f"{live_server.url}/login/")
     page.get_by_role("link", name="Status", exact=True).click()
     expect(page.get_by_role("row", name="Changes of clusters")).to_contain_text("Degraded")
@@ -62,8 +62,8 @@ def test_a_quiet_platform_says_so(page: Page, live_server: LiveServer, world: Wo
     look_at(page, "platform status quiet")
 
 
-def test_the_pages_of_the_console_tell_open_incidents_and_near_maintenance(world: World) -> None:
-    incident = tell(world)
+def test_the_pages_of_the_console_show_open_incidents_and_near_maintenance(world: World) -> None:
+    incident = announce(world)
     page = world.client(world.alice).get("/t/acme/").content.decode()
     assert 'data-banner="incident"' in page
     assert f"/status/#incident-{incident.pk}" in page
@@ -79,7 +79,7 @@ def test_an_operator_opens_and_resolves_an_incident(
 ) -> None:
     world.alice.is_staff = True
     world.alice.save()
-    tell(world)
+    announce(world)
     log_in(world.alice)
     page.goto(f"{live_server.url}/operator/status/")
     look_at(page, "operator status")
@@ -101,7 +101,7 @@ def test_an_operator_opens_and_resolves_an_incident(
 
 
 def test_the_operators_pages_of_the_status_do_not_exist_for_others(world: World) -> None:
-    incident = tell(world)
+    incident = announce(world)
     window = Maintenance.objects.get()
     for address in (
         "/operator/status/",
@@ -116,7 +116,7 @@ def test_the_operators_pages_of_the_status_do_not_exist_for_others(world: World)
 
 
 def test_every_curl_line_of_the_operators_pages_is_a_request_that_the_api_takes(world: World) -> None:
-    incident = tell(world)
+    incident = announce(world)
     world.alice.is_staff = True
     world.alice.save()
     scopes = (*ALL_SCOPES, OPERATE_SCOPE)
@@ -159,7 +159,7 @@ def test_a_form_with_an_error_says_it_and_its_curl_is_what_was_typed(world: Worl
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 def test_the_status_page_is_in_the_readers_language(world: World, language: str) -> None:
-    tell(world)
+    announce(world)
     client = world.client(None)
     client.post("/language/", {"language": language, "next": "/"})
     page = client.get("/status/").content.decode()

@@ -1,4 +1,4 @@
-"""A driver in memory: what the workflow asked for, and what it is told. For tests of which the daemon is not the point."""
+"""A driver in memory: what the workflow asked for, and what it is answered. For tests of which the daemon is not the point."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ACME = "/api/v1/tenants/acme/"
 
 
 class Receiver:
-    """A web server that keeps what it gets, and answers as told."""
+    """A web server that keeps what it gets, and answers as set."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -110,7 +110,7 @@ def test_the_owners_are_mailed_without_anyone_having_set_it_up(world: World) -> 
     assert "95 % full" in sent.body
 
 
-def test_an_alert_is_told_once_and_its_end_too(world: World) -> None:
+def test_an_alert_is_sent_once_and_its_end_too(world: World) -> None:
     fire(world.cluster)
     look(world.cluster, 0.96, timedelta(seconds=76))
     assert len(queued()) == 1
@@ -118,7 +118,7 @@ def test_an_alert_is_told_once_and_its_end_too(world: World) -> None:
     assert [bool(one.payload["resolved"]) for one in queued()] == [False, True]
 
 
-def test_what_was_silenced_is_not_told_and_neither_is_its_end(world: World) -> None:
+def test_what_was_silenced_is_not_sent_and_neither_is_its_end(world: World) -> None:
     AlertSilence.objects.create(tenant=world.acme, until=soon(), reason="upkeep")
     fire(world.cluster)
     end(world.cluster)
@@ -126,7 +126,7 @@ def test_what_was_silenced_is_not_told_and_neither_is_its_end(world: World) -> N
     assert queued() == []
 
 
-def test_what_still_fires_when_its_silence_ends_is_told_then(world: World) -> None:
+def test_what_still_fires_when_its_silence_ends_is_sent_then(world: World) -> None:
     silence = AlertSilence.objects.create(tenant=world.acme, until=soon(), reason="upkeep")
     fire(world.cluster)
     AlertSilence.objects.filter(pk=silence.pk).update(until=timezone.now())
@@ -235,7 +235,7 @@ def budget_alert(world: World, percent: int) -> BudgetAlert:
     )
 
 
-def test_a_budgets_threshold_is_told_once_and_not_by_a_second_mail(world: World) -> None:
+def test_a_budgets_threshold_is_sent_once_and_not_by_a_second_mail(world: World) -> None:
     webhook(world)
     budget_alert(world, 80)
     for _ in range(2):
@@ -246,7 +246,7 @@ def test_a_budgets_threshold_is_told_once_and_not_by_a_second_mail(world: World)
     assert "80.00 of 100.00 EUR" in text(delivery.payload)
 
 
-def test_a_channel_for_critical_alerts_is_told_of_a_spent_budget_only(world: World) -> None:
+def test_a_channel_for_critical_alerts_hears_of_a_spent_budget_only(world: World) -> None:
     webhook(world, critical_only=True)
     budget_alert(world, 80)
     budget_alert(world, 100)

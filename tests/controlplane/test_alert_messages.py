@@ -33,8 +33,8 @@ def payload(fired: int = 1, resolved: int = 0) -> dict[str, Any]:
     return messages.payload_of("acme", "Acme", [alert()] * fired, [alert(resolved_at=NOW)] * resolved, BASE)
 
 
-def request(kind: str, secret: str = "", told: dict[str, Any] | None = None) -> messages.Request:
-    return messages.request_of(kind, "https://chat.example/x?access_token=t", secret, told or payload(), "d1", NOW)
+def request(kind: str, secret: str = "", reported: dict[str, Any] | None = None) -> messages.Request:
+    return messages.request_of(kind, "https://chat.example/x?access_token=t", secret, reported or payload(), "d1", NOW)
 
 
 def test_a_webhook_gets_the_alerts_signed() -> None:
@@ -79,15 +79,15 @@ def test_feishu_is_signed_in_the_body() -> None:
 
 
 def test_what_people_name_is_no_markup_in_slack() -> None:
-    told = messages.payload_of("acme", "<!channel>", [alert()], [], BASE)
-    assert "&lt;!channel&gt;" in json.loads(request(ChannelKind.SLACK, told=told).body)["text"]
+    reported = messages.payload_of("acme", "<!channel>", [alert()], [], BASE)
+    assert "&lt;!channel&gt;" in json.loads(request(ChannelKind.SLACK, reported=reported).body)["text"]
 
 
 def test_a_storm_is_one_message_that_fits_every_chat() -> None:
-    told = payload(fired=500, resolved=30)
-    assert len(told["fired"]) == messages.ALERTS_MAX
-    assert told["not_named"] == 480 + 10
-    content = json.loads(request(ChannelKind.WECOM, told=told).body)["text"]["content"]
+    reported = payload(fired=500, resolved=30)
+    assert len(reported["fired"]) == messages.ALERTS_MAX
+    assert reported["not_named"] == 480 + 10
+    content = json.loads(request(ChannelKind.WECOM, reported=reported).body)["text"]["content"]
     assert len(content.encode()) <= 2048
 
 
@@ -187,7 +187,7 @@ def test_an_address_of_a_public_host_is_taken(address: str) -> None:
         "",
     ],
 )
-def test_a_url_that_may_not_be_used_is_told_why(url: str) -> None:
+def test_why_a_url_may_not_be_used_is_reported(url: str) -> None:
     assert outgoing.url_problem(url)
 
 

@@ -171,7 +171,7 @@ def test_dead_letters_are_those_of_the_last_hour(world: World) -> None:
     assert known(world.cluster, now)["dead_letters "] == 4.0
 
 
-def test_groups_without_consumers_are_told_and_end_when_one_connects(world: World) -> None:
+def test_groups_without_consumers_are_reported_and_end_when_one_connects(world: World) -> None:
     now = timezone.now()
     for seconds in (0, 121):
         figures(world.cluster, now + timedelta(seconds=seconds), groups_away=["billing"])
@@ -311,7 +311,7 @@ def test_a_channel_can_not_be_deleted_below_an_evaluation(world: World) -> None:
     assert any(one.endswith("FOR NO KEY UPDATE") for one in read)
 
 
-def test_certificates_that_are_not_renewed_are_told(world: World) -> None:
+def test_certificates_that_are_not_renewed_are_reported(world: World) -> None:
     now = timezone.now()
     Cluster.objects.filter(pk=world.cluster.pk).update(tls_renew_at=now - timedelta(days=2))
     assert known(world.cluster, now)["certificate_old "] == pytest.approx(2)

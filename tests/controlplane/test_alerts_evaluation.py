@@ -72,7 +72,7 @@ def test_an_alert_fires_when_it_has_lasted() -> None:
     assert disk.look(90, after_s=15) == [Act.SEEN]
 
 
-def test_what_was_wrong_for_a_moment_tells_nobody() -> None:
+def test_what_was_wrong_for_a_moment_notifies_no_one() -> None:
     disk = watch(duration_s=60)
     disk.look(90)
     assert disk.look(10, after_s=15) == [Act.DROP]
@@ -138,13 +138,13 @@ def test_a_threshold_that_is_raised_ends_what_is_below() -> None:
     assert disk.look(90, after_s=CLEAR_S) == [Act.RESOLVE]
 
 
-def test_what_is_gone_ends_where_every_subject_is_told_of() -> None:
+def test_what_is_gone_ends_where_every_subject_is_reported() -> None:
     disk = fired()
     assert disk.look() == [Act.RESOLVE]
     assert "gone" in disk.ended[0]
 
 
-def test_a_group_of_which_nothing_is_told_is_unknown_for_a_day() -> None:
+def test_a_group_of_which_nothing_is_reported_is_unknown_for_a_day() -> None:
     late = fired("lag_seconds")
     assert late.look(after_s=86_400) == []
     assert late.look(after_s=1) == [Act.RESOLVE]
@@ -181,14 +181,14 @@ def test_a_kind_that_is_wrong_or_not_takes_no_threshold() -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_every_kind_has_a_sentence(kind: Kind) -> None:
-    told = sentence(kind.name, "billing on orders", kind.threshold)
-    assert told[0].isupper() or told.startswith("billing")
-    assert told.endswith(".")
-    assert amount(kind.unit, kind.threshold) in told
+    reported = sentence(kind.name, "billing on orders", kind.threshold)
+    assert reported[0].isupper() or reported.startswith("billing")
+    assert reported.endswith(".")
+    assert amount(kind.unit, kind.threshold) in reported
 
 
 def test_amounts_are_written_as_people_read_them() -> None:
-    told = [
+    reported = [
         amount(unit, value)
         for unit, value in (
             ("bytes", 512),
@@ -203,7 +203,7 @@ def test_amounts_are_written_as_people_read_them() -> None:
             ("days", 3),
         )
     ]
-    assert told == [
+    assert reported == [
         "512 bytes",
         "64.0 MiB",
         "85 %",

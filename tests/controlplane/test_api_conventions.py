@@ -204,13 +204,13 @@ def test_a_key_with_blanks_is_refused(world: World, api: Callable[..., Json]) ->
     assert answer.status_code == 400
 
 
-def test_every_answer_tells_what_is_left_of_the_rate(world: World, api: Callable[..., Json]) -> None:
+def test_every_answer_says_what_is_left_of_the_rate(world: World, api: Callable[..., Json]) -> None:
     answer = api(world.alice).call("GET", CLUSTERS)
     assert answer["RateLimit-Policy"] == '"api";q=1200;w=60'
     assert re.fullmatch(r'"api";r=1199;t=\d+', answer["RateLimit"])
 
 
-def test_too_many_requests_are_told_when_to_come_back(world: World, api: Callable[..., Json]) -> None:
+def test_too_many_requests_are_answered_with_when_to_come_back(world: World, api: Callable[..., Json]) -> None:
     client = api(world.alice)
     with patch.object(throttling.ApiThrottle, "rate", "2/min", create=True):
         statuses = [client.call("GET", CLUSTERS) for _ in range(3)]

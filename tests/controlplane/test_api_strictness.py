@@ -49,14 +49,16 @@ def test_a_member_that_is_nearly_right_is_suggested(world: World, api: Callable[
     assert "Did you mean replicas?" in answer.json()["detail"]
 
 
-def test_a_body_over_the_limit_is_told_so(world: World, api: Callable[..., Json]) -> None:
+def test_a_body_over_the_limit_is_answered_so(world: World, api: Callable[..., Json]) -> None:
     body = b'{"slug": "' + b"x" * 9 * 1024 * 1024 + b'"}'
     answer = api(world.alice).generic("POST", "/api/v1/tenants/acme/clusters/", body, content_type="application/json")
     assert (answer.status_code, answer["Content-Type"]) == (413, "application/problem+json")
     assert answer.json()["code"] == "body_too_large"
 
 
-def test_an_operators_address_tells_a_wrong_method_from_a_missing_page(world: World, api: Callable[..., Json]) -> None:
+def test_an_operators_address_distinguishes_a_wrong_method_from_a_missing_page(
+    world: World, api: Callable[..., Json]
+) -> None:
     assert api(world.alice).call("PUT", "/api/v1/operator/plans/", {}).status_code == 405
     assert api(world.alice).call("GET", "/api/v1/operator/plans/").status_code == 404
 

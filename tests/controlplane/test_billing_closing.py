@@ -168,7 +168,7 @@ def test_an_agreed_end_is_audited_and_printed_on_the_invoice(
         ({"until": datetime.fromisoformat("2099-01-01T00:00:00Z")}, "until"),
     ],
 )
-def test_an_end_that_cannot_be_agreed_is_told_beside_its_field(
+def test_an_end_that_cannot_be_agreed_is_reported_beside_its_field(
     world: World, price: Price, values: dict[str, object], field: str
 ) -> None:
     operator = olga()

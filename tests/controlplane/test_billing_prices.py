@@ -101,7 +101,7 @@ def test_a_version_that_has_begun_is_neither_changed_nor_removed(olga: User, api
         ({"multipliers": {"ordered": "-2"}}, "multipliers"),
     ],
 )
-def test_a_bad_version_is_told_beside_its_field(
+def test_a_bad_version_is_reported_beside_its_field(
     olga: User, api: Callable[..., Json], changes: dict[str, Any], field: str
 ) -> None:
     plan = make_plan()
@@ -199,7 +199,7 @@ def test_there_is_one_default_plan(olga: User, api: Callable[..., Json]) -> None
 @pytest.mark.parametrize(
     ("body", "field"), [({"slug": "x y", "currency": "EUR"}, "slug"), ({"slug": "yen", "currency": "JPY"}, "currency")]
 )
-def test_a_bad_plan_is_told_beside_its_field(
+def test_a_bad_plan_is_reported_beside_its_field(
     olga: User, api: Callable[..., Json], body: dict[str, str], field: str
 ) -> None:
     answer = api(olga).call("POST", PLANS, body)

@@ -110,7 +110,7 @@ def test_an_operator_has_it_made_again_by_a_button_and_by_rest(
     assert client.post(f"{LIST}HW-0000001/reproduce/").status_code == 302
     row = InvoiceReproduction.objects.get()
     assert (row.state, row.requested_by, row.is_equal) == (ReproductionState.QUEUED, "olga@example.com", None)
-    # The one that waits is told to begin, instead of a second one.
+    # The one that waits begins, instead of a second one.
     assert api(user).call("POST", API).status_code == 202
     assert InvoiceReproduction.objects.count() == 1
     values = {"state": ReproductionState.COMPLETED, "differences": ["one line is less"], "total": Decimal("3.00")}

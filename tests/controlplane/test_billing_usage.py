@@ -137,7 +137,7 @@ def test_a_breakdown_adds_up_to_the_month_and_the_rest_is_summed(
     ("query", "field"),
     [("by=colour", "by"), ("by=topic&limit=0", "limit"), ("by=topic&month=2026-13", "month"), ("", "by")],
 )
-def test_a_bad_question_is_told_beside_its_field(
+def test_a_bad_question_is_reported_beside_its_field(
     world: World, api: Callable[..., Json], query: str, field: str
 ) -> None:
     answer = api(world.bob).call("GET", f"{USAGE}breakdown/?{query}")
@@ -457,7 +457,7 @@ def test_a_mail_that_could_not_be_sent_is_sent_later(
     assert len(mail.outbox) == 1
 
 
-def test_the_budget_tells_what_is_spent(world: World, api: Callable[..., Json], price: Price) -> None:
+def test_the_budget_says_what_is_spent(world: World, api: Callable[..., Json], price: Price) -> None:
     client, path = api(world.alice), "/api/v1/tenants/acme/budget/"
     assert client.call("PUT", path, {"amount": "10.00", "currency": "EUR"}).json()["spent"] is None
     now = datetime.now(UTC)
@@ -479,7 +479,7 @@ def test_the_budget_tells_what_is_spent(world: World, api: Callable[..., Json], 
         ({"currency": "EUR"}, "amount"),
     ],
 )
-def test_a_bad_budget_is_told_beside_its_field(
+def test_a_bad_budget_is_reported_beside_its_field(
     world: World, api: Callable[..., Json], body: dict[str, str], field: str
 ) -> None:
     answer = api(world.alice).call("PUT", "/api/v1/tenants/acme/budget/", body)

@@ -256,7 +256,7 @@ def test_a_viewer_does_not_read_messages(world: World) -> None:
         messages_browse(actor=world.bob, topic=topic)
 
 
-def test_what_a_broker_refuses_is_told_with_its_code() -> None:
+def test_what_a_broker_refuses_is_reported_with_its_code() -> None:
     from controlplane.clusters.remoting import remoting_errors
     from highwater.errors import broker_error
 

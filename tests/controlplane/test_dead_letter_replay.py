@@ -133,7 +133,7 @@ def test_to_its_original_topic_a_message_comes_as_a_new_one() -> None:
     assert (again.topic, dict(again.properties)) == ("payments", {REPLAY_OF: "O3"})
 
 
-def test_a_message_that_does_not_tell_its_topic_is_not_sent() -> None:
+def test_a_message_that_does_not_name_its_topic_is_not_sent() -> None:
     message = dead(3, RETRY_TOPIC="", DLQ_ORIGIN_TOPIC="")
     assert "which topic" in str(message_again(message, ReplayTarget.RETRY_TOPIC, "billing", ["payments"]))
 

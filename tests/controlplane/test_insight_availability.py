@@ -81,7 +81,7 @@ def test_a_platform_that_does_not_install_spark_looks_for_it_each_time(
     assert jobs_problem() == ""
 
 
-def test_a_failed_installation_is_told_with_the_way_out_and_the_next_try(world: World, file: Path) -> None:
+def test_a_failed_installation_is_reported_with_the_way_out_and_the_next_try(world: World, file: Path) -> None:
     file.write_text(json.dumps(FAILED))
     awaited = figures_awaited(NOW)
     assert awaited is not None

@@ -85,11 +85,11 @@ def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_coun
         ({"consumerGroupsAway": ""}, "groups_away"),
     ],
 )
-def test_a_value_that_one_leader_does_not_tell_is_not_known(changes: dict[str, str], unknown: str) -> None:
+def test_a_value_that_one_leader_does_not_report_is_unknown(changes: dict[str, str], unknown: str) -> None:
     found = figures_of([leader(), leader(**changes)], groups=2)
     assert getattr(found, unknown) is None
-    told = [name for name in Figures.__slots__ if not name.startswith("groups_away_")]
-    assert sum(getattr(found, name) is None for name in told) == 1
+    reported = [name for name in Figures.__slots__ if not name.startswith("groups_away_")]
+    assert sum(getattr(found, name) is None for name in reported) == 1
 
 
 def test_past_the_name_that_a_leader_cuts_its_groups_at_nothing_is_known_of_the_others() -> None:
@@ -148,7 +148,7 @@ def test_figures_are_kept_for_a_day(world: World) -> None:
     assert list(ClusterFigures.objects.all()) == [kept]
 
 
-def test_the_api_tells_figures_now_and_of_the_last_hour(world: World, api: Callable[..., Json]) -> None:
+def test_the_api_returns_figures_now_and_of_the_last_hour(world: World, api: Callable[..., Json]) -> None:
     make_figures(world, age=timedelta(minutes=90), backlog_messages=1)
     make_figures(world, age=timedelta(minutes=30), backlog_messages=2)
     make_figures(world, in_per_second=0.0, backlog_messages=2**60)

@@ -1,4 +1,4 @@
-"""Runs of jobs: queued, run as processes, lost, retried, backfilled, told to operators. The job is a twin; all else is real."""
+"""Runs of jobs: queued, run as processes, lost, retried, backfilled, reported to operators. The job is a twin; all else is real."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def test_a_run_gets_its_configuration_and_leaves_its_result_in_the_row(
     assert not any((tmp_path / "jobs").iterdir())  # the configuration holds secrets
 
 
-def test_a_backfill_tells_the_job_its_range(world: World, twin: Callable[..., Path]) -> None:
+def test_a_backfill_gives_the_job_its_range(world: World, twin: Callable[..., Path]) -> None:
     seen_file = twin(result=DONE)
     run = ran(queued(range_from=FROM, range_to=TO))
     assert run.is_backfill
     assert json.loads(seen_file.read_text())["config"]["range"] == {"from": FROM.isoformat(), "to": TO.isoformat()}
 
 
-def test_ingest_is_told_of_clusters_that_run_and_billing_of_deleted_ones_too(
+def test_ingest_gets_the_clusters_that_run_and_billing_the_deleted_ones_too(
     world: World, twin: Callable[..., Path]
 ) -> None:
     Cluster.objects.update(state=ClusterState.DELETED, deleted_at=datetime.now(UTC))
@@ -232,7 +232,7 @@ def test_settings_of_spark_are_one_json_object_or_a_file_that_holds_one(settings
         ('{"spark.driver.memory": ["1g"]}', "has the member 'spark.driver.memory'"),
     ],
 )
-def test_settings_of_spark_that_are_none_are_told_in_a_sentence(settings: Any, value: str, words: str) -> None:
+def test_settings_of_spark_that_are_none_are_reported_in_a_sentence(settings: Any, value: str, words: str) -> None:
     settings.HIGHWATER_SPARK_CONF = value
     problem = spark_conf_problem()
     assert problem.startswith(f"HIGHWATER_SPARK_CONF {words}")
@@ -428,7 +428,7 @@ def test_runs_are_listed_by_job_and_by_state(
         ({"job": "ingest", "range_from": FROM.isoformat(), "range_to": TO.isoformat()}, "range_from"),
     ],
 )
-def test_a_bad_range_is_told_beside_its_field(
+def test_a_bad_range_is_reported_beside_its_field(
     olga: User, api: Callable[..., Json], body: dict[str, str], field: str
 ) -> None:
     answer = api(olga).call("POST", RUNS, body)

@@ -284,7 +284,9 @@ def test_history_is_by_queue_and_broker_oldest_first(world: World, api: Callable
         ("topic=x&since=2026-01-01T00:00:00Z&until=2026-11-01T00:00:00Z", "since"),
     ],
 )
-def test_a_bad_range_is_told_beside_its_field(world: World, api: Callable[..., Json], query: str, field: str) -> None:
+def test_a_bad_range_is_reported_beside_its_field(
+    world: World, api: Callable[..., Json], query: str, field: str
+) -> None:
     answer = api(world.bob).call("GET", f"{LAG}billing/history/?{query}")
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, field)
 

@@ -222,7 +222,7 @@ def test_whoever_opened_a_link_before_the_log_in_comes_back_to_it(world: World, 
     assert browser.get("/invitations/").status_code == 404
 
 
-def test_another_account_is_told_whose_invitation_it_is_and_can_not_take_it(
+def test_another_account_reads_whose_invitation_it_is_and_can_not_take_it(
     world: World, issued: IssuedInvitation
 ) -> None:
     browser = Client()

@@ -1,4 +1,4 @@
-"""What fits no row on the machine: found, told, and cleared on request; data never without being asked for by name."""
+"""What fits no row on the machine: found, listed, and cleared on request; data never without being asked for by name."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_an_operation_whose_step_takes_longer_than_it_may_is_stuck(world: World,
     assert [one.begun for one in leftovers_find(driver).stuck] == [True]
 
 
-def test_the_api_tells_and_clears(world: World, machine: DriverTwin, api: Callable[..., Json]) -> None:
+def test_the_api_lists_and_clears(world: World, machine: DriverTwin, api: Callable[..., Json]) -> None:
     world.alice.is_staff = True
     world.alice.save()
     client = api(world.alice)
-    told = client.call("GET", "/api/v1/operator/leftovers/").json()
-    assert (told["processes"], told["folders"]) == (["hw-6f0a2a536d0c-broker-a-0"], [str(GONE)])
-    assert client.call("POST", "/api/v1/operator/leftovers/", {}).json() == told
+    reported = client.call("GET", "/api/v1/operator/leftovers/").json()
+    assert (reported["processes"], reported["folders"]) == (["hw-6f0a2a536d0c-broker-a-0"], [str(GONE)])
+    assert client.call("POST", "/api/v1/operator/leftovers/", {}).json() == reported
     assert client.call("GET", "/api/v1/operator/leftovers/").json()["processes"] == []
 
 

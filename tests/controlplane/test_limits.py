@@ -84,7 +84,7 @@ def test_the_api_says_which_limit_and_what_to_do(world: World, api: Callable[...
     assert "operator" in body["hint"]
 
 
-def test_brokers_are_told_the_tenants_limits_and_do_not_restart_for_them(world: World, driver: DriverTwin) -> None:
+def test_brokers_get_the_tenants_limits_and_do_not_restart_for_them(world: World, driver: DriverTwin) -> None:
     before = [daemon.process.configuration for daemon in replica_daemons(world.cluster, driver)]
     allow(world.cluster.tenant, messages_per_second=7)
     daemons = replica_daemons(world.cluster, driver)

@@ -104,7 +104,7 @@ def test_a_killed_process_is_restarted(supervisor: RealSupervisor, process: Call
         time.sleep(0.05)
 
 
-def test_a_process_that_ends_at_once_is_told_with_its_last_words(
+def test_a_process_that_ends_at_once_is_reported_with_its_last_words(
     supervisor: RealSupervisor, process: Callable[..., DaemonProcess]
 ) -> None:
     one = process(ENDS)

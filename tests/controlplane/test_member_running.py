@@ -70,7 +70,7 @@ def test_a_group_that_is_not_there_is_not_found(world: World, member: MembersTwi
         (BrokerError(2, "it has yet to answer 8 requests", "broker-a"), 502, "broker_refused"),
     ],
 )
-def test_a_member_that_does_not_answer_is_told_from_a_cluster_that_does_not(
+def test_a_member_that_does_not_answer_is_distinguished_from_a_cluster_that_does_not(
     world: World, member: MembersTwin, error: HighwaterError, status: int, code: str
 ) -> None:
     member.error = error
@@ -78,7 +78,7 @@ def test_a_member_that_does_not_answer_is_told_from_a_cluster_that_does_not(
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_what_a_member_tells_has_its_bounds(world: World, member: MembersTwin) -> None:
+def test_what_a_member_reports_has_its_bounds(world: World, member: MembersTwin) -> None:
     member.info = running_info(
         properties={f"p{number}": "v" * 5000 for number in range(running.SETTINGS_MAX + 5)},
         queues=tuple(queue_info(number) for number in range(running.QUEUES_MAX + 3)),

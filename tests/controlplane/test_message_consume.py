@@ -1,4 +1,4 @@
-"""A member of a group handles one stored message on request: who may ask, what is told, and what can go wrong."""
+"""A member of a group handles one stored message on request: who may ask, what is answered, and what can go wrong."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def consume(world: World, group: str = "billing") -> Any:
     return Json(world.bob).call("POST", path, {"group": group, "client_id": CLIENT})
 
 
-def test_the_members_word_is_told(world: World, relay: RelayTwin) -> None:
+def test_the_members_word_is_reported(world: World, relay: RelayTwin) -> None:
     relay.result = ConsumeMessageDirectlyResult(
         "CR_LATER", "ValueError: out of stock", order=True, auto_commit=True, spent_ms=7
     )
@@ -116,7 +116,7 @@ def test_without_a_master_no_one_is_asked(world: World, relay: RelayTwin) -> Non
         (BrokerError(2, "it has yet to answer 8 requests", "broker-a"), 502, "broker_refused"),
     ],
 )
-def test_why_a_member_did_not_answer_is_told(
+def test_why_a_member_did_not_answer_is_reported(
     world: World, relay: RelayTwin, error: HighwaterError, status: int, code: str
 ) -> None:
     relay.error = error
@@ -134,7 +134,7 @@ def test_what_a_member_says_has_its_bounds(world: World, relay: RelayTwin) -> No
     assert len(consume(world).json()["remark"]) == direct.REMARK_MAX_CHARACTERS
 
 
-def test_the_audit_trail_tells_who_had_whom_handle_what(world: World, relay: RelayTwin) -> None:
+def test_the_audit_trail_says_who_had_which_member_handle_what(world: World, relay: RelayTwin) -> None:
     consume(world)
     event = AuditEvent.objects.get(action="message.consume")
     assert event.actor == "bob@example.com"
@@ -147,7 +147,9 @@ def test_the_audit_trail_tells_who_had_whom_handle_what(world: World, relay: Rel
 
 
 @pytest.mark.parametrize("word", ["\x00", "\ud800", "CR_" * 1000, ""])
-def test_a_word_that_is_no_result_is_told_and_recorded_as_unknown(world: World, relay: RelayTwin, word: str) -> None:
+def test_a_word_that_is_no_result_is_reported_and_recorded_as_unknown(
+    world: World, relay: RelayTwin, word: str
+) -> None:
     relay.result = ConsumeMessageDirectlyResult(word, "at \ud800", order=False, auto_commit=True, spent_ms=1)
     answer = consume(world)
     assert (answer.status_code, answer.json()["result"], answer.json()["remark"]) == (200, "UNKNOWN", "at ?")

@@ -196,15 +196,15 @@ def test_a_send_that_may_be_stored_counts(world: World, brokers: BrokersTwin, er
     assert resend(world).json()["code"] == "resent_before"
 
 
-def test_the_message_tells_how_it_was_sent_again(world: World, brokers: BrokersTwin) -> None:
+def test_the_message_says_how_it_was_sent_again(world: World, brokers: BrokersTwin) -> None:
     resend(world, {"topic": "refunds"})
     path = f"{world.cluster.path}topics/payments/messages/broker-a/1/7/"
-    (told,) = Json(world.bob).get(path).json()["resends"]
-    assert (told["outcome"], told["topic"], told["queue_offset"]) == ("sent", "refunds", "14")
-    assert told["made_by"] == "bob@example.com"
+    (reported,) = Json(world.bob).get(path).json()["resends"]
+    assert (reported["outcome"], reported["topic"], reported["queue_offset"]) == ("sent", "refunds", "14")
+    assert reported["made_by"] == "bob@example.com"
 
 
-def test_the_audit_trail_tells_what_was_changed_and_not_the_body(world: World, brokers: BrokersTwin) -> None:
+def test_the_audit_trail_says_what_was_changed_and_not_the_body(world: World, brokers: BrokersTwin) -> None:
     resend(world, {"body": "secret", "topic": "refunds"})
     details = AuditEvent.objects.get(action="message.resend").details
     assert details == {

@@ -1,4 +1,4 @@
-"""The platform's status: what figures say of its parts, what operators tell, and what strangers may and may not see."""
+"""The platform's status: what figures say of its parts, what operators announce, and what strangers may and may not see."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_jobs_are_as_their_last_runs(runs: dict[str, bool], state: PartState) ->
         (100, 51, PartState.DOWN),
     ],
 )
-def test_the_fleet_is_told_as_a_whole(clusters: int, without: int, state: PartState) -> None:
+def test_the_fleet_is_judged_as_a_whole(clusters: int, without: int, state: PartState) -> None:
     assert fleet_state(clusters, without) == state
 
 
@@ -170,7 +170,7 @@ def test_maintenance_counts_while_it_runs(db: None) -> None:
         {"state": "resolved"},
     ],
 )
-def test_an_incident_that_tells_nothing_is_refused(db: None, wrong: dict[str, object]) -> None:
+def test_an_incident_without_a_text_is_refused(db: None, wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         open_one(**wrong)
 
@@ -182,7 +182,7 @@ def test_a_window_ends_after_its_start_and_within_a_week(db: None, begin_h: int,
         maintenance_plan(actor=SYSTEM, title="x", text="x", parts=["api"], starts_at=begin, ends_at=end)
 
 
-def test_only_operators_of_the_platform_tell_anything(world: World) -> None:
+def test_only_operators_of_the_platform_announce_anything(world: World) -> None:
     with pytest.raises(NotFound):
         incident_open(actor=world.alice, title="x", text="x", impact="down", parts=["api"])
     assert not Incident.objects.exists()
@@ -201,10 +201,10 @@ def test_a_stranger_sees_parts_and_incidents_and_no_tenant(world: World) -> None
     open_one(text="<script>alert(1)</script>")
     answer = Client().get("/api/v1/status/")
     assert answer.status_code == 200
-    told = answer.json()
-    assert [part["part"] for part in told["parts"]] == Part.values
-    assert {part["part"]: part["state"] for part in told["parts"]}["name_servers"] == "operational"
-    assert told["incidents"][0]["updates"][0]["state"] == "investigating"
+    reported = answer.json()
+    assert [part["part"] for part in reported["parts"]] == Part.values
+    assert {part["part"]: part["state"] for part in reported["parts"]}["name_servers"] == "operational"
+    assert reported["incidents"][0]["updates"][0]["state"] == "investigating"
     texts = [answer.content, *(Client().get(path).content for path in ("/status/", "/status/feed/"))]
     for text in texts:
         assert b"acme" not in text
@@ -225,7 +225,7 @@ def test_the_feed_is_atom_with_each_update(db: None) -> None:
     assert f"/status/#incident-{incident.pk}" in text
 
 
-def test_an_operator_tells_an_incident_and_a_window_by_the_api(world: World, api: Callable[..., Json]) -> None:
+def test_an_operator_announces_an_incident_and_a_window_by_the_api(world: World, api: Callable[..., Json]) -> None:
     world.alice.is_staff = True
     world.alice.save()
     token = api_token_issue(

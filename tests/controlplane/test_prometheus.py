@@ -26,7 +26,7 @@ def scraped(client: Json) -> dict[tuple[str, tuple[str, ...]], float]:
     return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
 
 
-def test_figures_and_lag_are_told_with_their_labels(world: World, api: Callable[..., Json]) -> None:
+def test_figures_and_lag_are_reported_with_their_labels(world: World, api: Callable[..., Json]) -> None:
     ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=4.5, stored_bytes=7)
     lag_window(world.cluster, timezone.now() - timedelta(minutes=5), lag=12, lag_ms=1500)
     found = scraped(api(world.bob))
@@ -45,7 +45,7 @@ def test_what_is_not_known_has_no_sample(world: World, api: Callable[..., Json])
     assert ("highwater_consumer_lag_seconds", ("orders", "billing", "payments")) not in found
 
 
-def test_other_tenants_clusters_are_not_told(world: World, api: Callable[..., Json]) -> None:
+def test_other_tenants_clusters_are_not_reported(world: World, api: Callable[..., Json]) -> None:
     cluster = make_cluster(world.globex, "secret")
     ClusterFigures.objects.create(cluster=cluster, sampled_at=timezone.now(), in_per_second=1.0)
     assert not [labels for _, labels in scraped(api(world.bob)) if "secret" in labels]

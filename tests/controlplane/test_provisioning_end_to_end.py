@@ -104,7 +104,7 @@ def test_the_operation_completes_with_every_step(cluster: LiveCluster) -> None:
     assert {step["state"] for step in cluster.operation["steps"]} == {"completed"}
 
 
-def test_the_cluster_is_running_and_tells_its_address(cluster: LiveCluster) -> None:
+def test_the_cluster_is_running_and_shows_its_address(cluster: LiveCluster) -> None:
     found = cluster.get()
     assert found["state"] == "running"
     host, _, port = found["namesrv_addr"].partition(":")

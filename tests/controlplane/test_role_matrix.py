@@ -41,7 +41,7 @@ def permission_of(address: str, method: str) -> str:
     return permission
 
 
-def test_every_permission_of_the_table_is_asked_for_by_a_route_or_told_why_not(world: World) -> None:
+def test_every_permission_of_the_table_is_asked_for_by_a_route_or_excused_with_a_reason(world: World) -> None:
     asked = {permission_of(address, row.method) for row, address in routes(world, TENANT)}
     # Asked for inside services, where the answer depends on what is changed.
     inside = {"operation.retry", "operation.view"}

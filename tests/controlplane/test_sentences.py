@@ -51,8 +51,8 @@ def test_the_context_of_a_word_is_not_part_of_it() -> None:
 
 
 def test_one_thing_and_more_things_have_their_own_words() -> None:
-    told = [say_count("%(count)s byte", "%(count)s bytes", count) for count in (0, 1, 2)]
-    assert told == ["0 bytes", "1 byte", "2 bytes"]
+    reported = [say_count("%(count)s byte", "%(count)s bytes", count) for count in (0, 1, 2)]
+    assert reported == ["0 bytes", "1 byte", "2 bytes"]
 
 
 def test_a_stored_sentence_is_read_in_another_language() -> None:
@@ -66,9 +66,9 @@ def test_a_text_that_is_no_sentence_is_stored_as_it_is() -> None:
 
 
 def test_a_text_with_the_mark_of_sentences_is_not_read_as_one() -> None:
-    told = '\x1e["All times are UTC.", "", {}]'
-    found = from_stored(to_stored(told))
-    assert (found, type(found)) == (told[1:], str)
+    reported = '\x1e["All times are UTC.", "", {}]'
+    found = from_stored(to_stored(reported))
+    assert (found, type(found)) == (reported[1:], str)
 
 
 def test_columns_store_a_text_without_the_mark_and_a_sentence_with_it() -> None:
@@ -78,7 +78,7 @@ def test_columns_store_a_text_without_the_mark_and_a_sentence_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         "",
         "{",
@@ -97,8 +97,8 @@ def test_columns_store_a_text_without_the_mark_and_a_sentence_with_it() -> None:
         "[" * 100_000,
     ],
 )
-def test_what_is_no_stored_sentence_is_read_as_its_text(told: str) -> None:
-    assert from_stored("\x1e" + told) == told
+def test_what_is_no_stored_sentence_is_read_as_its_text(reported: str) -> None:
+    assert from_stored("\x1e" + reported) == reported
 
 
 def test_a_stored_sentence_with_a_plural_and_a_percent_sign_is_read() -> None:

@@ -74,7 +74,7 @@ def test_a_value_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert value("SECRET_KEY") == "k" * 60
 
 
-def test_a_variable_that_nothing_reads_is_told_with_the_likely_one() -> None:
+def test_a_variable_that_nothing_reads_is_reported_with_the_likely_one() -> None:
     environment = {"HIGHWATER_PORTS_RANGE": "1", "HIGHWATER_WEB_THREADS": "4", "HIGHWATER_STACK": "x", "PATH": "/bin"}
     assert strangers(environment) == ["HIGHWATER_PORTS_RANGE is no setting; did you mean HIGHWATER_PORT_RANGE?"]
 

@@ -37,5 +37,5 @@ def test_without_a_majority_the_difference_is_to_one_that_is_named() -> None:
     assert [one.client_id for one in found.odd] == ["b"]
 
 
-def test_a_group_of_which_no_one_tells_has_no_odd_member() -> None:
+def test_a_group_of_which_no_one_reports_has_no_odd_member() -> None:
     assert compare({}).odd == ()

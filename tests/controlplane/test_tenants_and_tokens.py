@@ -145,7 +145,7 @@ def test_a_token_has_the_documented_form_and_only_its_hash_is_stored(world: Worl
     assert text.secret not in str(ApiToken.objects.values().get())
 
 
-def test_a_live_token_authenticates_and_tells_when_it_was_used(world: World) -> None:
+def test_a_live_token_authenticates_and_says_when_it_was_used(world: World) -> None:
     issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
     assert token_authenticate(issued.text) == issued.token
     issued.token.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Which replicas hold a message, by their own words, and what clients told of it."""
+"""Which replicas hold a message, by their own words, and what clients recorded of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def replica(**changes: object) -> ReplicaStatus:
         (replica(min_offset=500), (400, 500), Holding.DELETED),
     ],
 )
-def test_a_replicas_word_tells_whether_it_holds_a_message(
+def test_a_replicas_word_says_whether_it_holds_a_message(
     status: ReplicaStatus, span: tuple[int, int], holding: Holding
 ) -> None:
     assert replica_holding(*span, status, LEADER)[0] == holding
@@ -128,7 +128,7 @@ def ask(world: World, **query: str) -> Any:
     return Json(world.bob).get(f"{world.cluster.path}message-trace/?{urlencode({'q': 'k', **query})}")
 
 
-def test_what_clients_told_of_a_message_is_told(world: World, admin: AdminTwin) -> None:
+def test_what_clients_recorded_of_a_message_is_shown(world: World, admin: AdminTwin) -> None:
     answer = ask(world)
     assert answer.status_code == 200, answer.content
     traces = answer.json()["traces"]
@@ -149,7 +149,7 @@ def test_trace_records_are_looked_for_in_a_topic_of_the_cluster(world: World, ad
     assert len(admin.asked) == 1
 
 
-def test_without_an_answer_for_the_trace_topic_the_rest_is_told(world: World, admin: AdminTwin) -> None:
+def test_without_an_answer_for_the_trace_topic_the_rest_is_reported(world: World, admin: AdminTwin) -> None:
     admin.error = NoRouteError("no route")
     answer = ask(world).json()
     assert (answer["traces"], answer["topic"]) == (None, "payments")

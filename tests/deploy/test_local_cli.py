@@ -37,7 +37,7 @@ def test_processes_carry_their_clusters_name(tmp_path: Path) -> None:
     assert names.full(process.replace("broker-a-0", "namesrv-0")) == "demo/namesrv-0"
 
 
-def test_clusters_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_clusters_of_one_name_are_distinguished(tmp_path: Path) -> None:
     processes = [add_cluster(tmp_path, cluster_id, "demo") for cluster_id in (DEMO, OTHER)]
     names = ClusterNames.of(Layout(tmp_path))
     assert [names.full(process) for process in processes] == ["demo~0f9d/broker-a-0", "demo~aabb/broker-a-0"]

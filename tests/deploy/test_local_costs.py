@@ -34,7 +34,7 @@ def test_a_process_that_has_ended_costs_nothing_that_is_known() -> None:
     assert cost_below(os.getpid()) is not None
 
 
-def test_a_cost_is_told_in_words() -> None:
+def test_a_cost_is_reported_in_words() -> None:
     assert describe_cost(Cost(processor_s=216, memory_bytes=700 * MIB, age_s=7200)) == (
         "Spark's jobs take 700 MiB of memory now, and took 3.0 % of a core in the last 2 h 0 min."
     )

@@ -29,7 +29,7 @@ def run_dev(*arguments: str, before: str = "") -> subprocess.CompletedProcess[st
     return subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
-def test_an_old_python_is_told_what_to_do() -> None:
+def test_an_old_python_is_refused_with_what_to_do() -> None:
     result = run_dev("up", before="sys.version_info = (3, 8, 18)")
     assert result.returncode == 1
     assert result.stderr == (
@@ -81,7 +81,9 @@ def test_changed_requirements_make_an_environment_stale(tmp_path: Path) -> None:
     assert environment.installed() is None
 
 
-def test_a_python_without_ensurepip_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_ensurepip_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ensurepip.py").write_text("raise ImportError('as on Debian without python3-venv')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -92,7 +92,7 @@ def test_a_port_that_was_taken_meanwhile_is_an_error_with_a_way_out(tmp_path: Pa
             pass
 
 
-def test_a_taken_port_is_replaced_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_port_is_replaced_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()

@@ -1,4 +1,4 @@
-"""How Spark comes onto a machine: what is told of it, when it is tried again, and that a kill leaves nothing in the way."""
+"""How Spark comes onto a machine: what is said of it, when it is tried again, and that a kill leaves nothing in the way."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_the_java_that_is_there_is_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert setup.sentence == f"Spark is installed, with {tmp_path / 'jdk'}."
 
 
-def test_failures_are_told_with_a_way_out_and_tried_again_until_it_works(tmp_path: Path, bare: None) -> None:
+def test_failures_are_reported_with_a_way_out_and_tried_again_until_it_works(tmp_path: Path, bare: None) -> None:
     machine = Machine.at(tmp_path, ["no route\nto host", "disk full"])
     seen: list[tuple[float, Setup | None]] = []
     done = install_until_done(machine, pause=lambda seconds: seen.append((seconds, read_setup(machine.layout))))
@@ -213,7 +213,7 @@ def test_a_full_disk_is_said_before_anything_is_downloaded(
     assert machine.commands == []
 
 
-def test_a_failing_command_is_told_by_its_last_lines(tmp_path: Path) -> None:
+def test_a_failing_command_is_reported_by_its_last_lines(tmp_path: Path) -> None:
     installer = Installer(Layout(tmp_path), Environment.current())
     code = "print('Resolving'); print('  \\u00d7 Failed to fetch'); print('  \\u2570 dns error'); raise SystemExit(2)"
     with pytest.raises(DevError, match="Resolving Failed to fetch dns error"):
@@ -406,7 +406,7 @@ def test_the_java_runtime_trusts_whom_the_machine_trusts(
     assert "The company's proxy" in listed.stdout
 
 
-def test_a_failing_commands_own_way_out_is_told(tmp_path: Path) -> None:
+def test_a_failing_commands_own_way_out_is_reported(tmp_path: Path) -> None:
     installer = Installer(Layout(tmp_path), Environment.current())
     code = "raise SystemExit('The jar could not be fetched. Way out: set HIGHWATER_JARS.')"
     with pytest.raises(DevError, match="The jar could not be fetched") as caught:

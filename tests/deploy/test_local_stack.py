@@ -105,7 +105,7 @@ def test_another_database_needs_a_down_first(platform: PlatformStack) -> None:
         other.up()
 
 
-def test_a_failing_management_command_tells_why(platform: PlatformStack) -> None:
+def test_a_failing_management_command_says_why(platform: PlatformStack) -> None:
     with pytest.raises(DevError, match="There is no tenant 'nobody'"):
         platform.token("nobody")
 

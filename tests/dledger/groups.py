@@ -69,10 +69,10 @@ def quorum_group(
 
 
 def status(replica: BrokerDaemon) -> ReplicaStatus:
-    """What the replica tells of itself, as soon as it does not cut its log just now; raises OSError when it is not there."""
+    """What the replica reports of itself, as soon as it does not cut its log just now; raises OSError when it is not there."""
     found: list[ReplicaStatus] = []
 
-    def told() -> bool:
+    def reported() -> bool:
         try:
             reply = call(replica.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS))
         except Refused as refused:
@@ -82,7 +82,7 @@ def status(replica: BrokerDaemon) -> ReplicaStatus:
         found.append(Status.from_json(reply.body))
         return True
 
-    wait_until(told, timeout_s=WAIT_S, what=f"{replica.address} tells its status")
+    wait_until(reported, timeout_s=WAIT_S, what=f"{replica.address} reports its status")
     return found[0]
 
 
@@ -92,10 +92,10 @@ def leader_among(group: ReplicaGroup, *without: int) -> int | None:
         if number in without or replica.process is None or not replica.process.running:
             continue
         try:
-            told = status(replica)
+            reported = status(replica)
         except OSError:
             continue
-        if told.role == "master" and told.accepts_sends:
+        if reported.role == "master" and reported.accepts_sends:
             return number
     return None
 
@@ -118,11 +118,11 @@ def wait_all_level(group: ReplicaGroup) -> None:
     """Returns once one leads and every other holds, and knows to be confirmed, all that it has."""
 
     def level() -> bool:
-        told = [status(replica) for replica in group.replicas]
-        leaders = [one for one in told if one.role == "master"]
-        end = (told[0].end_offset, told[0].log_epoch)
+        reported = [status(replica) for replica in group.replicas]
+        leaders = [one for one in reported if one.role == "master"]
+        end = (reported[0].end_offset, reported[0].log_epoch)
         return len(leaders) == 1 and all(
-            (one.end_offset, one.log_epoch) == end and one.confirm_offset == end[0] for one in told
+            (one.end_offset, one.log_epoch) == end and one.confirm_offset == end[0] for one in reported
         )
 
     wait_until(level, timeout_s=WAIT_S, what=f"the replicas of {group.name} are level")

@@ -1,9 +1,9 @@
 """A history of produces and consumes over a group that is being disturbed, and what must be true of it.
 
-Writers send each message at most once, one after the other, and note what they were told. Readers follow every queue on
+Writers send each message at most once, one after the other, and note what they were answered. Readers follow every queue on
 every replica and note what they were shown. In the end, when all is quiet:
 
-- what was acknowledged is there once, at the offset that was told; what was refused before the append is not there;
+- what was acknowledged is there once, at the offset that was answered; what was refused before the append is not there;
 - each writer's messages stand in its queue in the order of its sends;
 - whatever a reader saw, on whichever replica, is there at that offset: nothing was shown before it was committed, and no
   offset was used twice.

@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         violations = load.history.violations(contents[0], dict.fromkeys(range(QUEUES), 0))
         violations += [] if contents[0] == contents[1] == contents[2] else ["the replicas differ"]
         print(f"{load.history.acknowledged} acknowledged, {len(violations)} violations {violations[:5]}")
-        tell("new leader", elected)
-        tell("first write", written)
+        show("new leader", elected)
+        show("first write", written)
     return 1 if violations else 0
 
 
@@ -104,14 +104,14 @@ def wait_all_calm(group: ReplicaGroup) -> None:
 
     def following() -> bool:
         leader = wait_leader(group)
-        told = status(group[leader])
-        return sum(one.in_sync for one in told.followers) == len(group.replicas) - 1
+        reported = status(group[leader])
+        return sum(one.in_sync for one in reported.followers) == len(group.replicas) - 1
 
     wait_until(following, timeout_s=WAIT_S, what="all replicas are in sync")
     time.sleep(CALM_S)
 
 
-def tell(what: str, seconds: Sequence[float]) -> None:
+def show(what: str, seconds: Sequence[float]) -> None:
     ranked = sorted(seconds)
     p99 = ranked[min(len(ranked) - 1, round(0.99 * (len(ranked) - 1)))]
     print(

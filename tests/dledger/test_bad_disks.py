@@ -118,10 +118,10 @@ def test_a_leader_whose_disk_dies_steps_down_and_does_not_stand_again(group: Rep
             what="another one leads",
             interval_s=0.1,
         )
-        told = status(group[leader])
-        assert told.role == "slave"
-        assert told.quorum is not None
-        assert told.quorum.not_electable_because
+        reported = status(group[leader])
+        assert reported.role == "slave"
+        assert reported.quorum is not None
+        assert reported.quorum.not_electable_because
         send_until_ok(producer, TOPIC, b"without it")
         group[leader].kill()
         disks[leader].unmount()

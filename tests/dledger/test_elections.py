@@ -51,10 +51,10 @@ def test_the_leader_is_broker_0_and_the_others_are_readable_slaves(group: Replic
     )
     for number in range(3):
         assert b"for all" in bodies(group, number)
-        told = status(group[number])
-        assert (told.mode, told.flush_disk_type) == ("dledger", "SYNC_FLUSH")
-        assert told.quorum is not None
-        assert (told.quorum.state == "leader", told.quorum.voters) == (told.role == "master", [0, 1, 2])
+        reported = status(group[number])
+        assert (reported.mode, reported.flush_disk_type) == ("dledger", "SYNC_FLUSH")
+        assert reported.quorum is not None
+        assert (reported.quorum.state == "leader", reported.quorum.voters) == (reported.role == "master", [0, 1, 2])
 
 
 def test_a_killed_leader_is_replaced_and_finds_its_place_again(group: ReplicaGroup, producer: Producer) -> None:
@@ -105,8 +105,8 @@ def test_a_minority_takes_no_messages_and_shows_what_is_confirmed(group: Replica
     try:
         wait_until(lambda: not status(group[leader]).accepts_sends, timeout_s=WAIT_S, what="it refuses sends")
         assert send_raw(group[leader], TOPIC, b"alone") == ResponseCode.SERVICE_NOT_AVAILABLE
-        told = status(group[leader])
-        assert told.refusal is not None
+        reported = status(group[leader])
+        assert reported.refusal is not None
         assert b"with everyone" in bodies(group, leader)
         wait_until(lambda: status(group[leader]).role == "slave", timeout_s=WAIT_S, what="it resigns")
         assert b"with everyone" in bodies(group, leader)

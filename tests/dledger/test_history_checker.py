@@ -22,7 +22,7 @@ def test_a_good_history_has_no_violations() -> None:
     assert good().violations(FINAL, FIRST) == []
 
 
-def test_what_nobody_was_told_of_may_be_there_or_not() -> None:
+def test_what_no_one_got_an_answer_for_may_be_there_or_not() -> None:
     history = good()
     history.sent(Sent("w-4", "w", 4, "unknown"))
     assert history.violations(FINAL, FIRST) == []

@@ -74,9 +74,9 @@ def test_ha_status_shows_terms_votes_and_who_leads(group: ReplicaGroup) -> None:
 def test_the_leadership_moves_where_it_is_asked_to(group: ReplicaGroup) -> None:
     target = (wait_leader(group) + 1) % 3
     epoch = status(group[wait_leader(group)]).epoch
-    told = as_json("transferLeadership", *common(group), "--broker-id", str(target))
-    assert isinstance(told, dict)
-    assert (told["broker_id"], told["epoch"] > epoch) == (target, True)
+    reported = as_json("transferLeadership", *common(group), "--broker-id", str(target))
+    assert isinstance(reported, dict)
+    assert (reported["broker_id"], reported["epoch"] > epoch) == (target, True)
     wait_all_level(group)
 
 

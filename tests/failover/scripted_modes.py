@@ -1,4 +1,4 @@
-"""A scripted group whose replicas tell a mode, and that gets and loses replicas."""
+"""A scripted group whose replicas report a mode, and that gets and loses replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.failover.scripted_quorum import ScriptedQuorum
 
 @dataclass
 class ScriptedModes:
-    """A change is adopted by the leader at once, by the others a look later. `configured` is what running brokers were told,
+    """A change is adopted by the leader at once, by the others a look later. `configured` is what running brokers were set to,
     by address.
     """
 
@@ -77,7 +77,7 @@ class ScriptedModes:
     def _statuses(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
         known = {replica.address for replica in self.group.replicas}
         answers = self.group._statuses(cluster, [address for address in addresses if address in known])
-        told = {address: Answer(error="connection refused") for address in addresses}
+        reported = {address: Answer(error="connection refused") for address in addresses}
         leader = self.group.leader if self.group.leader is not None else 0
         for address, answer in answers.items():
             status = answer.status
@@ -85,9 +85,9 @@ class ScriptedModes:
                 mode = self.modes.setdefault(status.replica_id, "async")
                 changes = {"mode": mode, "claims": self.claims, "quorum": status.quorum if mode == "dledger" else None}
                 status = msgspec.structs.replace(status, **changes)
-            told[address] = Answer(status=status, error=answer.error)
+            reported[address] = Answer(status=status, error=answer.error)
         self.modes = dict.fromkeys(self.modes, self.modes[leader])
-        return told
+        return reported
 
     def _change(self, cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
         self.before_call(f"mode {mode}")

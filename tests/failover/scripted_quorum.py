@@ -19,7 +19,7 @@ from mqwire.names import RMQ_SYS_EPOCH
 
 @dataclass
 class ScriptedVoter:
-    """One replica; `pulls` tells whether it follows the leader."""
+    """One replica; `pulls` says whether it follows the leader."""
 
     replica_id: int
     address: str

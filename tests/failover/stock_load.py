@@ -77,5 +77,5 @@ class StockLoad:
                     self.acknowledged.append(plan["keys"])
                 else:
                     self.failed.append(f"{made['status']} {made.get('error', '')}")
-        except BaseException as error:  # told where the block ends
+        except BaseException as error:  # raised where the block ends
             self._broken.append(error)

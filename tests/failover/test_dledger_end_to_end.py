@@ -47,7 +47,7 @@ def _election(live: LiveGroup, above: int) -> dict[str, Any] | None:
     return min(found, key=lambda one: int(one["new_epoch"]), default=None)
 
 
-def test_the_role_map_tells_who_leads_who_counts_and_who_voted_for_whom(live: LiveGroup) -> None:
+def test_the_role_map_shows_who_leads_who_counts_and_who_voted_for_whom(live: LiveGroup) -> None:
     group = live.wait_group(_healthy, "healthy")
     leader = group["master_id"]
     assert group["electorate"]["voters"] == [0, 1, 2]
@@ -66,7 +66,7 @@ def test_nobody_promotes_in_it(live: LiveGroup) -> None:
     assert "transfer the leadership" in answer.json()["detail"]
 
 
-def test_a_killed_leader_is_replaced_by_an_election_that_the_timeline_tells(live: LiveGroup) -> None:
+def test_a_killed_leader_is_replaced_by_an_election_that_the_timeline_shows(live: LiveGroup) -> None:
     before = live.wait_group(_healthy, "healthy")
     old = before["master_id"]
     with Sender(live, TOPIC) as sender:

@@ -1,4 +1,4 @@
-"""What a drill's probes tell: outage, losses and verdict, by hand-made probes."""
+"""What a drill's probes show: outage, losses and verdict, by hand-made probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elections that no one ordered: noticed by a sample, told once, and measured."""
+"""Elections that no one ordered: noticed by a sample, recorded once, and measured."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def ms(moment: datetime) -> int:
 
 
 def process_ended(cluster: Cluster, driver: DriverTwin, replica_id: int, at: datetime) -> None:
-    """The replica's supervisor tells when its process last ended; it runs again."""
+    """The replica's supervisor reports when its process last ended; it runs again."""
     row = Replica.objects.get(group__cluster=cluster, broker_id=replica_id)
     name = replica_process_name(cluster, row)
-    told = driver.process_statuses
+    reported = driver.process_statuses
 
     def with_end(names: Sequence[str]) -> dict[str, ProcessStatus]:
-        found = told(names)
+        found = reported(names)
         return {key: replace(status, stopped_at=at) if key == name else status for key, status in found.items()}
 
     driver.process_statuses = with_end  # type: ignore[method-assign]  # this driver's own, for this test
@@ -76,7 +76,7 @@ def test_the_foundation_of_a_group_is_no_election(cluster: Cluster, group: Scrip
     assert not Failover.objects.exists()
 
 
-def test_a_new_epoch_is_told_once_with_nobody_who_asked(
+def test_a_new_epoch_is_recorded_once_with_no_one_who_asked(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:
     group[0].answers = False
@@ -200,7 +200,7 @@ def test_an_epoch_in_which_nothing_was_written_is_superseded(
     assert second.writes_back_at is not None
 
 
-def test_the_preferred_leaders_return_is_told_as_such(
+def test_the_preferred_leaders_return_is_recorded_as_such(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:
     group.preferred = 2

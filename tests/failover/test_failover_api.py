@@ -204,7 +204,7 @@ def test_a_mode_has_its_groups_replicas_and_roles(
         ({"mode": "sync", "failover_policy": "maybe"}, "failover_policy"),
     ],
 )
-def test_what_a_mode_does_not_have_is_told_beside_the_field(
+def test_what_a_mode_does_not_have_is_reported_beside_the_field(
     world: World, api: Callable[..., Json], body: dict[str, Any], field: str
 ) -> None:
     answer = api(world.alice).call("POST", CLUSTERS, {"slug": "shaped", **body})
@@ -240,7 +240,7 @@ def test_growing_beyond_the_most_is_a_conflict(world: World, api: Callable[..., 
 
 
 @pytest.mark.parametrize(("mode", "by"), [("single", "group"), ("multi", "replica"), ("async", "everything")])
-def test_what_a_cluster_cannot_grow_by_is_told_beside_the_field(
+def test_what_a_cluster_cannot_grow_by_is_reported_beside_the_field(
     world: World, api: Callable[..., Json], mode: str, by: str
 ) -> None:
     client = api(world.alice)

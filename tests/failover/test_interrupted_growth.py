@@ -83,7 +83,7 @@ def test_a_promotion_that_somebody_else_has_overtaken_is_not_repeated(
         operation_retry(actor=SYSTEM, operation=first)
 
 
-def test_what_starts_processes_is_waited_for_and_told(
+def test_what_starts_processes_is_waited_for_and_named(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     growth = at(cluster, "start_brokers")
@@ -131,7 +131,7 @@ def test_the_automatic_policy_does_not_wait_either(world: World, driver: DriverT
         assert growth.state == OperationState.FAILED
 
 
-def test_a_cluster_of_one_broker_is_told_how_it_gets_more(world: World) -> None:
+def test_a_cluster_of_one_broker_is_shown_how_it_gets_more(world: World) -> None:
     cluster = make_replicated(world.acme, "solo", "single", replicas=1)
     with pytest.raises(InvalidInput, match="Change its mode first, to async, sync or dledger"):
         cluster_grow(actor=SYSTEM, cluster=cluster)

@@ -12,7 +12,7 @@ def seen(replica_id: int, mode: str, *, leads: bool = False, epoch: int = 3, pen
 
 
 @pytest.mark.parametrize(
-    ("told", "move"),
+    ("reported", "move"),
     [
         ((seen(0, "sync", leads=True), seen(1, "sync")), ModeMove(done=True)),
         ((seen(0, "dledger", leads=True), seen(1, "sync")), ModeMove(done=True)),
@@ -26,8 +26,8 @@ def seen(replica_id: int, mode: str, *, leads: bool = False, epoch: int = 3, pen
         ),
     ],
 )
-def test_the_newest_leader_is_asked_once_and_all_are_waited_for(told: tuple[ModeSeen, ...], move: ModeMove) -> None:
-    assert mode_move(told, ("sync", "dledger")) == move
+def test_the_newest_leader_is_asked_once_and_all_are_waited_for(reported: tuple[ModeSeen, ...], move: ModeMove) -> None:
+    assert mode_move(reported, ("sync", "dledger")) == move
 
 
 def test_nothing_is_asked_while_one_that_stays_is_silent() -> None:

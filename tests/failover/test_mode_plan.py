@@ -98,7 +98,7 @@ def test_the_way_back_says_that_a_dead_leader_waits_for_an_operator() -> None:
         ),
     ],
 )
-def test_what_forbids_it_is_told(present: str, wanted: str, view: GroupView, why: str) -> None:
+def test_what_forbids_it_is_reported(present: str, wanted: str, view: GroupView, why: str) -> None:
     plan = plan_mode(present, wanted, [view], NOW)
     assert (plan.possible, plan.steps) == (False, ())
     assert any(why in problem for problem in plan.problems)
@@ -165,7 +165,7 @@ def test_a_pair_that_is_to_elect_gets_a_third_replica() -> None:
         ("dledger", 4, "A group of mode dledger has 3 or 5 replicas, not 4"),
     ],
 )
-def test_how_many_replicas_a_mode_has_is_told(wanted: str, replicas: int, why: str) -> None:
+def test_how_many_replicas_a_mode_has_is_reported(wanted: str, replicas: int, why: str) -> None:
     plan = plan_mode("async", wanted, [three()], NOW, replicas=replicas)
     assert why in plan.problems[0]
 
@@ -177,7 +177,7 @@ def test_what_an_unfinished_change_left_behind_is_finished_or_removed() -> None:
     assert (back.possible, back.path, back.removing) == (True, (), {"broker-a": (1,)})
 
 
-def test_a_majority_in_memory_is_told_of_where_nobody_asked_for_disks() -> None:
-    for flush, told in (("ASYNC_FLUSH", True), ("SYNC_FLUSH", False)):
+def test_a_majority_in_memory_is_pointed_out_where_no_one_asked_for_disks() -> None:
+    for flush, reported in (("ASYNC_FLUSH", True), ("SYNC_FLUSH", False)):
         plan = plan_mode("sync", "dledger", [three()], NOW, flush_disk_type=flush)
-        assert ("stays ASYNC_FLUSH" in plan.steps[1].does) is told
+        assert ("stays ASYNC_FLUSH" in plan.steps[1].does) is reported

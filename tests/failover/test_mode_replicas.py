@@ -73,7 +73,7 @@ def restarting_parts(modes: ScriptedModes, driver: DriverTwin) -> dict[int, str]
     return {one.row.broker_id: one.process.configuration for one in daemons if isinstance(one.row, Replica)}
 
 
-def test_a_dry_run_tells_who_would_come_and_changes_nothing(
+def test_a_dry_run_says_who_would_come_and_changes_nothing(
     world: World, api: Callable[..., Json], solo: ScriptedModes
 ) -> None:
     answer = api(world.alice).call("POST", f"{SOLO}mode/?dry_run=true", {"mode": "sync", "replicas": 3})
@@ -112,7 +112,7 @@ def test_the_mode_is_not_changed_before_the_new_replicas_are_level(
     assert "async 1" not in solo.asked
 
 
-def test_a_repeated_step_starts_and_tells_nobody_twice(
+def test_a_repeated_step_starts_and_notifies_no_one_twice(
     world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
 ) -> None:
     operation = go_on(solo, begin(api, world, SOLO, "dledger"), driver)
@@ -212,7 +212,7 @@ def test_nobody_is_removed_while_the_leader_takes_no_sends(
     assert ids(trio) == [0, 1, 2]
 
 
-def test_a_master_that_restarts_when_the_last_slave_has_gone_is_told_to_lead(
+def test_a_master_that_restarts_when_the_last_slave_has_gone_is_made_to_lead(
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
     operation = begin(api, world, TRIO, "single")

@@ -31,7 +31,7 @@ def change(api: Callable[..., Json], world: World, driver: DriverTwin, mode: str
     return run_all(Operation.objects.get(pk=answer.json()["id"]), driver)
 
 
-def test_a_dry_run_tells_the_way_and_changes_nothing(
+def test_a_dry_run_shows_the_way_and_changes_nothing(
     world: World, api: Callable[..., Json], modes: ScriptedModes
 ) -> None:
     answer = api(world.alice).call("POST", f"{TRIO}mode/?dry_run=true", {"mode": "dledger"})

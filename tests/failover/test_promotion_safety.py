@@ -1,4 +1,4 @@
-"""A promotion beside replicas that may still elect: the rule, what an operator is told, and what each step dares to send. The
+"""A promotion beside replicas that may still elect: the rule, what an operator reads, and what each step dares to send. The
 brokers are scripted, the rows real.
 """
 
@@ -113,7 +113,7 @@ def test_who_has_no_row_any_more_elects_nobody() -> None:
     assert [one.replica_id for one in candidates_ranked(group)] == [2]
 
 
-def test_the_refusal_tells_how_many_are_needed_and_the_way_out() -> None:
+def test_the_refusal_says_how_many_are_needed_and_the_way_out() -> None:
     replicas = [replica(0, "elects, silent"), replica(1, "assigned"), replica(2, "elects")]
     group = GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, elects=True, elections_in_doubt=True)
     assert promotion_refusal(group) == (
@@ -191,9 +191,9 @@ def test_no_promotion_is_sent_while_a_majority_may_elect(
     asked = api(world.alice).call("POST", f"{GROUP}{path}", {"confirm": "broker-a"} if path == "promote/" else {})
     assert (asked.status_code, asked.json()["code"]) == (422, "not_promotable")
     assert automatic_failover(cluster, view, driver) is None
-    (told,) = api(world.bob).call("GET", GROUP.removesuffix("broker-a/")).json()["results"]
-    assert (told["state"], told["candidates"]) == ("no_master", [])
-    assert "may still elect a leader" in told["sentences"][-1]
+    (reported,) = api(world.bob).call("GET", GROUP.removesuffix("broker-a/")).json()["results"]
+    assert (reported["state"], reported["candidates"]) == ("no_master", [])
+    assert "may still elect a leader" in reported["sentences"][-1]
     assert group.calls == []
 
 
@@ -203,8 +203,8 @@ def test_a_group_that_left_dledger_in_the_middle_is_promoted_once_a_majority_ele
     cluster = hanging(cluster, "dledger", "sync")
     group.electing = {0}
     dead_for_long(cluster, group, driver)
-    (told,) = api(world.bob).call("GET", GROUP.removesuffix("broker-a/")).json()["results"]
-    assert (told["state"], told["candidates"], told["electorate"]) == ("no_master", [1, 2], None)
+    (reported,) = api(world.bob).call("GET", GROUP.removesuffix("broker-a/")).json()["results"]
+    assert (reported["state"], reported["candidates"], reported["electorate"]) == ("no_master", [1, 2], None)
     operation = run(start(cluster, driver), driver)
     assert operation.steps.get(name="failover_verify").state == "completed", operation.error
     assert group.promotions == [(3, 1)]
@@ -270,7 +270,7 @@ def test_the_role_is_not_given_back_where_a_majority_has_begun_to_elect(
     assert group.calls == ["demote 0", "demote 1", "demote 2"]
 
 
-def test_a_master_that_was_restarted_is_told_to_lead_again_only_where_nobody_elects(
+def test_a_master_that_was_restarted_is_asked_to_lead_again_only_where_none_elects(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     cluster = hanging(cluster, "sync", "dledger")

@@ -73,7 +73,7 @@ def test_a_group_of_three_or_five_is_made_and_a_majority_answers_for_disks_unles
         ({"failover_policy": "automatic_when_lossless"}, "failover_policy"),
     ],
 )
-def test_what_the_mode_does_not_have_is_told_beside_the_field(
+def test_what_the_mode_does_not_have_is_reported_beside_the_field(
     world: World, api: Callable[..., Json], body: dict[str, Any], field: str
 ) -> None:
     answer = api(world.alice).call("POST", CLUSTERS, {"slug": "quorum", "mode": "dledger", **body})
@@ -81,7 +81,7 @@ def test_what_the_mode_does_not_have_is_told_beside_the_field(
     assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 
-def test_the_role_map_tells_terms_votes_voters_and_who_is_behind(
+def test_the_role_map_shows_epochs_votes_voters_and_which_lag(
     world: World, api: Callable[..., Json], group: ScriptedQuorum, driver: DriverTwin
 ) -> None:
     group[0].end_offset += 3_000_000

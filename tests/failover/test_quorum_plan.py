@@ -1,4 +1,4 @@
-"""What may be done to a group that elects its leader, and what is told of each step beforehand."""
+"""What may be done to a group that elects its leader, and what is said of each step beforehand."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def three() -> GroupView:
 
 
 def five(*gone: int, lead: int = 0) -> GroupView:
-    told = quorum("leader", voters=FIVE, leader_id=lead)
+    reported = quorum("leader", voters=FIVE, leader_id=lead)
     views = [
-        leader(one, told) if one == lead else follower(one, quorum(voters=FIVE, leader_id=lead)) for one in FIVE
+        leader(one, reported) if one == lead else follower(one, quorum(voters=FIVE, leader_id=lead)) for one in FIVE
     ]  # fmt: skip
     return group(*(away(view) if view.replica_id in gone else view for view in views))
 
@@ -33,7 +33,7 @@ def test_a_transfer_says_that_sends_stop_and_reads_go_on() -> None:
 
 def test_without_a_target_the_preferred_leader_is_taken_else_the_lowest_id() -> None:
     assert plan_transfer(three(), None, NOW).target == 1
-    preferring = group(leader(told=quorum("leader", preferred_leader=2)), follower(1), follower(2))
+    preferring = group(leader(reported=quorum("leader", preferred_leader=2)), follower(1), follower(2))
     assert plan_transfer(preferring, None, NOW).target == 2
 
 

@@ -18,14 +18,14 @@ def quorum(state: str = "follower", **changes: object) -> QuorumStatus:
     return QuorumStatus(**values)  # type: ignore[arg-type]  # a dictionary has one type for all values
 
 
-def follower(replica_id: int, told: QuorumStatus | None = None, **changes: object) -> ReplicaView:
+def follower(replica_id: int, reported: QuorumStatus | None = None, **changes: object) -> ReplicaView:
     """A voter that is level, unless `changes` say otherwise."""
-    return slave_view(replica_id, **{"quorum": told or quorum(), **changes})
+    return slave_view(replica_id, **{"quorum": reported or quorum(), **changes})
 
 
-def leader(replica_id: int = 0, told: QuorumStatus | None = None, **changes: object) -> ReplicaView:
+def leader(replica_id: int = 0, reported: QuorumStatus | None = None, **changes: object) -> ReplicaView:
     changes = {"role": "master", "accepts_sends": True, **changes}
-    return follower(replica_id, told or quorum("leader"), **changes)
+    return follower(replica_id, reported or quorum("leader"), **changes)
 
 
 def away(view: ReplicaView) -> ReplicaView:
@@ -86,7 +86,7 @@ def test_while_a_majority_answers_without_a_leader_an_election_is_under_way() ->
     assert "reads continue from replicas 1 and 2" in verdict.sentences[0]
 
 
-def test_an_election_that_takes_long_is_told_with_its_reason() -> None:
+def test_an_election_that_takes_long_is_reported_with_its_reason() -> None:
     verdict = judge_elected(group(away(leader()), follower(1), follower(2), led_ago_s=30), NOW)
     assert "they may not reach each other" in verdict.sentences[1]
 
@@ -100,13 +100,13 @@ def test_a_leader_in_a_minority_partition_says_itself_that_it_refuses() -> None:
 
 
 def test_during_a_transfer_it_is_said_that_sends_wait_a_moment() -> None:
-    handing = leader(told=quorum("leader", transferring_to=1), accepts_sends=False, refusal="moving")
+    handing = leader(reported=quorum("leader", transferring_to=1), accepts_sends=False, refusal="moving")
     verdict = judge_elected(group(handing, follower(1), follower(2)), NOW)
     assert verdict.state == GroupState.DEGRADED
     assert "is handing the leadership to replica 1" in verdict.sentences[0]
 
 
-def test_who_is_behind_is_told_in_bytes_and_messages() -> None:
+def test_who_is_behind_is_reported_in_bytes_and_messages() -> None:
     behind = follower(2, in_sync=False, gap_bytes=3 * 1024 * 1024, gap_messages=12)
     verdict = judge_elected(group(leader(), follower(1), behind), NOW)
     assert verdict.state == GroupState.DEGRADED
@@ -156,13 +156,13 @@ def test_without_samples_nothing_is_known() -> None:
     [
         (group(leader(), follower(1), follower(2)), (0, 1, 2), ()),
         (group(leader(), follower(1), follower(2), follower(3)), (0, 1, 2), (3,)),
-        (group(leader(told=quorum("leader", voters=[0, 2, 3])), follower(2), follower(3)), (0, 2, 3), ()),
+        (group(leader(reported=quorum("leader", voters=[0, 2, 3])), follower(2), follower(3)), (0, 2, 3), ()),
         (group(away(leader()), follower(1, quorum(voters=[1, 2]), epoch=4), follower(2)), (1, 2), (0,)),
         (group(ReplicaView(replica_id=0)), (), (),),
     ],
-    ids=["all", "an observer", "the leader knows best", "else the highest epoch that answers", "nobody told"],
+    ids=["all", "an observer", "the leader knows best", "else the highest epoch that answers", "none reported"],
 )  # fmt: skip
-def test_who_counts_is_told_by_the_leader_else_by_the_highest_epoch(
+def test_who_counts_is_reported_by_the_leader_else_by_the_highest_epoch(
     view: GroupView, voters: tuple[int, ...], observers: tuple[int, ...]
 ) -> None:
     electorate = electorate_of(view)

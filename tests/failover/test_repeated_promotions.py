@@ -1,4 +1,4 @@
-"""A master that was restarted while a slave is dead: it may not lead without that one's agreement, so the control plane tells it
+"""A master that was restarted while a slave is dead: it may not lead without that one's agreement, so the control plane has it
 to, wherever nothing can be lost by that. The brokers are scripted, the rows real.
 """
 

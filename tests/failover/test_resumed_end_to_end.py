@@ -263,7 +263,7 @@ def repeated(live: LiveGroup, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def was_alone_for_a_while(group: dict[str, Any]) -> bool:
-    """Whether the master was seen leading well after the slave's end, which supervisord tells to the second."""
+    """Whether the master was seen leading well after the slave's end, which supervisord reports to the second."""
     master, slave = group["replicas"]
     if slave["unreachable_since"] is None:
         return False

@@ -1,4 +1,4 @@
-"""A new master is told of the topics that it does not know: one made in the last moment may be known to no one else alive."""
+"""A new master gets the topics that it lacks: one made in the last moment may be known to no one else alive."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def topic(cluster: Cluster, name: str = "orders", **values: object) -> Topic:
 
 @contextmanager
 def broker_with(*known: TopicConfig) -> Iterator[dict[str, tuple[int, int, int]]]:
-    """A broker that keeps these topics; yields what it is told: name -> (read queues, write queues, perm)."""
-    told: dict[str, tuple[int, int, int]] = {}
+    """A broker that keeps these topics; yields what is asked of it: name -> (read queues, write queues, perm)."""
+    reported: dict[str, tuple[int, int, int]] = {}
 
     def create_topic(name: str, *, read_queue_nums: int, write_queue_nums: int, perm: int, **_: object) -> None:
-        told[name] = (read_queue_nums, write_queue_nums, perm)
+        reported[name] = (read_queue_nums, write_queue_nums, perm)
 
     @contextmanager
     def admin(cluster: Cluster) -> Iterator[SimpleNamespace]:
@@ -55,7 +55,7 @@ def broker_with(*known: TopicConfig) -> Iterator[dict[str, tuple[int, int, int]]
         patch.object(replica_remoting, "topic_table", return_value=table),
         patch.object(services, "cluster_admin", admin),
     ):
-        yield told
+        yield reported
 
 
 def kept(read: int, write: int, perm: int = 6) -> TopicConfig:
@@ -63,7 +63,7 @@ def kept(read: int, write: int, perm: int = 6) -> TopicConfig:
 
 
 @pytest.mark.parametrize(
-    ("present", "told"),
+    ("present", "reported"),
     [
         (None, (4, 4, 6)),
         (kept(4, 4), None),
@@ -74,13 +74,13 @@ def kept(read: int, write: int, perm: int = 6) -> TopicConfig:
         (kept(8, 8), (8, 4, 6)),
     ],
 )
-def test_what_is_missing_or_other_than_its_row_is_told(
-    cluster: Cluster, present: TopicConfig | None, told: tuple[int, int, int] | None
+def test_what_is_missing_or_other_than_its_row_is_reported(
+    cluster: Cluster, present: TopicConfig | None, reported: tuple[int, int, int] | None
 ) -> None:
     topic(cluster)
     with broker_with(*([] if present is None else [present])) as asked:
         lacked = topics_assert(cluster, "broker-a", "127.0.0.1:1")
-    assert (lacked, asked) == ((["orders"], {"orders": told}) if told else ([], {}))
+    assert (lacked, asked) == ((["orders"], {"orders": reported}) if reported else ([], {}))
 
 
 def test_a_topic_that_is_not_there_yet_or_is_on_its_way_out_is_nobodys_business(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ def test_each_group_has_its_share(world: World) -> None:
     assert asked == {"orders": (1, 1, 6)}
 
 
-def test_a_promotion_tells_its_timeline_which_topics_the_new_master_lacked(
+def test_a_promotion_records_in_its_timeline_which_topics_the_new_master_lacked(
     cluster: Cluster, driver: DriverTwin
 ) -> None:
     topic(cluster)
@@ -114,7 +114,9 @@ def test_a_promotion_tells_its_timeline_which_topics_the_new_master_lacked(
     assert names(failover).index("first_write") < names(failover).index("topics")
 
 
-def test_a_master_that_cannot_be_told_does_not_fail_what_is_done(cluster: Cluster, driver: DriverTwin) -> None:
+def test_a_master_that_does_not_list_its_topics_does_not_fail_what_is_done(
+    cluster: Cluster, driver: DriverTwin
+) -> None:
     topic(cluster)
     with (
         ScriptedGroup.of(cluster).answering() as group,
@@ -131,7 +133,7 @@ def test_a_master_that_cannot_be_told_does_not_fail_what_is_done(cluster: Cluste
     assert line.detail.startswith("The topics of the new master could not be checked: ")
 
 
-def test_a_broker_that_does_not_answer_is_told_of(cluster: Cluster) -> None:
+def test_a_broker_that_does_not_answer_is_reported(cluster: Cluster) -> None:
     topic(cluster)
     with patch.object(replica_remoting, "topic_table", return_value=None), pytest.raises(BrokerUnreachable):
         topics_assert(cluster, "broker-a", "127.0.0.1:1")

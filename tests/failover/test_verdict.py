@@ -51,14 +51,14 @@ def test_old_samples_are_not_called_healthy() -> None:
     assert judge(group(master(), replica(1)), NOW + timedelta(minutes=1)).state == GroupState.UNKNOWN
 
 
-def test_a_slave_that_is_away_is_told_and_so_is_what_that_means_for_sends() -> None:
+def test_a_slave_that_is_away_is_reported_and_so_is_what_that_means_for_sends() -> None:
     verdict = judge(group(master(), away(replica(1))), NOW)
     assert verdict.state == GroupState.DEGRADED
     assert "Replica 1 of broker-a has not answered since 04:59:30 UTC." in verdict.sentences
     assert any("SLAVE_NOT_AVAILABLE" in sentence for sentence in verdict.sentences)
 
 
-def test_a_slave_behind_is_told_with_its_gap() -> None:
+def test_a_slave_behind_is_reported_with_its_gap() -> None:
     verdict = judge(group(master(), replica(1, in_sync=False, gap_bytes=512), in_sync_replicas=1), NOW)
     assert verdict.sentences == ("Replica 1 of broker-a is not in sync: 512 bytes behind.",)
 
@@ -121,7 +121,7 @@ def test_a_master_whose_process_ended_a_moment_ago_is_given_the_time_of_a_restar
     assert verdict.state == GroupState.DEGRADED
 
 
-def test_a_dead_master_is_told_with_reads_and_the_way_out() -> None:
+def test_a_dead_master_is_reported_with_reads_and_the_way_out() -> None:
     verdict = judge(group(away(master()), replica(1)), NOW)
     assert verdict.sentences == (
         "broker-a has had no master since 04:59:30 UTC: replica 0 is down. Sends fail.",
@@ -299,6 +299,6 @@ def test_a_slave_that_is_away_for_a_moment_is_waited_for() -> None:
     assert "is asking the others whether it may lead again" in verdict.sentences[0]
 
 
-def test_a_master_that_somebody_demoted_is_not_told_to_lead_again() -> None:
+def test_a_master_that_someone_demoted_is_not_asked_to_lead_again() -> None:
     verdict = judge(blocked(replica(0), ended(replica(1), 30)), NOW)
     assert (verdict.state, verdict.repeats) == (GroupState.NO_MASTER, False)

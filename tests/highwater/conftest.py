@@ -50,7 +50,7 @@ class RunningClusters:
 
 def _secured(brand: Brand, folder: Path) -> dict[str, str]:
     # Without its timer wheel Apache 5.5.0 fails to delete topics. It compares the whole wheel each second, a sixth of a core
-    # to the end of the run, unless it is told to flush rarely.
+    # to the end of the run, unless it is set to flush rarely.
     timers = {"timerWheelEnable": "true", "timerFlushIntervalMs": "600000"}
     return {**access_controlled(brand, folder), **(timers if brand == "apache" else {})}
 

@@ -59,7 +59,7 @@ def test_an_ordinary_key_is_read_as_no_id(text: str) -> None:
     assert read_id(text, NOW_MS) == IdReading()
 
 
-def test_an_id_that_lacks_a_digit_is_told_as_such() -> None:
+def test_an_id_that_lacks_a_digit_is_reported_as_such() -> None:
     assert "31 hexadecimal digits" in read_id("A" * 31, NOW_MS).malformed
 
 

@@ -239,7 +239,7 @@ def test_a_leader_that_shows_only_what_enough_hold_needs_no_proof_of_its_end() -
     assert cleanness_of(group(former=former), by_id(said(1), said(2)), 1).clean
 
 
-def test_a_leader_that_promises_tells_by_its_log_what_it_has_shown() -> None:
+def test_a_leader_that_promises_shows_by_its_log_what_it_has_shown() -> None:
     former = FormerLeader(replica_id=0, epoch=3)
     assert cleanness_of(group(former=former), by_id(level(0, None), level(1, None)), 1).clean
 

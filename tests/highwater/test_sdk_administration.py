@@ -50,7 +50,7 @@ def send_many(producer: Producer, topic: str, count: int) -> MessageQueue:
     return queue
 
 
-def test_the_cluster_is_told_with_its_brokers(cluster: Cluster, admin: Admin) -> None:
+def test_the_cluster_is_reported_with_its_brokers(cluster: Cluster, admin: Admin) -> None:
     info = admin.cluster_info()
     assert info.master_addresses(CLUSTER) == (cluster.broker_address,)
     assert [(broker.broker_name, dict(broker.broker_addrs)) for broker in info.brokers(CLUSTER)] == [
@@ -114,7 +114,7 @@ def test_a_topics_statistics_count_its_messages(admin: Admin, producer: Producer
     assert {one.last_update_timestamp_ms for one in stats.queues if one.queue != queue} == {None}
 
 
-def test_a_queues_offsets_are_told(admin: Admin, producer: Producer, topic: str) -> None:
+def test_a_queues_offsets_are_reported(admin: Admin, producer: Producer, topic: str) -> None:
     before_ms = int(time.time() * 1000) - 60_000
     queue = send_many(producer, topic, 5)
     assert (admin.min_offset(queue), admin.max_offset(queue), admin.search_offset(queue, before_ms)) == (0, 5, 0)
@@ -224,7 +224,9 @@ def test_a_group_is_made_changed_and_deleted(cluster: Cluster, admin: Admin, uni
     assert unique not in admin.group_list(cluster=CLUSTER)
 
 
-def test_a_groups_progress_and_members_are_told(cluster: Cluster, admin: Admin, producer: Producer, topic: str) -> None:
+def test_a_groups_progress_and_members_are_reported(
+    cluster: Cluster, admin: Admin, producer: Producer, topic: str
+) -> None:
     group = f"g-{topic}"
     queue = send_many(producer, topic, 5)
     collector = Collector()
@@ -235,7 +237,7 @@ def test_a_groups_progress_and_members_are_told(cluster: Cluster, admin: Admin, 
         assert [member.client_id for member in members.connections] == [consumer.client_id]
         assert members.connections[0].language == "PYTHON"
         assert members.subscriptions[topic] == "*"
-        if cluster.brand == "highwater":  # RocketMQ's brokers don't tell it
+        if cluster.brand == "highwater":  # RocketMQ's brokers don't report it
             assert MemberSubscription(topic, "*", "TAG") in members.member_subscriptions[consumer.client_id]
         assert (members.message_model, members.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
     send_many(producer, topic, 2)
@@ -247,7 +249,7 @@ def test_a_groups_progress_and_members_are_told(cluster: Cluster, admin: Admin, 
     assert group in admin.topic_groups(topic)
 
 
-def test_a_member_tells_how_it_is_doing(cluster: Cluster, admin: Admin, producer: Producer, topic: str) -> None:
+def test_a_member_reports_how_it_is_doing(cluster: Cluster, admin: Admin, producer: Producer, topic: str) -> None:
     group = f"g-{topic}"
     queue = send_many(producer, topic, 5)
     collector = Collector()
@@ -325,7 +327,7 @@ def test_a_group_without_members_has_no_connections(admin: Admin, unique: str) -
     assert admin.consumer_connections(unique).connections == ()
 
 
-def test_producers_are_told(admin: Admin, producer: Producer, topic: str) -> None:
+def test_producers_are_reported(admin: Admin, producer: Producer, topic: str) -> None:
     producer.send(Message(topic, b"hello"))
     wait_until(lambda: bool(admin.producer_connections("producers", topic)), "the broker knows the producer")
     assert admin.producer_connections("nobody", topic) == ()
@@ -358,7 +360,7 @@ def test_a_reset_to_the_end_leaves_nothing_to_consume(
     assert admin.reset_offset_by_time(group, topic, -1)[queue] == 5
 
 
-def test_a_broker_tells_its_state_and_configuration(cluster: Cluster, admin: Admin) -> None:
+def test_a_broker_reports_its_state_and_configuration(cluster: Cluster, admin: Admin) -> None:
     assert {"bootTimestamp", "brokerVersionDesc", "putTps"} <= set(admin.broker_runtime_info(cluster.broker_address))
     config = admin.broker_config(cluster.broker_address)
     assert (config["brokerName"], config["brokerClusterName"]) == (cluster.broker_name, CLUSTER)
@@ -385,7 +387,7 @@ def test_a_broker_is_taken_out_of_writing_and_put_back(cluster: Cluster, admin: 
     assert len(admin.topic_route(topic).publish_queues) == 4
 
 
-def test_system_topics_can_be_told_from_a_users(admin: Admin, topic: str) -> None:
+def test_system_topics_can_be_distinguished_from_a_users(admin: Admin, topic: str) -> None:
     assert not is_system_topic(topic)
     for system in ("%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "TBW102", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC"):
         assert is_system_topic(system), system

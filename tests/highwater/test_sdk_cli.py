@@ -134,7 +134,7 @@ def test_a_groups_progress_is_shown(cluster: Cluster, n: tuple[str, str], topic:
     assert "Consume Diff Total: 0" in succeed("consumerProgress", *n, "-g", f"g-{topic}")
 
 
-def test_a_groups_members_tell_how_they_are_doing(
+def test_a_groups_members_report_how_they_are_doing(
     cluster: Cluster, n: tuple[str, str], topic: str, producer: Producer
 ) -> None:
     producer.send(Message(topic, b"x"))
@@ -146,10 +146,10 @@ def test_a_groups_members_tell_how_they_are_doing(
         (member,) = as_json("consumerStatus", *n, "-g", group)
         assert (member["client"], member["queues"], member["error"]) == (consumer.client_id, 5, None)
         one = ("consumerStatus", *n, "-g", group, "-i", consumer.client_id)
-        told = as_json(*one)
-        assert told["subscriptions"][topic] == "*"
-        assert {row["queue"] for row in told["queues"] if row["topic"] == topic} == {0, 1, 2, 3}
-        assert told["stack"] is None
+        reported = as_json(*one)
+        assert reported["subscriptions"][topic] == "*"
+        assert {row["queue"] for row in reported["queues"] if row["topic"] == topic} == {0, 1, 2, 3}
+        assert reported["stack"] is None
         assert "MainThread" in succeed(*one, "-s")
         assert run("consumerStatus", *n, "-g", group, "-i", "nobody@1").exit_code == 1
     assert run("consumerStatus", *n, "-g", group, "-s").exit_code == 2
@@ -204,9 +204,7 @@ def test_the_cluster_may_be_named_by_the_environment(cluster: Cluster) -> None:
         (["nonsense"], 2, "nonsense"),
     ],
 )
-def test_exit_codes_tell_what_went_wrong(
-    cluster: Cluster, arguments: list[str], exit_code: int, complaint: str
-) -> None:
+def test_exit_codes_say_what_went_wrong(cluster: Cluster, arguments: list[str], exit_code: int, complaint: str) -> None:
     done = run(*arguments)
     assert done.exit_code == exit_code
     assert complaint in done.stderr
@@ -232,7 +230,7 @@ def test_without_rights_the_exit_code_says_so(running_clusters: Any, cluster: Cl
     assert run(*arguments, **environment).exit_code == 0
 
 
-def test_where_a_message_is_told_with_its_groups_and_where_not_with_the_reasons(
+def test_where_a_message_is_reported_with_its_groups_and_where_not_with_the_reasons(
     n: tuple[str, str], producer: Producer, topic: str
 ) -> None:
     sent = producer.send(Message(topic, b"here", keys=["k"]))

@@ -85,7 +85,7 @@ async def test_a_pull_asks_for_what_the_options_say() -> None:
         assert pull.sys_flag & PullSysFlag.SUBSCRIPTION
 
 
-async def test_the_subscription_in_a_pull_is_the_one_that_the_heartbeat_told() -> None:
+async def test_the_subscription_in_a_pull_is_the_heartbeats() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker), consuming(name_server, got, "a"):
         broker.store(b"x", tags="a")
@@ -173,7 +173,7 @@ async def test_offsets_are_stored_while_consuming_and_with_every_pull() -> None:
         assert last.commit_offset in (1, 2)
 
 
-async def test_stopping_tells_which_offsets_it_could_not_store(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stopping_returns_which_offsets_it_could_not_store(caplog: pytest.LogCaptureFixture) -> None:
     async def never(request: RemotingCommand) -> RemotingCommand:
         await anyio.sleep_forever()
         return request.reply()
@@ -334,7 +334,7 @@ async def test_an_offset_that_the_broker_does_not_have_is_left_for_the_one_it_na
     assert broker.offsets["t", 0] == 2
 
 
-async def test_a_broker_that_forgot_the_subscription_is_told_again() -> None:
+async def test_a_broker_that_forgot_the_subscription_gets_it_again() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker):
         forgetful = True
@@ -446,7 +446,7 @@ def running_info_request(group: str, *, stack: bool = False) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
 
 
-async def test_a_consumer_tells_its_state() -> None:
+async def test_a_consumer_reports_its_state() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker), consuming(name_server, got):
         broker.store(b"x")
@@ -459,7 +459,7 @@ async def test_a_consumer_tells_its_state() -> None:
         assert info.jstack is None
 
 
-async def test_a_consumer_tells_where_its_handler_hangs() -> None:
+async def test_a_consumer_reports_where_its_handler_hangs() -> None:
     async def hang_here(message: ReceivedMessage) -> None:
         await anyio.sleep_forever()
 
@@ -474,7 +474,7 @@ async def test_a_consumer_tells_where_its_handler_hangs() -> None:
     assert "in hang_here" in stack
 
 
-async def test_a_consumer_tells_nothing_of_another_group() -> None:
+async def test_a_consumer_reports_nothing_of_another_group() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker), consuming(name_server, got):
         await eventually(lambda: bool(broker.pulls()))
@@ -482,7 +482,7 @@ async def test_a_consumer_tells_nothing_of_another_group() -> None:
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_a_consumer_tells_its_offsets() -> None:
+async def test_a_consumer_reports_its_offsets() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker), consuming(name_server, got):
         broker.store(b"x")

@@ -44,7 +44,7 @@ def test_a_unique_key_has_32_digits_with_ipv4_and_56_with_ipv6() -> None:
     assert len(UniqueKeyGenerator("::1").next_key()) == 56
 
 
-def test_a_unique_key_tells_when_it_was_made() -> None:
+def test_a_unique_key_says_when_it_was_made() -> None:
     now = int(time.time() * 1000)
     assert key_time_ms(UniqueKeyGenerator("127.0.0.1").next_key(now), now) == now
 

@@ -239,7 +239,7 @@ async def test_a_one_way_send_asks_for_no_answer() -> None:
         assert (await first_send(brokers.a))[0].is_oneway
 
 
-async def test_messages_of_one_sharding_key_go_to_one_queue_and_tell_their_key() -> None:
+async def test_messages_of_one_sharding_key_go_to_one_queue_and_carry_their_key() -> None:
     async with cluster(queues=8) as brokers, AsyncProducer(brokers.name_server.address) as producer:
         results = [await producer.send_ordered(Message("t", b"body"), "order-17") for _ in range(4)]
         assert len({result.queue for result in results}) == 1

@@ -86,22 +86,22 @@ async def test_a_caller_that_is_cancelled_leaves_the_connection_whole() -> None:
         assert server.connection_count == 1
 
 
-async def test_when_the_connection_breaks_everyone_who_waits_is_told() -> None:
+async def test_when_the_connection_breaks_everyone_who_waits_gets_an_error() -> None:
     async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
-        told: list[errors.HighwaterError] = []
+        reported: list[errors.HighwaterError] = []
 
         async def ask() -> None:
             with pytest.raises(errors.ConnectionLostError) as caught:
                 await client.invoke(server.address, request(), 5000)
-            told.append(caught.value)
+            reported.append(caught.value)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(ask)
             await server.seen(CODE, 3)
             await server.drop_connections()
-        assert len({id(error) for error in told}) == 3
-        assert all(error.retryable for error in told)
+        assert len({id(error) for error in reported}) == 3
+        assert all(error.retryable for error in reported)
 
 
 async def test_after_a_connection_broke_the_next_request_makes_a_new_one() -> None:

@@ -62,7 +62,7 @@ def test_a_broker_that_was_started_again_hears_of_its_clients_at_once(daemons: D
         collector.wait(1)
         daemons.broker.stop()
         daemons.broker.start()
-        # A tag filter needs the heartbeat's subscription at the broker, so this shows that it has been told.
+        # A tag filter needs the heartbeat's subscription at the broker, so this shows that it has one.
         consumer.subscribe("orders", "wanted", handler=collector)
         wait_until(lambda: _sent(producer, b"second", "wanted"), "the broker serves again")
         collector.wait_for_bodies({b"second"})

@@ -88,7 +88,7 @@ def test_only_messages_whose_tag_is_wanted_arrive(cluster: Cluster, producer: Pr
     assert {message.tags for message in collector.messages} == {"paid", "lost"}
 
 
-def test_tags_with_the_same_hash_are_told_apart(cluster: Cluster, producer: Producer, topic: str) -> None:
+def test_tags_with_the_same_hash_are_distinguished(cluster: Cluster, producer: Producer, topic: str) -> None:
     # "Aa".hashCode() == "BB".hashCode(): the broker lets both through.
     for tag in ("BB", "Aa", "BB"):
         producer.send(Message(topic, tag.encode(), tags=tag))

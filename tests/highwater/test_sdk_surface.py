@@ -248,7 +248,7 @@ def _path() -> str:
     return ":".join(filter(None, sys.path))
 
 
-def test_the_command_line_tells_its_version_without_loading_what_it_does_not_need() -> None:
+def test_the_command_line_prints_its_version_without_loading_what_it_does_not_need() -> None:
     program = (
         "import sys; from highwater.cli import main; sys.argv = ['highwater', '--version']\n"
         "try: main()\nexcept SystemExit: pass\n"

@@ -78,7 +78,7 @@ async def test_a_server_that_is_not_trusted_is_refused(certificate: Path) -> Non
             await admin.cluster_info()
 
 
-async def test_without_tls_nothing_is_told_to_a_server_that_wants_it(certificate: Path) -> None:
+async def test_without_tls_nothing_is_sent_to_a_server_that_wants_it(certificate: Path) -> None:
     async with tls_server(certificate) as server, AsyncAdmin(server.address) as admin:
         with pytest.raises(errors.HighwaterError):
             await admin.cluster_info()

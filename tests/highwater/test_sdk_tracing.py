@@ -19,7 +19,7 @@ def traces(admin: Admin, unique: str) -> str:
     return name
 
 
-def told(admin: Admin, message_id: str, traces: str, sends: int, deliveries: int) -> TraceStory:
+def reported(admin: Admin, message_id: str, traces: str, sends: int, deliveries: int) -> TraceStory:
     found = [TraceStory()]
 
     def is_whole() -> bool:
@@ -27,11 +27,11 @@ def told(admin: Admin, message_id: str, traces: str, sends: int, deliveries: int
         ended = [one for one in found[0].deliveries if one.result]
         return (len(found[0].sends), len(ended)) == (sends, deliveries)
 
-    wait_until(is_whole, f"{sends} sends and {deliveries} deliveries are told")
+    wait_until(is_whole, f"{sends} sends and {deliveries} deliveries are recorded")
     return found[0]
 
 
-def test_a_send_and_its_deliveries_are_told(cluster: Cluster, admin: Admin, topic: str, traces: str) -> None:
+def test_a_send_and_its_deliveries_are_reported(cluster: Cluster, admin: Admin, topic: str, traces: str) -> None:
     def fail_at_first(message: ReceivedMessage) -> None:
         if message.reconsume_times == 0:
             raise ValueError("out of stock")
@@ -42,7 +42,7 @@ def test_a_send_and_its_deliveries_are_told(cluster: Cluster, admin: Admin, topi
     with consumer, producer:
         sent = producer.send(Message(topic, b"two apples", keys=["o-1"]))
         collector.wait(2)
-        story = told(admin, sent.message_id, traces, sends=1, deliveries=2)
+        story = reported(admin, sent.message_id, traces, sends=1, deliveries=2)
     (send,) = story.sends
     assert (send.topic, send.group, send.body_size_bytes, send.is_success) == (topic, "producers", 10, True)
     assert send.store_host == cluster.broker_address
@@ -50,10 +50,10 @@ def test_a_send_and_its_deliveries_are_told(cluster: Cluster, admin: Admin, topi
     assert {one.group for one in story.deliveries} == {f"g-{topic}"}
 
 
-def test_each_message_of_a_batch_is_told(cluster: Cluster, admin: Admin, topic: str, traces: str) -> None:
+def test_each_message_of_a_batch_is_reported(cluster: Cluster, admin: Admin, topic: str, traces: str) -> None:
     with cluster.producer(enable_msg_trace=True, trace_topic=traces) as producer:
         sent = producer.send_batch([Message(topic, b"a"), Message(topic, b"bb")])
-    sizes = [told(admin, one, traces, sends=1, deliveries=0).sends[0].body_size_bytes for one in sent.message_ids]
+    sizes = [reported(admin, one, traces, sends=1, deliveries=0).sends[0].body_size_bytes for one in sent.message_ids]
     assert sizes == [1, 2]
 
 

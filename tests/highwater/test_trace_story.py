@@ -57,9 +57,9 @@ def test_of_a_delivery_of_which_only_the_end_is_left_the_begin_is_reckoned() -> 
     assert (delivery.began_ms, delivery.retried) == (20, None)
 
 
-def test_why_a_delivery_failed_is_told_by_its_code() -> None:
-    told = [("a", after(f"R{code}", code=code, is_success=False)) for code in (None, 0, 1, 2, 3, 4, 9)]
-    results = {one.result for one in trace_story("M", told).deliveries}
+def test_why_a_delivery_failed_follows_from_its_code() -> None:
+    reported = [("a", after(f"R{code}", code=code, is_success=False)) for code in (None, 0, 1, 2, 3, 4, 9)]
+    results = {one.result for one in trace_story("M", reported).deliveries}
     assert results == {"failed", "time_out", "exception", "returned_null", "9"}
 
 

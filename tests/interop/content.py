@@ -74,7 +74,7 @@ def plans(
 ) -> list[Plan]:
     """``count`` plans of mixed sizes (or of ``sizes``, in turn), the same for the same arguments.
 
-    The property "index" tells messages of one test apart; several calls for one test need their own ``first_index``.
+    The property "index" distinguishes messages of one test; several calls for one test need their own ``first_index``.
     """
     rng = random.Random(seed)
     chosen = list(sizes) if sizes is not None else list(_sizes(count, rng))

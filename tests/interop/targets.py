@@ -38,7 +38,7 @@ class Target:
 
     @property
     def cluster(self) -> Cluster:
-        """What a client is told, with the credentials of the administrator where there is access control."""
+        """What a client is configured with, and the credentials of the administrator where there is access control."""
         if self.credentials is None:
             return Cluster(self.running.namesrv)
         return Cluster(self.running.namesrv, self.credentials.access_key, self.credentials.secret_key)

@@ -84,7 +84,7 @@ def test_every_acknowledged_message_survives_kill_9_exactly_once(
     def send_burst() -> list[dict[str, Any]]:
         burst = plans(f"kill-{len(sent)}", BURST, sizes=[100, KIBIBYTE, 10 * KIBIBYTE], first_index=len(sent))
         sent.extend(burst)
-        # No retries: one request per message, so that "once per acknowledged send" can be told.
+        # No retries: one request per message, so that "once per acknowledged send" can be counted.
         made = java_client.produce(
             tenant_cluster.cluster, topic, burst, mode="async", group="killed", retries=0, timeout_ms=3000
         )

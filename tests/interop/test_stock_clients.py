@@ -67,7 +67,7 @@ def test_every_way_of_sending_delivers_equal_content(
         message = places[outcome["queue_id"], outcome["queue_offset"]]
         assert_same_message(by_seed[outcome["seed"]], message)
         assert message["offset_msg_id"] == outcome["offset_msg_id"]
-        if outcome["msg_id"]:  # the Go client tells none for a batch
+        if outcome["msg_id"]:  # the Go client returns none for a batch
             assert message["msg_id"] == outcome["msg_id"]
 
 
@@ -252,7 +252,7 @@ def test_a_lite_pull_consumer_reads_everything(java_client: DriverProcess, targe
     assert_exactly_these(messages, received)
 
 
-def test_a_pull_tells_where_the_queue_begins_and_ends(java_client: DriverProcess, target: Target, topic: str) -> None:
+def test_a_pull_says_where_the_queue_begins_and_ends(java_client: DriverProcess, target: Target, topic: str) -> None:
     outcomes = send_all(java_client, target.cluster, topic, plans(topic, 40, sizes=[100]))
     queue_id = outcomes[0]["queue_id"]
     length = sum(outcome["queue_id"] == queue_id for outcome in outcomes)

@@ -35,7 +35,7 @@ def member_of(java: DriverProcess, target: Target, group: str) -> str:
     return found[0]
 
 
-def test_a_stock_consumer_tells_how_it_is_doing(
+def test_a_stock_consumer_reports_how_it_is_doing(
     java_client: DriverProcess, client: DriverProcess, target: Target, topic: str
 ) -> None:
     group = new_group()
@@ -50,7 +50,7 @@ def test_a_stock_consumer_tells_how_it_is_doing(
         wait_until(lambda: queues() == {0, 1, 2, 3}, timeout_s=60.0, what="the queues are the member's")
 
 
-def test_our_administration_reads_what_a_stock_consumer_tells(
+def test_our_administration_reads_what_a_stock_consumer_reports(
     java_client: DriverProcess, client: DriverProcess, target: Target, topic: str
 ) -> None:
     group = new_group()
@@ -67,7 +67,7 @@ def test_our_administration_reads_what_a_stock_consumer_tells(
     assert result.consume_result == "CR_SUCCESS"
 
 
-def test_a_java_consumer_tells_its_threads_when_asked(java_client: DriverProcess, target: Target, topic: str) -> None:
+def test_a_java_consumer_reports_its_threads_when_asked(java_client: DriverProcess, target: Target, topic: str) -> None:
     group = new_group()
     with java_client.consumer(target.cluster, topic, group=group):
         order = {"group": group, "client_id": member_of(java_client, target, group)}

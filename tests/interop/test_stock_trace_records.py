@@ -42,7 +42,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield running
 
 
-def told(admin: Admin, message_id: str, deliveries: int) -> TraceStory:
+def reported(admin: Admin, message_id: str, deliveries: int) -> TraceStory:
     """The story of a message, once it has a send and so many deliveries that ended."""
     found = [TraceStory()]
 
@@ -64,7 +64,7 @@ def test_the_story_of_a_message_is_read_from_a_stock_clients_trace_records(
         (outcome,) = client.produce(target.cluster, topic, [message], group=producer_group, trace=True)
         consumer.receive(1)
         with Admin(target.cluster.namesrv) as admin:
-            story = told(admin, outcome["msg_id"], deliveries=1)
+            story = reported(admin, outcome["msg_id"], deliveries=1)
     (send,), (delivery,) = story.sends, story.deliveries
     assert (send.topic, send.group, send.is_success, send.body_size_bytes) == (topic, producer_group, True, 100)
     assert send.store_host == target.broker_address
@@ -74,14 +74,16 @@ def test_the_story_of_a_message_is_read_from_a_stock_clients_trace_records(
     assert delivery.began_ms is not None
 
 
-def test_a_delivery_that_failed_and_its_retry_are_told(java_client: DriverProcess, target: Target, topic: str) -> None:
+def test_a_delivery_that_failed_and_its_retry_are_reported(
+    java_client: DriverProcess, target: Target, topic: str
+) -> None:
     group = f"c-{uuid.uuid4().hex[:8]}"
     (message,) = plans(topic, 1, sizes=[100])
     with java_client.consumer(target.cluster, topic, group=group, trace=True, fail_until_reconsume_times=1) as consumer:
         (outcome,) = java_client.produce(target.cluster, topic, [message], group=f"p-{group}", trace=True)
         consumer.receive(2)
         with Admin(target.cluster.namesrv) as admin:
-            story = told(admin, outcome["msg_id"], deliveries=2)
+            story = reported(admin, outcome["msg_id"], deliveries=2)
     assert [(one.result, one.retried) for one in story.deliveries] == [("failed", 0), ("success", 1)]
 
 
@@ -103,5 +105,5 @@ def test_keys_that_may_only_send_or_only_consume_write_their_own_trace_records(
         )
         consumer.receive(1)
         with Admin(namesrv, credentials=Credentials(ADMIN_KEY, ADMIN_SECRET)) as admin:
-            story = told(admin, outcome["msg_id"], deliveries=1)
+            story = reported(admin, outcome["msg_id"], deliveries=1)
     assert [one.result for one in story.deliveries] == ["success"]

@@ -141,7 +141,7 @@ def test_these_bytes_are_read_as_the_command_byte_by_byte(wanted: RemotingComman
 
 
 @pytest.mark.parametrize(("wanted", "data"), SIMPLE_CASES)
-def test_garbage_behind_the_command_is_told_after_it(wanted: RemotingCommand, data: bytes) -> None:
+def test_garbage_behind_the_command_is_reported_after_it(wanted: RemotingCommand, data: bytes) -> None:
     connection = Connection()
     connection.receive_data(data + b"GET / HTTP/1.1\r\n\r\n")
     (found,) = connection.commands()
@@ -233,7 +233,7 @@ MALFORMED_FIELDS = [
 
 
 @pytest.mark.parametrize("fields", MALFORMED_FIELDS)
-def test_malformed_binary_fields_are_told_when_they_are_asked_for(fields: bytes) -> None:
+def test_malformed_binary_fields_are_reported_when_they_are_asked_for(fields: bytes) -> None:
     connection = Connection()
     connection.receive_data(frame(1, binary_header(105, 1, fields=fields)))
     (found,) = connection.commands()

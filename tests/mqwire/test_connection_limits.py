@@ -30,7 +30,7 @@ LYING_STARTS = [
 @pytest.mark.parametrize("start", LYING_STARTS)
 def test_a_lie_is_refused_as_soon_as_it_can_be_seen(start: bytes) -> None:
     connection = Connection()
-    with pytest.raises(RemoteProtocolError, match="claims"):  # noqa: PT012 - the last byte is the one that tells
+    with pytest.raises(RemoteProtocolError, match="claims"):  # noqa: PT012 - the last byte is the one that counts
         for position in range(len(start)):
             connection.receive_data(start[position : position + 1])
             connection.commands()

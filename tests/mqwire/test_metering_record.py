@@ -89,10 +89,10 @@ def test_a_record_is_read_back() -> None:
     assert decode_metering_record(encode_metering_record(RECORD)) == RECORD
 
 
-def test_who_told_of_pulls_is_written_only_where_somebody_did() -> None:
+def test_who_reported_pulls_is_written_only_where_someone_did() -> None:
     (row,) = RECORD.messages_out
-    told = msgspec.structs.replace(row, origin=report_origin(1, 77))
-    record = msgspec.structs.replace(RECORD, messages_out=(row, told))
+    reported = msgspec.structs.replace(row, origin=report_origin(1, 77))
+    record = msgspec.structs.replace(RECORD, messages_out=(row, reported))
     first, second = json.loads(encode_metering_record(record))["out"]
     assert ("origin" in first, second["origin"]) == (False, "report-1-77")
     assert decode_metering_record(encode_metering_record(record)) == record
@@ -111,7 +111,7 @@ def test_members_that_are_not_known_are_ignored() -> None:
     assert decode_metering_record(changed(colour="red")) == RECORD
 
 
-def test_another_version_is_told_from_a_broken_record() -> None:
+def test_another_version_is_distinguished_from_a_broken_record() -> None:
     with pytest.raises(UnknownMeteringVersionError, match="version 2: this program reads version 1") as raised:
         decode_metering_record(b'{"version": 2, "everything": "else"}')
     assert raised.value.version == 2

@@ -34,7 +34,7 @@ def test_entries_are_read_so(content: bytes, entries: list[tuple[int, str, str]]
 @pytest.mark.parametrize(
     ("content", "line"), [(b"a=1\n=2", 2), (b"a=1\nb=\xff", 2), (b"a=\\u12", 1), (b"x\ny\0", 2), (b"\n\n\\", 3)]
 )
-def test_what_cannot_be_read_is_told_with_its_line(content: bytes, line: int) -> None:
+def test_what_cannot_be_read_is_reported_with_its_line(content: bytes, line: int) -> None:
     with pytest.raises(PropertiesError, match=f"^line {line}: ") as caught:
         parse_properties(content)
     assert caught.value.line == line

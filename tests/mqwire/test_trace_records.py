@@ -68,12 +68,12 @@ def test_null_is_no_text() -> None:
     assert (record.region, record.tags, record.keys, record.offset_message_id) == ("", "", "", "")
 
 
-def test_clients_that_tell_no_offset_id_are_read() -> None:
+def test_clients_that_send_no_offset_id_are_read() -> None:
     ((record,), _) = read_traces(body("Pub", "1", "r", "g", "t", "M", "", "", "h", "1", "2", "0", "true"))
     assert (record.is_success, record.offset_message_id) == (True, "")
 
 
-def test_the_hosts_that_go_clients_tell_are_read() -> None:
+def test_the_hosts_that_go_clients_write_are_read() -> None:
     (records, _) = read_traces(
         body("Pub", "1", "r", "g", "t", "M", "", "", "h", "1", "2", "0", "O", "true", "10.0.0.7")
         + body("SubBefore", "1", "r", "g", "R", "M", "0", "null", "10.0.0.8")

@@ -71,7 +71,7 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("key", "value", "allowed"), BAD_VALUES)
-def test_a_bad_value_is_told_with_file_line_key_value_and_what_is_allowed(
+def test_a_bad_value_is_reported_with_file_line_key_value_and_what_is_allowed(
     tmp_path: Path, key: str, value: str, allowed: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -81,7 +81,7 @@ def test_a_bad_value_is_told_with_file_line_key_value_and_what_is_allowed(
         assert part in message
 
 
-def test_keys_without_meaning_are_told_in_one_warning(tmp_path: Path) -> None:
+def test_keys_without_meaning_are_reported_in_one_warning(tmp_path: Path) -> None:
     _, warnings = load(tmp_path, "rocketmqHome=/opt\nlistenPort=1\nserverWorkerThreads=8\nlistenprt=2\nwhatever=3\n")
     assert len(warnings) == 1
     assert "rocketmqHome (line 1)" in warnings[0]
@@ -107,7 +107,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         load_config(str(path), overrides={"listenPort": "x"})
 
 
-def test_a_missing_file_and_one_that_is_no_text_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_one_that_is_no_text_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(str(tmp_path / "none.conf"))
     (tmp_path / "bad.conf").write_bytes(b"listenPort=1\nbindAddress=\xff")
@@ -115,7 +115,7 @@ def test_a_missing_file_and_one_that_is_no_text_are_told(tmp_path: Path) -> None
         load_config(str(tmp_path / "bad.conf"))
 
 
-def test_what_is_told_as_properties_can_be_read_again(tmp_path: Path) -> None:
+def test_what_is_answered_as_properties_can_be_read_again(tmp_path: Path) -> None:
     config = dataclasses.replace(load_config(None), listen_port=1, acl_enable=True)
     again, warnings = load(tmp_path, format_properties(config.to_properties()))
     assert again == config

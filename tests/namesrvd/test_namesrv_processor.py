@@ -149,7 +149,7 @@ def test_a_missing_field_is_named(server: NameServer) -> None:
 # --- routes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_route_is_told_in_rocketmqs_words_with_the_way_out(server: NameServer) -> None:
+def test_a_missing_route_is_reported_in_rocketmqs_words_with_the_way_out(server: NameServer) -> None:
     reply = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="orders"))
     assert reply.code == ResponseCode.TOPIC_NOT_EXIST
     assert (reply.remark or "").startswith("No topic route info in name server for the topic: orders\n")
@@ -173,14 +173,14 @@ def test_a_name_server_that_waits_says_that_it_is_not_ready() -> None:
     assert route_of(server) is not None
 
 
-@pytest.mark.parametrize(("enabled", "told"), [(True, "a:4"), (False, None)])
-def test_the_order_of_a_topic_is_told_only_where_enabled(enabled: bool, told: str | None) -> None:
+@pytest.mark.parametrize(("enabled", "reported"), [(True, "a:4"), (False, None)])
+def test_the_order_of_a_topic_is_reported_only_where_enabled(enabled: bool, reported: str | None) -> None:
     server = NameServer(NamesrvConfig(order_message_enable=enabled))
     server.register()
     server.kv.put("ORDER_TOPIC_CONFIG", "orders", "a:4")
     route = route_of(server)
     assert route is not None
-    assert route.order_topic_conf == told
+    assert route.order_topic_conf == reported
 
 
 # --- registration -----------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_bodys_checksum_is_checked(server: NameServer, change: int, code: Resp
     assert server.ask(RequestCode.REGISTER_BROKER, header, body).code == code
 
 
-def test_a_slave_is_told_its_master(server: NameServer) -> None:
+def test_a_slave_gets_its_masters_address(server: NameServer) -> None:
     server.register()
     reply = server.ask(
         RequestCode.REGISTER_BROKER,
@@ -226,7 +226,7 @@ def test_a_slave_is_told_its_master(server: NameServer) -> None:
     )
 
 
-def test_a_broker_is_told_the_ordered_topics(server: NameServer) -> None:
+def test_a_broker_gets_the_ordered_topics(server: NameServer) -> None:
     assert server.register().body == b""
     server.kv.put("ORDER_TOPIC_CONFIG", "orders", "a:4")
     assert KVTable.from_json(server.register().body).table == {"orders": "a:4"}
@@ -300,7 +300,7 @@ def test_a_data_version_is_compared_and_counts_as_a_sign_of_life(server: NameSer
 # --- lists, topics, permissions -----------------------------------------------------------------------------------
 
 
-def test_lists_are_told(server: NameServer) -> None:
+def test_lists_are_reported(server: NameServer) -> None:
     server.register()
     all_topics = server.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     of_cluster = server.ask(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader(cluster="c"))
@@ -321,7 +321,7 @@ def test_lists_can_be_disabled() -> None:
         assert (reply.remark or "").startswith("disable")
 
 
-def test_a_groups_members_are_told(server: NameServer) -> None:
+def test_a_groups_members_are_reported(server: NameServer) -> None:
     server.register()
     reply = server.ask(
         RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequestHeader(cluster_name="c", broker_name="a")
@@ -378,7 +378,7 @@ def test_values_are_put_read_listed_and_deleted(server: NameServer) -> None:
     assert not server.outcome(delete).kv_changed
 
 
-def test_missing_values_are_told_in_rocketmqs_words(server: NameServer) -> None:
+def test_missing_values_are_reported_in_rocketmqs_words(server: NameServer) -> None:
     one = server.ask(RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(namespace="n", key="k"))
     every = server.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequestHeader(namespace="n"))
     assert (one.code, one.remark) == (ResponseCode.QUERY_NOT_FOUND, "No config item, Namespace: n Key: k")
@@ -397,7 +397,7 @@ def test_the_kv_configuration_cannot_be_filled_up(server: NameServer) -> None:
     assert codes[-1] == ResponseCode.SYSTEM_ERROR
 
 
-def test_the_configuration_is_told_as_properties(server: NameServer) -> None:
+def test_the_configuration_is_answered_as_properties(server: NameServer) -> None:
     reply = server.ask(RequestCode.GET_NAMESRV_CONFIG)
     values = {entry.key: entry.value for entry in parse_properties(bytes(reply.body))}
     assert values["listenPort"] == "9876"

@@ -119,7 +119,7 @@ def test_it_ends_with_0_on_a_signal_with_brokers_and_clients_connected(start: St
         assert daemon.process.popen.wait(10) == 0
 
 
-def test_a_port_that_is_taken_is_told_and_ends_it_with_1(start: Start, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_and_ends_it_with_1(start: Start, tmp_path: Path) -> None:
     daemon = start()
     done = subprocess.run(
         daemon_command("namesrvd", "--listen-port", str(daemon.port), "--listen-address", "127.0.0.1"),
@@ -134,7 +134,7 @@ def test_a_port_that_is_taken_is_told_and_ends_it_with_1(start: Start, tmp_path:
     ("text", "message"),
     [("listenPort=x\n", "line 1: listenPort=x"), ("aclEnable=true\n", "plain_acl.yml cannot be read")],
 )
-def test_a_bad_configuration_is_told_and_ends_it_with_2(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_configuration_is_reported_and_ends_it_with_2(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "namesrv.conf"
     path.write_text(text)
     done = subprocess.run(
@@ -260,7 +260,7 @@ def test_what_was_answered_is_there_after_a_crash(start: Start) -> None:
         assert exchange(stream, RemotingCommand.request(101, get)).header(GetKVConfigResponseHeader).value == "a:4"
 
 
-def test_a_setting_that_cannot_be_written_is_told(start: Start) -> None:
+def test_a_setting_that_cannot_be_written_is_reported(start: Start) -> None:
     daemon = start()
     (daemon.folder / "kv").write_text("a file where the folder should be")
     with connect(daemon.address) as stream:

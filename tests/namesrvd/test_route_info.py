@@ -94,13 +94,13 @@ def test_slaves_stand_beside_their_master_in_the_order_of_their_ids(routes: Rout
     assert list((addresses(routes) or {})["a"]) == [0, 1, 2]
 
 
-def test_a_slave_is_told_its_master(routes: RouteInfoManager) -> None:
+def test_a_slave_gets_its_masters_address(routes: RouteInfoManager) -> None:
     routes.register_broker(broker("a", 0), topics("orders"), channel=1, ha_server_addr="10.0.0.97:10912")
     answer = routes.register_broker(broker("a", 1), topics("orders"), channel=2)
     assert answer == RegisterBrokerResult(ha_server_addr="10.0.0.97:10912", master_addr="10.0.0.97:10911")
 
 
-def test_a_master_and_a_slave_without_master_are_told_nothing(routes: RouteInfoManager) -> None:
+def test_a_master_and_a_slave_without_master_get_no_address(routes: RouteInfoManager) -> None:
     assert routes.register_broker(broker("a", 1), topics("orders"), channel=2) == RegisterBrokerResult()
     assert routes.register_broker(broker("a", 0), topics("orders"), channel=1) == RegisterBrokerResult()
 
@@ -164,7 +164,7 @@ def test_a_group_name_of_another_cluster_is_refused(routes: RouteInfoManager) ->
         routes.register_broker(broker("a", cluster="d", port=1), topics("orders"), channel=2)
 
 
-def test_static_topics_are_told(routes: RouteInfoManager) -> None:
+def test_static_topics_are_reported(routes: RouteInfoManager) -> None:
     info = TopicQueueMappingInfo(topic="orders", bname="a", total_queues=4)
     wrapper = TopicConfigAndMappingSerializeWrapper(
         topic_config_table=topics("orders").topic_config_table, topic_queue_mapping_info_map={"orders": info}
@@ -175,7 +175,7 @@ def test_static_topics_are_told(routes: RouteInfoManager) -> None:
     assert route.topic_queue_mapping_by_broker == {"a": info}
 
 
-def test_filter_servers_are_told_by_address(routes: RouteInfoManager) -> None:
+def test_filter_servers_are_reported_by_address(routes: RouteInfoManager) -> None:
     routes.register_broker(broker("a"), topics("orders"), channel=1, filter_servers=["10.0.0.9:1"])
     route = routes.pickup_topic_route_data("orders")
     assert route is not None
@@ -294,7 +294,7 @@ def test_a_closed_connection_takes_no_broker_that_came_back_over_another(routes:
     assert addresses(routes) is None
 
 
-def test_a_heartbeat_of_an_unknown_broker_tells_it_to_register(routes: RouteInfoManager) -> None:
+def test_a_heartbeat_of_an_unknown_broker_has_it_register(routes: RouteInfoManager) -> None:
     with pytest.raises(RegistrationRefused, match="register it first") as caught:
         routes.heartbeat(broker("a"))
     assert caught.value.code == ResponseCode.BROKER_NOT_EXIST
@@ -481,7 +481,7 @@ def test_a_single_topic_can_be_registered_on_known_brokers_only(routes: RouteInf
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-def test_clusters_tell_their_groups(routes: RouteInfoManager) -> None:
+def test_clusters_list_their_groups(routes: RouteInfoManager) -> None:
     routes.register_broker(broker("b", cluster="c"), topics("orders"), channel=1)
     routes.register_broker(broker("a", cluster="c"), topics("orders"), channel=2)
     routes.register_broker(broker("z", cluster="d"), topics("paid"), channel=3)

@@ -125,7 +125,7 @@ class Registry(RuleBasedStateMachine):
                 assert self.now_ms - self.last_word_ms[(group.cluster, address)] <= 121_000
 
     @invariant()
-    def the_highest_epochs_are_those_that_were_told(self) -> None:
+    def the_highest_epochs_are_those_that_were_registered(self) -> None:
         for (cluster, name), epoch in self.highest.items():
             assert self.routes.highest_epoch(cluster, name) == epoch
 

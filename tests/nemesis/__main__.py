@@ -1,4 +1,4 @@
-"""`./dev nemesis MODE [--seconds 60] [--seed N] [--runs N]`: real daemons, weather by seed, and a judge of all that was told."""
+"""`./dev nemesis MODE [--seconds 60] [--seed N] [--runs N]`: real daemons, weather by seed, and a judge of every answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of a disturbed group send, pull, commit, resume, ask for offsets and make topics, and note what they are told."""
+"""The clients of a disturbed group send, pull, commit, resume, ask for offsets and make topics, and note what they are answered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mqwire.headers_offset import QueryConsumerOffsetRequestHeader, UpdateConsum
 from mqwire.headers_topic import CreateTopicRequestHeader
 from mqwire.message import decode_records
 from tests.daemons import ReplicaGroup
-from tests.nemesis.judge import Acknowledged, Committed, History, SentBack, Told
+from tests.nemesis.judge import Acknowledged, Committed, History, OffsetAnswer, SentBack
 from tests.remoting import connect, exchange
 from tests.replication.replicas import registered
 
@@ -125,9 +125,9 @@ class Clients:
         while not self._over.is_set():
             replica = self._leader()
             if replica is not None:
-                told = self.ask_offset(replica, PULL_GROUP, queue_id)
-                if told is not None:
-                    return told.offset or 0
+                answer = self.ask_offset(replica, PULL_GROUP, queue_id)
+                if answer is not None:
+                    return answer.offset or 0
             self._over.wait(_PAUSE_S)
         return 0
 
@@ -170,7 +170,7 @@ class Clients:
                 self.ask_offset(replica, PULL_GROUP, random.randrange(QUEUES))
             self._over.wait(_PAUSE_S)
 
-    def ask_offset(self, replica: int, group: str, queue_id: int) -> Told | None:
+    def ask_offset(self, replica: int, group: str, queue_id: int) -> OffsetAnswer | None:
         """What a replica says that the group has committed; None without an answer."""
         asked_s = time.monotonic()
         header = QueryConsumerOffsetRequestHeader(
@@ -180,9 +180,9 @@ class Clients:
         if reply is None or reply.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
             return None
         offset = int(reply.ext_fields["offset"]) if reply.code == ResponseCode.SUCCESS else None
-        told = Told(group, queue_id, offset, asked_s, replica)
-        self.history.told.append(told)
-        return told
+        answer = OffsetAnswer(group, queue_id, offset, asked_s, replica)
+        self.history.offset_answers.append(answer)
+        return answer
 
     def _make_topics(self) -> None:
         number = 0

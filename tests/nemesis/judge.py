@@ -1,8 +1,8 @@
 """What must be true of a disturbed group's whole history. Pure: it is given what clients noted and what is there in the end.
 
-- What was acknowledged is there once, at the offset that was told.
+- What was acknowledged is there once, at the offset that was answered.
 - A group that commits and resumes has seen every acknowledged message below what it has committed.
-- No committed offset falls: anyone who asks after a commit was answered is told that offset or a higher one.
+- No committed offset falls: anyone who asks after a commit was answered gets that offset or a higher one.
 - No consumer is sent back: no pull is answered with PULL_OFFSET_MOVED to a lower offset, for no one resets one.
 - Every topic whose creation was answered is on every replica; the replicas' logs are the same, byte for byte.
 """
@@ -37,7 +37,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OffsetAnswer:
     """An offset that was asked for at `asked_s`; None: the group has none."""
 
     group: str
@@ -64,7 +64,7 @@ class History:
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    offset_answers: list[OffsetAnswer] = field(default_factory=list)
     sent_back: list[SentBack] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)  # whose creation was answered with SUCCESS
     seen: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # group -> the keys that it got
@@ -128,13 +128,13 @@ def _offsets(history: History) -> list[str]:
     by_queue: dict[tuple[str, Queue], list[Committed]] = defaultdict(list)
     for one in history.committed:
         by_queue[one.group, one.queue].append(one)
-    for told in history.told:
-        commits = by_queue[told.group, told.queue]
-        promised = max((one.offset for one in commits if one.answered_s < told.asked_s), default=None)
-        if promised is not None and (told.offset is None or told.offset < promised):
+    for answer in history.offset_answers:
+        commits = by_queue[answer.group, answer.queue]
+        promised = max((one.offset for one in commits if one.answered_s < answer.asked_s), default=None)
+        if promised is not None and (answer.offset is None or answer.offset < promised):
             found.append(
-                f"group {told.group} had committed {promised} in queue {told.queue}; replica {told.replica} told"
-                f" {told.offset}"
+                f"group {answer.group} had committed {promised} in queue {answer.queue}; replica {answer.replica} answered"
+                f" {answer.offset}"
             )
     return found
 

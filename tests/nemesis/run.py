@@ -146,9 +146,9 @@ def _wait_calm(group: ReplicaGroup) -> None:
     """Returns once one leads, takes sends, and all others follow it closely."""
 
     def calm() -> bool:
-        told = [status(replica) for replica in group.replicas]
-        leaders = [one for one in told if one.role == "master" and one.accepts_sends]
-        return len(leaders) == 1 and all(one.epoch == leaders[0].epoch for one in told)
+        statuses = [status(replica) for replica in group.replicas]
+        leaders = [one for one in statuses if one.role == "master" and one.accepts_sends]
+        return len(leaders) == 1 and all(one.epoch == leaders[0].epoch for one in statuses)
 
     wait_until(calm, timeout_s=_WAIT_S, what="the group is whole again")
 
@@ -158,9 +158,9 @@ def _finish(group: ReplicaGroup, clients: Clients) -> None:
     leader = wait_leader(group)
     for queue_id in range(QUEUES):
         clients.ask_offset(leader, PULL_GROUP, queue_id)
-        told = clients.ask_offset(leader, PUSH_GROUP, queue_id)
-        if told is not None and told.offset is not None:
-            clients.history.committed.append(Committed(PUSH_GROUP, queue_id, told.offset, time.monotonic()))
+        answer = clients.ask_offset(leader, PUSH_GROUP, queue_id)
+        if answer is not None and answer.offset is not None:
+            clients.history.committed.append(Committed(PUSH_GROUP, queue_id, answer.offset, time.monotonic()))
 
 
 def _end(group: ReplicaGroup) -> End:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.nemesis.judge import Acknowledged, Committed, End, History, SentBack, Told, violations
+from tests.nemesis.judge import Acknowledged, Committed, End, History, OffsetAnswer, SentBack, violations
 
 END = End(content={0: ["a", "b", "c"], 1: ["d"]}, topics=[frozenset({"t"})] * 3, logs=["same"] * 3)
 
@@ -15,7 +15,11 @@ def good() -> History:
     history = History(
         acknowledged=[Acknowledged("a", 0, 0), Acknowledged("b", 0, 1), Acknowledged("d", 1, 0)],
         committed=[Committed("g", 0, 2, 5.0), Committed("g", 0, 1, 4.0)],
-        told=[Told("g", 0, 1, 4.5, 1), Told("g", 0, 2, 6.0, 2), Told("g", 1, None, 6.0, 2)],
+        offset_answers=[
+            OffsetAnswer("g", 0, 1, 4.5, 1),
+            OffsetAnswer("g", 0, 2, 6.0, 2),
+            OffsetAnswer("g", 1, None, 6.0, 2),
+        ],
         topics=["t"],
     )
     history.seen["g"] = {"a", "b"}
@@ -49,16 +53,16 @@ def test_a_message_that_a_committing_group_never_saw_is_found() -> None:
     assert violations(history, END) == ["group g committed 2 in queue 0 and never saw 1: ['a']"]
 
 
-@pytest.mark.parametrize("told", [None, 1])
-def test_a_committed_offset_that_fell_is_found(told: int | None) -> None:
+@pytest.mark.parametrize("answered", [None, 1])
+def test_a_committed_offset_that_fell_is_found(answered: int | None) -> None:
     history = good()
-    history.told.append(Told("g", 0, told, 7.0, 1))
-    assert violations(history, END) == [f"group g had committed 2 in queue 0; replica 1 told {told}"]
+    history.offset_answers.append(OffsetAnswer("g", 0, answered, 7.0, 1))
+    assert violations(history, END) == [f"group g had committed 2 in queue 0; replica 1 answered {answered}"]
 
 
 def test_an_offset_asked_for_before_the_commit_was_answered_may_be_lower() -> None:
     history = good()
-    history.told.append(Told("g", 0, 1, 4.9, 1))
+    history.offset_answers.append(OffsetAnswer("g", 0, 1, 4.9, 1))
     assert violations(history, END) == []
 
 

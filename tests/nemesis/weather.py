@@ -206,7 +206,7 @@ def fill(disk: Path) -> None:
 
 
 def mount(folder: Path) -> bool:
-    """A small file system of its own there; tells whether this machine allows that."""
+    """A small file system of its own there; returns whether this machine allows that."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -54,7 +54,7 @@ class CaughtUp:
 
 
 class _Live:
-    """Steady sends until it is told to stop."""
+    """Steady sends until it is stopped."""
 
     def __init__(self, address: str) -> None:
         self._address = address

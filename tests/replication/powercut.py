@@ -3,7 +3,7 @@
 Each replica's store is on an ext4 of its own, in a file mounted over a loop device. A cut shuts that file system down
 without flushing its journal (EXT4_IOC_SHUTDOWN, NOLOGFLUSH): what was not synced is gone after the next mount, and what
 the process still writes fails, as when the power goes. Then the process is killed, the file system mounted again, and
-the replica started, with the boot id of a machine that was booted again: by that a store tells what a power cut may have
+the replica started, with the boot id of a machine that was booted again: by that a store knows what a power cut may have
 left of unsynced writes, which it cuts, from damage, which it does not.
 
 Under synchronous flush and replication every acknowledged message must be there afterwards, whichever replica was cut, or
@@ -68,9 +68,9 @@ def why_not() -> str | None:
         disk.unmount()
         machine = Machine(Path(folder) / "boot_id")
         machine.boot()
-        told = subprocess.run([*machine.prefix, "cat", BOOT_ID], capture_output=True, text=True, check=False)
-        if told.stdout != machine.boot_file.read_text("ascii"):
-            return f"no boot id of one's own here: {told.stderr.strip()[:100]}"
+        reported = subprocess.run([*machine.prefix, "cat", BOOT_ID], capture_output=True, text=True, check=False)
+        if reported.stdout != machine.boot_file.read_text("ascii"):
+            return f"no boot id of one's own here: {reported.stderr.strip()[:100]}"
     return None
 
 
@@ -214,7 +214,7 @@ def one_cut(load: Load, disks: list[Disk], machines: list[Machine], kind: Kind) 
 def _leader(group: ReplicaGroup) -> int:
     """Who leads when all are back: the master of before, or the slave where that has the longer log.
 
-    It has when its disk was the quicker one: the master lost its own last records, which no one was told are safe.
+    It has when its disk was the quicker one: the master lost its own last records, which no answer called safe.
     """
     leaders: list[int] = []
 

@@ -37,12 +37,12 @@ def ask(replica: BrokerDaemon, code: HighwaterRequestCode, header: CustomHeader 
 
 
 def status(replica: BrokerDaemon) -> ReplicaStatus:
-    """What the replica tells of itself."""
+    """What the replica reports of itself."""
     return Status.from_json(ask(replica, HighwaterRequestCode.REPLICA_STATUS))
 
 
 def registered(group: ReplicaGroup) -> dict[int, str]:
-    """The group's addresses by brokerId, as the name server tells them to clients."""
+    """The group's addresses by brokerId, as the name server gives them to clients."""
     data = cluster_info(group.namesrv).broker_addr_table.get(group.name)
     return {} if data is None else dict(data.broker_addrs)
 
@@ -52,9 +52,9 @@ def wait_level(group: ReplicaGroup, master: int = 0, *slaves: int) -> None:
     wanted = set(slaves or (number for number in range(len(group.replicas)) if number != master))
 
     def level() -> bool:
-        told = status(group[master])
-        held = {one.replica_id for one in told.followers if one.in_sync and one.gap_bytes == 0}
-        return wanted <= held and told.end_offset == told.held_offset
+        reported = status(group[master])
+        held = {one.replica_id for one in reported.followers if one.in_sync and one.gap_bytes == 0}
+        return wanted <= held and reported.end_offset == reported.held_offset
 
     wait_until(level, timeout_s=WAIT_S, what=f"replicas {sorted(wanted)} are level with replica {master}")
 

@@ -44,7 +44,7 @@ class StockSenders:
             raise self._failures[0]
 
     def wait_all_write(self, since_s: float | None = None) -> dict[str, float]:
-        """Returns once every client has begun and finished a send from now on; tells how long after `since_s` that was."""
+        """Returns once every client has begun and finished a send from now on; returns how long after `since_s` that was."""
         began_s = time.monotonic()
         wait_until(
             lambda: bool(self._failures) or all(self._first_from(name, began_s) for name in self._acknowledged),

@@ -1,4 +1,4 @@
-"""What senders are told by a promoted slave whose old master is still away, in a synchronous group of two.
+"""What senders are answered by a promoted slave whose old master is still away, in a synchronous group of two.
 
 RocketMQ's own words: SLAVE_NOT_AVAILABLE says "stored, and on this one replica only". It is no failure to a stock client, and
 what was sent is there to be read. Whoever wants SEND_OK of a single replica says so by enableAutoInSyncReplicas; a promotion
@@ -40,9 +40,11 @@ def cli(group: ReplicaGroup, *arguments: str) -> str:
     return f"{done.exit_code}: {done.output}"
 
 
-@pytest.mark.parametrize(("conf", "told"), [(CONF, "SLAVE_NOT_AVAILABLE"), (AUTO, "SEND_OK")], ids=["default", "auto"])
-def test_a_stock_producer_goes_on_and_is_told_what_is_so(
-    java_client: DriverProcess, tmp_path: Path, conf: dict[str, str], told: str
+@pytest.mark.parametrize(
+    ("conf", "reported"), [(CONF, "SLAVE_NOT_AVAILABLE"), (AUTO, "SEND_OK")], ids=["default", "auto"]
+)
+def test_a_stock_producer_goes_on_and_gets_the_true_status(
+    java_client: DriverProcess, tmp_path: Path, conf: dict[str, str], reported: str
 ) -> None:
     with ReplicaGroup.start(tmp_path, conf, synchronous=True) as group:
         begin(group)
@@ -62,7 +64,7 @@ def test_a_stock_producer_goes_on_and_is_told_what_is_so(
             return made["status"] is not None
 
         wait_until(stored, timeout_s=WAIT_S, what="the producer has found the new master")
-        assert statuses[-1] == told
+        assert statuses[-1] == reported
         # The answer does not wait for the flush: more could not come of it than "stored here alone".
         wait_until(
             lambda: len(read_all(group[1], TOPIC)) == 2,
@@ -88,13 +90,13 @@ def test_with_enable_auto_in_sync_replicas_no_promotion_is_clean_without_the_old
         begin(group)
         assert status(group[1]).in_sync_replicas == 1
         group[0].kill()
-        told = cli(group, "promote")
-        assert told.startswith("1: ")
-        assert "--yes" in told
+        reported = cli(group, "promote")
+        assert reported.startswith("1: ")
+        assert "--yes" in reported
 
 
 def test_without_it_a_slave_that_is_level_holds_all_but_what_the_master_may_have_shown_alone(tmp_path: Path) -> None:
-    """The command line can't tell whether the old master is dead, or serves readers where no one else reaches it."""
+    """The command line can't know whether the old master is dead, or serves readers where no one else reaches it."""
     with ReplicaGroup.start(tmp_path, CONF, synchronous=True) as group:
         begin(group)
         assert status(group[1]).in_sync_replicas == 2

@@ -40,9 +40,9 @@ def test_it_refuses_sends_until_another_leads_and_puts_it_right(tmp_path: Path) 
         wait_level(group)
         assert len(read_all(group[0], TOPIC)) < len(BODIES)
         wait_until(lambda: not status(group[0]).accepts_sends, timeout_s=WAIT_S, what="the master takes no more sends")
-        told = status(group[0])
-        assert "damaged" in (told.refusal or "")
-        assert not told.promotable
+        reported = status(group[0])
+        assert "damaged" in (reported.refusal or "")
+        assert not reported.promotable
         assert send_raw(group[0], TOPIC) != ResponseCode.SUCCESS
         demote(group, 0)
         promote(group, 1)

@@ -50,7 +50,7 @@ class Load:
         self.outcomes: list[dict[str, Any]] = []
 
     def burst(self) -> bool:
-        """Sends one burst; tells whether all of it was acknowledged."""
+        """Sends one burst; returns whether all of it was acknowledged."""
         burst = plans(f"load-{len(self.sent)}", BURST, sizes=[100, 1024], first_index=len(self.sent))
         self.sent.extend(burst)
         made = self._client.produce(

@@ -125,8 +125,8 @@ def test_the_command_line_shows_and_moves_the_role(tmp_path: Path) -> None:
             wait_registered(group, {0: 1, 1: 0})
             send_until_ok(sender, TOPIC, b"two")
         assert as_json("divergedMessages", *common, "--broker-id", "0") == []
-        told = as_json("demote", *common, "--broker-id", "1")
-        assert told["role"] == "slave"
+        reported = as_json("demote", *common, "--broker-id", "1")
+        assert reported["role"] == "slave"
         assert run("promote", *common, "--broker-id", "7").exit_code == 5
 
 

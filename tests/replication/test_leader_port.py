@@ -64,7 +64,7 @@ def test_who_stops_leading_answers_and_leaves_the_port_at_once(group: ReplicaGro
         assert exchange(own, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS)).code == ResponseCode.SUCCESS
     with pytest.raises(ConnectionRefusedError):
         connect(leader_address)
-    # Clients wait at that address for the next leader, which they are not told of for up to 30 s.
+    # Clients wait at that address for the next leader, which they do not learn of for up to 30 s.
     assert registered(group)[0] == leader_address
 
 
@@ -89,18 +89,18 @@ def test_a_held_pull_is_sent_elsewhere(group: ReplicaGroup, leader_address: str)
 
 
 def test_replicas_know_each_other_by_their_own_addresses(group: ReplicaGroup, leader_address: str) -> None:
-    def told_by_admin() -> set[tuple[str, int | None]]:
+    def listed_by_admin() -> set[tuple[str, int | None]]:
         with Admin(group.namesrv) as admin:
             return {(member.address, member.broker_id) for member in admin.group_status(group.name)}
 
     master, slave = group[0].address, group[1].address
-    assert told_by_admin() == {(master, 0), (slave, 1)}
+    assert listed_by_admin() == {(master, 0), (slave, 1)}
     assert status(group[0]).address == status(group[1]).leader_address == master
     assert [follower.address for follower in status(group[0]).followers] == [slave]
     promote(group, 1)
     wait_served_by(group, leader_address, 1)
     wait_level(group, 1, 0)
-    assert told_by_admin() == {(slave, 0), (master, 1)}
+    assert listed_by_admin() == {(slave, 0), (master, 1)}
     assert status(group[0]).leader_address == slave
     # A restarted leader finds the others and leads again, with the port.
     group[1].stop()

@@ -42,14 +42,14 @@ def group(tmp_path: Path) -> Iterator[ReplicaGroup]:
         yield running
 
 
-def told(master: BrokerDaemon) -> ReplicaStatus:
+def reported(master: BrokerDaemon) -> ReplicaStatus:
     reply = call(master.address, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS), REPLICA)
     return ReplicaStatus.from_json(reply.body)
 
 
 def pull(master: BrokerDaemon, epoch: int, **changes: int | str) -> RemotingCommand:
     """A pull that claims to hold all that the master has."""
-    status = told(master)
+    status = reported(master)
     fields: dict[str, object] = {
         "group": status.group, "replica_id": 1, "leader_epoch": epoch, "end_offset": status.end_offset,
         "last_epoch": status.log_epoch, "durable_offset": status.end_offset, "max_bytes": 1024, "max_wait_millis": 0,
@@ -66,24 +66,24 @@ def pull(master: BrokerDaemon, epoch: int, **changes: int | str) -> RemotingComm
 def test_a_report_that_no_replica_signed_is_refused_and_does_not_count(
     group: ReplicaGroup, credentials: SessionCredentials | None
 ) -> None:
-    epoch = told(group[0]).epoch
+    epoch = reported(group[0]).epoch
     with pytest.raises(Refused) as refused:
         call(group[0].address, pull(group[0], epoch), credentials)
     assert refused.value.code == ResponseCode.NO_PERMISSION
-    assert (told(group[0]).followers, told(group[0]).in_sync) == ([], [0])
+    assert (reported(group[0]).followers, reported(group[0]).in_sync) == ([], [0])
 
 
 def test_a_captured_pull_of_a_former_epoch_is_fenced_when_it_is_replayed(group: ReplicaGroup) -> None:
-    epoch = told(group[0]).epoch
+    epoch = reported(group[0]).epoch
     captured = signed(pull(group[0], epoch), REPLICA).encode()
     group[0].kill()
     group[0].start()
-    assert told(group[0]).epoch > epoch
+    assert reported(group[0]).epoch > epoch
     with connect(group[0].address) as stream:
         stream.sendall(captured)
         answer = _read_one(stream)
     assert answer.header(ReplicaPullResponseHeader).answer == "fenced"
-    assert told(group[0]).in_sync == [0]
+    assert reported(group[0]).in_sync == [0]
 
 
 def _read_one(stream: socket.socket) -> RemotingCommand:
@@ -96,17 +96,17 @@ def _read_one(stream: socket.socket) -> RemotingCommand:
 
 
 def test_one_slave_that_reports_over_many_connections_counts_once(group: ReplicaGroup) -> None:
-    epoch = told(group[0]).epoch
+    epoch = reported(group[0]).epoch
     for _ in range(3):
         call(group[0].address, pull(group[0], epoch), REPLICA)
-    assert told(group[0]).in_sync == [0, 1]
+    assert reported(group[0]).in_sync == [0, 1]
 
 
 def test_a_report_in_the_masters_own_name_does_not_count(group: ReplicaGroup) -> None:
-    epoch = told(group[0]).epoch
+    epoch = reported(group[0]).epoch
     reply = call(group[0].address, pull(group[0], epoch, replica_id=0), REPLICA)
     assert reply.header(ReplicaPullResponseHeader).answer == "fenced"
-    assert told(group[0]).followers == []
+    assert reported(group[0]).followers == []
 
 
 def test_a_slave_behind_by_more_than_ha_max_gap_not_in_sync_is_not_available(tmp_path: Path) -> None:

@@ -72,11 +72,11 @@ def test_a_slave_holds_what_was_acknowledged_byte_for_byte(group: ReplicaGroup) 
 def test_a_promotion_moves_the_role_without_a_restart_and_the_old_master_follows(group: ReplicaGroup) -> None:
     wait_registered(group, {0: 0, 1: 1})
     assert send_raw(group[0], TOPIC, b"before") == ResponseCode.SUCCESS
-    told = demote(group, 0)
-    assert (told.role, told.accepts_sends, told.end_offset) == ("slave", False, status(group[1]).end_offset)
+    reported = demote(group, 0)
+    assert (reported.role, reported.accepts_sends, reported.end_offset) == ("slave", False, status(group[1]).end_offset)
     assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
     promoted = promote(group, 1)
-    assert (promoted.role, promoted.epoch) == ("master", told.epoch + 1)
+    assert (promoted.role, promoted.epoch) == ("master", reported.epoch + 1)
     assert registered(group)[0] == group[1].address, "brokerId 0 has moved before the answer"
     wait_level(group, 1)
     wait_registered(group, {0: 1, 1: 0})
@@ -201,8 +201,8 @@ def test_a_master_without_its_slave_waits_for_it_before_it_leads_again(group: Re
     group[1].kill()
     group[0].kill()
     group[0].start()
-    told = status(group[0])
-    assert (told.accepts_sends, told.role) == (False, "slave")
+    reported = status(group[0])
+    assert (reported.accepts_sends, reported.role) == (False, "slave")
     assert send_raw(group[0], TOPIC) == ResponseCode.SERVICE_NOT_AVAILABLE
     group[1].start()
     wait_leads(group, 0)

@@ -1,6 +1,6 @@
 """Two tenants on a running platform. Members of one with every role, its keys and strangers go for the other, all at once.
 
-What they ask for is what the platform tells everyone it has: each address and method of its OpenAPI document, each request code
+What they ask for is what the platform says that it has: each address and method of its OpenAPI document, each request code
 of its brokers and name servers.
 """
 

@@ -50,9 +50,7 @@ def test_what_rules_the_machine_is_listed_as_the_infrastructures(code: int) -> N
 
 
 @pytest.mark.parametrize("code", MACHINE_CODES)
-def test_a_tenants_admin_key_is_refused_and_told_what_to_use_instead(
-    platform_broker: BrokerUnderTest, code: int
-) -> None:
+def test_a_tenants_admin_key_is_refused_with_what_to_use_instead(platform_broker: BrokerUnderTest, code: int) -> None:
     reply = ask(platform_broker, code, TENANT_ADMIN)
     assert reply.code == ResponseCode.NO_PERMISSION
     assert "is for the platform itself" in (reply.remark or "")

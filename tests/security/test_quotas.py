@@ -1,4 +1,4 @@
-"""Quotas of a broker: what one credential and one topic may take of it, and what whoever is over one is told."""
+"""Quotas of a broker: what one credential and one topic may take of it, and the answer to a client that is over one."""
 
 from __future__ import annotations
 

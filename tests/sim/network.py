@@ -159,7 +159,7 @@ class Endpoint(Waitable):
     def _arrive(self, data: bytes | None) -> None:
         if self.closed:
             if data is not None:
-                self._network.loop.after(self._network.delay_s(), self._tell_reset)
+                self._network.loop.after(self._network.delay_s(), self._send_reset)
             return
         if data is None:
             self._ended = True
@@ -172,10 +172,10 @@ class Endpoint(Waitable):
             self._lost()
         self.changed()
 
-    def _tell_reset(self) -> None:
+    def _send_reset(self) -> None:
         network = self._network
         if (self.host, self.other.host) in network.blocked:
-            network.loop.after(_LONGEST_RETRANSMIT_S, self._tell_reset)
+            network.loop.after(_LONGEST_RETRANSMIT_S, self._send_reset)
         elif not self.other.closed:
             self.other._reset = True
             if self.other.on_data is not None:

@@ -41,7 +41,7 @@ NOW = utc("2026-11-21 20:00")
 
 
 def sent(topic: str = "orders", messages: int = 1, **given: Any) -> InRow:
-    """Messages of one unit and 100 bytes each, unless told otherwise."""
+    """Messages of one unit and 100 bytes each, unless set otherwise."""
     kind: MessageKind = given.pop("kind", "normal")
     values = {"credential": "key-1", "bytes": messages * 100, "units": messages, **given}
     return InRow(topic=topic, kind=kind, messages=messages, **values)

@@ -67,7 +67,7 @@ def test_a_tenant_reads_its_topic_in_the_name_of_its_group(spark: SparkSession, 
 @pytest.mark.parametrize(
     "given", [{}, {**READER, "secretKey": "wrong"}, {**READER, "group": "others"}], ids=["nothing", "wrong", "group"]
 )
-def test_what_is_refused_is_told_with_the_way_out(spark: SparkSession, namesrv: str, given: dict[str, str]) -> None:
+def test_what_is_refused_is_reported_with_the_way_out(spark: SparkSession, namesrv: str, given: dict[str, str]) -> None:
     with pytest.raises(
         PySparkException, match=r"(?s)can't be read from.*give accessKey and secretKey.*the option group"
     ):

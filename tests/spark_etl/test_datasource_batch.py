@@ -33,7 +33,7 @@ def test_every_message_is_read_once_in_one_partition_per_queue(topic: Topic) -> 
     assert topic.bodies() == sent
 
 
-def test_a_row_tells_all_about_its_message(topic: Topic) -> None:
+def test_a_row_shows_all_about_its_message(topic: Topic) -> None:
     topic.send(["héllo"], tags="paid", keys=["k1", "k2"], properties={"colour": "blau"})
     frame = topic.frame()
     assert frame.schema == MESSAGE

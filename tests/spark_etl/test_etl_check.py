@@ -74,7 +74,7 @@ def test_what_retention_deleted_before_it_was_counted_is_no_gap(spark: SparkSess
     )
 
 
-def test_what_a_killed_broker_handed_out_uncounted_is_bounded_and_a_clock_that_steps_is_told(
+def test_what_a_killed_broker_handed_out_uncounted_is_bounded_and_a_clock_that_steps_is_reported(
     spark: SparkSession,
 ) -> None:
     records = lake_frame(

@@ -101,7 +101,7 @@ DELIVERED_AGAIN = case(
 )
 
 
-def test_what_the_lost_leader_delivered_counts_once_for_it_tells_that_again(counted: Counted) -> None:
+def test_what_the_lost_leader_delivered_counts_once_for_it_reports_that_again(counted: Counted) -> None:
     messages_out = {
         (row.epoch, row.sequence): sum(one.messages for one in row.messages_out) for row in counted[DELIVERED_AGAIN]
     }

@@ -129,10 +129,10 @@ def test_a_job_that_cannot_start_says_why_in_its_result(tmp_path: Path, text: st
         raise AssertionError("it must not run")
 
     assert main("ingest", never, ["--config", str(config), "--result", str(result)]) == 1
-    told = json.loads(result.read_text())
-    assert told["state"] == "failed"
-    assert complaint.split(".*")[-1] in told["error"]
-    assert "Way out" in told["error"]
+    reported = json.loads(result.read_text())
+    assert reported["state"] == "failed"
+    assert complaint.split(".*")[-1] in reported["error"]
+    assert "Way out" in reported["error"]
 
 
 def test_jars_of_yours_are_used_and_a_missing_one_is_named(tmp_path: Path) -> None:
@@ -216,6 +216,6 @@ def test_the_platform_says_in_one_line_why_spark_cannot_be_installed(
 
 
 def test_the_platform_starts_the_job_itself(tmp_path: Path, java_home: Path) -> None:
-    status, told = started_by_the_platform(tmp_path, JAVA_HOME=str(java_home))
-    assert (status, told["state"]) == (1, "failed")
-    assert told["error"].startswith("The configuration none can't be read")
+    status, reported = started_by_the_platform(tmp_path, JAVA_HOME=str(java_home))
+    assert (status, reported["state"]) == (1, "failed")
+    assert reported["error"].startswith("The configuration none can't be read")

@@ -215,7 +215,7 @@ BY_LOSS = {name: a_minute_each(lags, retention_hours=1) for name, (lags, _) in L
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_group_that_will_not_catch_up_before_retention_deletes_is_told_when(windows: Windows, name: str) -> None:
+def test_a_group_that_will_not_catch_up_before_retention_deletes_is_reported_when(windows: Windows, name: str) -> None:
     _, due_ms = LOSSES[name]
     expected = None if due_ms is None else pytest.approx(LAST_MS + due_ms, abs=1000)
     assert only_queue(windows, BY_LOSS[name]).loses_data_ms == expected

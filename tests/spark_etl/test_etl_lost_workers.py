@@ -141,7 +141,7 @@ def settings(s3: str, archive: Path) -> dict[str, str]:
 
 @contextmanager
 def staging_held(world: JobWorld) -> Iterator[Callable[[], int]]:
-    """Executors that write usage wait in the middle of it; yields what tells the port from which one of them is connected, or 0."""
+    """Executors that write usage wait in the middle of it; yields a function that returns the port of one of them, or 0."""
     world.database.change(
         "create function hold_staging() returns trigger language plpgsql as"
         f" $$ begin perform pg_advisory_xact_lock({HOLD}); return null; end $$;"

@@ -28,7 +28,7 @@ _KEY_ID = "key-1"
 
 @dataclass
 class Provider:
-    """What the provider tells of whoever agrees on its page; tests change it between log-ins."""
+    """What the provider says of the person who agrees on its page; tests change it between log-ins."""
 
     issuer: str
     subject: str = "u-1001"

@@ -159,7 +159,7 @@ def test_no_package_shadows_the_standard_library() -> None:
 
 def test_names_of_test_files_are_unique() -> None:
     names = Counter(path.name for path in python_files() if path.name.startswith("test_"))
-    assert not [name for name, count in names.items() if count > 1], "pytest reports files by name; tell them apart"
+    assert not [name for name, count in names.items() if count > 1], "pytest reports files by name; give each its own"
 
 
 def test_requirements_are_hashed() -> None:

@@ -1,4 +1,4 @@
-"""What a leader records of the pulls that others tell it: once, whoever tells them again and whoever leads by then."""
+"""What a leader records of the pulls that others report to it: once, whichever reports them again and leads by then."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_leader_keeps_whose_reports_it_took_when_its_leadership_ends(broker: B
 # --- a log that loses its end
 
 
-def test_pulls_recorded_in_what_is_cut_from_the_log_are_told_again_once(broker: BrokerUnderTest) -> None:
+def test_pulls_recorded_in_what_is_truncated_are_reported_again_once(broker: BrokerUnderTest) -> None:
     send(broker)
     next_interval(broker)
     level = broker.store.end_offset
@@ -196,7 +196,7 @@ def test_a_restart_before_the_cut_loses_no_pulls(broker: BrokerUnderTest) -> Non
     assert pulled(broker) == 1
 
 
-def test_pulls_recorded_in_front_of_the_cut_are_not_told_again(broker: BrokerUnderTest) -> None:
+def test_pulls_recorded_before_the_truncated_tail_are_not_reported_again(broker: BrokerUnderTest) -> None:
     send(broker)
     pull(broker)
     next_interval(broker)

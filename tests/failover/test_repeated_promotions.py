@@ -1,5 +1,5 @@
-"""A master that was restarted while a slave is dead: it may not lead without that one's agreement, so the control plane has it
-to, wherever nothing can be lost by that. The brokers are scripted, the rows real.
+"""A master that was restarted while a slave is dead: it may not lead without that one's agreement, so the control plane has it lead
+wherever nothing can be lost by that. The brokers are scripted, the rows real.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from mqwire.headers_namesrv import (
 )
 from mqwire.headers_topic import GetTopicsByClusterRequestHeader
 from mqwire.properties import format_properties
+from mqwire.version import program_version
 from namesrvd.acl import Accounts, AclConfigError, Rights
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigFull, KVConfigManager
@@ -52,6 +53,9 @@ ZONE_NAME: Final = "__ZONE_NAME"
 _CRC32_MASK: Final = 0x7FFFFFFF
 
 # What anyone may ask; everything else needs a signature when aclEnable is on.
+# Read when the process starts: what lies on the disk later is what a restart would run.
+_PROGRAM_VERSION: Final = program_version("namesrvd")
+
 OPEN_CODES: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC})
 # What lists names or reads settings: for every account.
 LISTING_CODES: Final = frozenset(
@@ -338,7 +342,8 @@ class Processor:
         return Outcome(request.reply(body=table.to_json()))
 
     def _get_namesrv_config(self, _channel: Hashable, request: RemotingCommand) -> Outcome:
-        return Outcome(request.reply(body=format_properties(self._config.to_properties()).encode()))
+        values = {**self._config.to_properties(), "highwaterVersion": _PROGRAM_VERSION}
+        return Outcome(request.reply(body=format_properties(values).encode()))
 
     def _get_acl_info(self, _channel: Hashable, request: RemotingCommand) -> Outcome:
         """The version of the accounts in force. The file is read again first: by that its writer sees that it counts."""

@@ -20,6 +20,7 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from mqwire.names import DLQ_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC, is_system_group
 from mqwire.properties import PropertiesError, format_properties, parse_properties
+from mqwire.version import program_version
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BROKER_VERSION = "HIGHWATER_0_1_0"
+# Read when the process starts: what lies on the disk later is what a restart would run.
+_PROGRAM_VERSION = program_version("brokerd")
 GROUPS_AWAY_MAX = 100
 
 # Keys whose change the system topics or the registration must follow.
@@ -93,6 +96,7 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
     info = {
         "brokerActive": "true",
         "brokerVersionDesc": BROKER_VERSION,
+        "highwaterVersion": _PROGRAM_VERSION,
         "bootTimestamp": str(stats.started_at_ms),
         "startAcceptSendRequestTimeStamp": "0",
         "runtime": _duration((broker.clock.time_ms() - stats.started_at_ms) // 1000),

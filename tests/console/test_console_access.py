@@ -147,6 +147,8 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/settings/name/",
             "clusters/orders/settings/policy/",
             "clusters/orders/settings/mode/",
+            "clusters/orders/settings/configuration/",
+            "clusters/orders/settings/configuration/apply/",
             "clusters/orders/settings/grow/",
             "clusters/orders/credentials/",
             f"clusters/orders/credentials/{access_key}/reveal/",

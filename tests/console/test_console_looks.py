@@ -8,7 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.clusters import configuration
+from controlplane.clusters.broker_keys import BROKER_KEYS
+from controlplane.clusters.models import ClusterState, ConfigurationChange, OperationState
 from controlplane.console.views import dead_letters, message_trace, topic_parts
 from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
@@ -47,6 +49,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("cluster", "/t/acme/clusters/orders/"),
         ("cluster connect", "/t/acme/clusters/orders/connect/"),
         ("cluster settings", "/t/acme/clusters/orders/settings/"),
+        ("configuration", "/t/acme/clusters/orders/settings/configuration/"),
         ("credentials", "/t/acme/clusters/orders/credentials/"),
         ("credential delete", "/t/acme/clusters/orders/credentials/{access_key}/delete/"),
         ("topics", "/t/acme/clusters/orders/topics/"),
@@ -254,3 +257,29 @@ def traces() -> TraceStory:
     ]
     ended = TracedTransaction(1_795_560_000_050, "10.0.0.7", "shop", "COMMIT_MESSAGE")
     return TraceStory((send,), tuple(deliveries), (ended,))
+
+
+@pytest.mark.parametrize("language", ["English", "简体中文"])
+def test_the_configuration_with_brokers_that_differ_and_a_change_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    told = {key.name: key.text_of(key.default) for key in BROKER_KEYS.values()}
+    told |= {"traceTopicEnable": "false", "brokerPermission": "4"}
+    monkeypatch.setattr(configuration, "broker_configurations", lambda _, addresses: dict.fromkeys(addresses, told))
+    ConfigurationChange.objects.create(
+        cluster=world.cluster,
+        number=1,
+        changes={"deleteWhen": [4, 3], "fileReservedTime": [72, 96]},
+        configuration={"deleteWhen": 3, "fileReservedTime": 96},
+        changed_by="alice@example.com",
+    )
+    log_in(world.alice)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/settings/configuration/")
+    page.get_by_role("button", name=language).click()
+    named = "chinese" if language != "English" else "english"
+    look_at(page, f"configuration differs {named}")
+    page.locator("#id_fileReservedTime").fill("240")
+    page.locator("#id_autoCreateTopicEnable").check()
+    page.locator('form[data-curl="curl-configuration"] button[type=submit]').click()
+    expect(page.locator("#plan-title")).to_be_visible()
+    look_at(page, f"configuration change {named}")

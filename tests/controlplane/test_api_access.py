@@ -103,6 +103,12 @@ ROWS = [
     Row(ONE, "PATCH", 200, 403, body={"name": "Orders"}),
     Row(ONE, "DELETE", 202, 403),
     Row(f"{ONE}grow/", "POST", 400, 403),  # it has one master
+    Row(f"{ONE}configuration/", "GET", 200, 200),
+    Row(f"{ONE}configuration/", "PATCH", 200, 403, body={"values": {"fileReservedTime": 96}}),
+    Row(f"{ONE}configuration/apply/", "POST", 200, 403),
+    Row(f"{ONE}configuration/changes/", "GET", 200, 200),
+    Row(f"{ONE}configuration/changes/<int:number>/", "GET", 404, 404),  # nothing was changed yet
+    Row(f"{ONE}configuration/changes/<int:number>/put-back/", "POST", 404, 403, body={}),
     Row(f"{ONE}groups/", "GET", 200, 200),
     Row(f"{ONE}groups/<slug:group>/promote/", "POST", 422, 403, body={}),  # and no one to promote
     Row(f"{ONE}groups/<slug:group>/switchover/", "POST", 422, 403, body={}),
@@ -296,6 +302,7 @@ def _address(world: World, pattern: str) -> str:
         "<uuid:run_id>": str(make_run(JobRunState.FAILED).pk),
         "<slug:invoice>": f"draft-{Month.of(datetime.now(UTC))}-eur",
         "<int:position>": "1",
+        "<int:number>": "1",
         "<slug:broker>": "broker-a",
         "<int:queue_id>": "0",
         "<int:queue_offset>": "0",

@@ -288,6 +288,25 @@ class CredentialKnower(BaseModel):
         return f"{self.user} knows {self.credential}"
 
 
+class ConfigurationChange(BaseModel):
+    """One change of what a cluster's brokers are to be configured with. The newest says what is wanted now."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="configuration_changes")
+    number = models.PositiveIntegerField(help_text="1 for the first, without gaps")
+    changes = models.JSONField(help_text="key -> [before, after]")
+    configuration = models.JSONField(help_text="key -> value after it, without those that have their default")
+    changed_by = models.CharField(max_length=254)
+    put_back = models.PositiveIntegerField(null=True, help_text="number of the change that it takes back")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["cluster", "number"], name="configuration_change_cluster_number")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster} configuration {self.number}"
+
+
 class OperationType(models.TextChoices):
     CLUSTER_CREATE = "cluster.create"
     CLUSTER_DELETE = "cluster.delete"

@@ -34,12 +34,14 @@ from mqwire.headers_pull import ViewMessageRequestHeader
 from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
 from mqwire.message import StoredMessage, decode_record
 from mqwire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_PROBE
+from mqwire.properties import PropertiesError, parse_properties
 from mqwire.replica_requests import ReplicaRequest
 
 _CONNECT_TIMEOUT_S = 1.0
 _STATUS_TIMEOUT_S = 1.5
 _CHANGE_TIMEOUT_S = 6.0  # a promotion is answered when the name servers know it
 _MASTER_ID = 0
+_VERSION_KEY = "highwaterVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,51 @@ def accounts_versions(cluster: Cluster, addresses: Sequence[str]) -> dict[str, i
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
+
+
+def broker_configurations(cluster: Cluster, addresses: Sequence[str]) -> dict[str, dict[str, str] | None]:
+    """Ask each broker for the configuration that it runs with, all at once; None for one that does not say within 1.5 s."""
+    if not addresses:
+        return {}
+    access = _access(cluster)
+
+    def ask(address: str) -> dict[str, str] | None:
+        try:
+            reply = _request(address, access, RequestCode.GET_BROKER_CONFIG, None, _STATUS_TIMEOUT_S)
+            if reply.code != ResponseCode.SUCCESS:
+                return None
+            return {entry.key: entry.value for entry in parse_properties(bytes(reply.body))}
+        except (OSError, ProtocolError, PropertiesError):
+            return None
+
+    with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
+        return dict(zip(addresses, threads.map(ask, addresses), strict=True))
+
+
+def daemon_versions(cluster: Cluster, brokers: Sequence[str], name_servers: Sequence[str]) -> dict[str, str | None]:
+    """Ask each daemon which version of the program it runs, all at once: None for one that does not answer within 1.5 s, and
+    an empty text for one that is too old to say.
+    """
+    codes = dict.fromkeys(brokers, RequestCode.GET_BROKER_RUNTIME_INFO)
+    codes |= dict.fromkeys(name_servers, RequestCode.GET_NAMESRV_CONFIG)
+    if not codes:
+        return {}
+    access = _access(cluster)
+
+    def ask(address: str) -> str | None:
+        try:
+            reply = _request(address, access, codes[address], None, _STATUS_TIMEOUT_S)
+            if reply.code != ResponseCode.SUCCESS:
+                return None
+            if codes[address] == RequestCode.GET_BROKER_RUNTIME_INFO:
+                return KVTable.from_json(reply.body).table.get(_VERSION_KEY, "")
+            told = {entry.key: entry.value for entry in parse_properties(bytes(reply.body))}
+            return told.get(_VERSION_KEY, "")
+        except (OSError, ProtocolError, PropertiesError):
+            return None
+
+    with ThreadPoolExecutor(max_workers=min(8, len(codes))) as threads:
+        return dict(zip(codes, threads.map(ask, codes), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

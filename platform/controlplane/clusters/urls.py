@@ -3,6 +3,7 @@
 from django.urls import path
 
 from controlplane.clusters import apis
+from controlplane.clusters import configuration_apis as configuration
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
 
@@ -10,6 +11,23 @@ urlpatterns = [
     path("tenants/<slug:tenant>/clusters/", apis.ClusterListApi.as_view(), name="cluster-list"),
     path(_CLUSTER, apis.ClusterDetailApi.as_view(), name="cluster-detail"),
     path(f"{_CLUSTER}grow/", apis.ClusterGrowApi.as_view(), name="cluster-grow"),
+    path(f"{_CLUSTER}configuration/", configuration.ConfigurationApi.as_view(), name="configuration"),
+    path(f"{_CLUSTER}configuration/apply/", configuration.ConfigurationApplyApi.as_view(), name="configuration-apply"),
+    path(
+        f"{_CLUSTER}configuration/changes/",
+        configuration.ConfigurationChangeListApi.as_view(),
+        name="configuration-change-list",
+    ),
+    path(
+        f"{_CLUSTER}configuration/changes/<int:number>/",
+        configuration.ConfigurationChangeApi.as_view(),
+        name="configuration-change",
+    ),
+    path(
+        f"{_CLUSTER}configuration/changes/<int:number>/put-back/",
+        configuration.ConfigurationPutBackApi.as_view(),
+        name="configuration-put-back",
+    ),
     path(f"{_CLUSTER}credentials/", apis.CredentialListApi.as_view(), name="credential-list"),
     path(f"{_CLUSTER}credentials/<slug:access_key>/", apis.CredentialDetailApi.as_view(), name="credential-detail"),
     path(

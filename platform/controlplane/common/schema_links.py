@@ -21,6 +21,7 @@ _MEMBERS = {
     "group": ("group", "name"),
     "access_key": ("access_key",),
     "kind": ("kind",),
+    "number": ("number",),
 }
 _OPERATION = "operation_get"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+from controlplane.clusters.broker_keys import properties_of
+from controlplane.clusters.configuration import wanted_values
 from controlplane.clusters.credential_services import acl_account
 from controlplane.clusters.limits import broker_quota_keys
 from controlplane.clusters.models import (
@@ -131,6 +133,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
     sizes = Counter(replica.group_id for replica in replicas)
     at_leader_ports = leader_ports(cluster.id)
     user = cluster_user(cluster)
+    chosen = properties_of(wanted_values(cluster), replicated=cluster.is_replicated)
     for replica in replicas:
         if replica.port is None and allocated_only:
             continue
@@ -156,6 +159,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             metering_interval_ms=settings.HIGHWATER_METERING_INTERVAL_MS,
             tls=_tls_paths(cluster, path),
             quotas=broker_quota_keys(cluster.tenant),
+            chosen=chosen,
         )
         text = render_broker_conf(configuration)
         daemons.append(
@@ -196,6 +200,7 @@ def _restarting_configuration(replica: Replica, configuration: BrokerConfigurati
         leader_port=None,
         metering_interval_ms=METERING_INTERVAL_MS,
         quotas={},  # changed while it runs
+        chosen={},  # changed while it runs, or by a restart of one after another
     )
     return f"{render_broker_conf(lasting)}{replica.group.founding_peers if elects else ''}"
 

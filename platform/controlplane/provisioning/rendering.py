@@ -88,6 +88,8 @@ class BrokerConfiguration:
     metering_interval_ms: int = METERING_INTERVAL_MS
     tls: TlsPaths | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
+    # What the tenant set: it comes instead of what is written otherwise.
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
 
 def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
@@ -167,6 +169,7 @@ def render_broker_conf(configuration: BrokerConfiguration) -> str:
                 {"accessKey": configuration.control.access_key, "secretKey": configuration.control.secret_key},
                 separators=(",", ":"),
             ),
+            **configuration.chosen,
         }
     )
 

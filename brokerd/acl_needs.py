@@ -161,6 +161,7 @@ NEEDS: Final[Mapping[int, Needs | Level]] = {
     OwnCode.REPLICA_STATUS: Level.ADMIN,
     OwnCode.DIVERGED_LIST: Level.ADMIN,
     OwnCode.DIVERGED_READ: Level.ADMIN,
+    OwnCode.DIVERGED_DELETE: Level.ADMIN,
     # The machine's: accounts, replication, who leads, metering.
     Code.UPDATE_AND_CREATE_ACL_CONFIG: Level.INFRASTRUCTURE,
     Code.DELETE_ACL_CONFIG: Level.INFRASTRUCTURE,

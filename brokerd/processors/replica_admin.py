@@ -16,6 +16,7 @@ from mqwire.bodies import DivergedFileList
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import (
+    DivergedDeleteRequestHeader,
     DivergedReadRequestHeader,
     DivergedReadResponseHeader,
     NetworkCutRequestHeader,
@@ -176,12 +177,28 @@ def diverged_read(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
     """DIVERGED_READ: records of one cut, as a pull's body has them."""
     header = request.header(DivergedReadRequestHeader)
     try:
-        data, next_position, size = broker.diverged.read(
-            header.file_name, header.position, max(1, min(header.max_messages, _READ_MAX_MESSAGES))
+        found = broker.diverged.read(
+            header.file_name, max(0, header.position), max(1, min(header.max_messages, _READ_MAX_MESSAGES))
         )
     except FileNotFoundError as error:
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, str(error)) from error
-    return request.reply(header=DivergedReadResponseHeader(next_position=next_position, size=size), body=data)
+    return request.reply(
+        header=DivergedReadResponseHeader(
+            next_position=found.next_position, size=found.size, positions=";".join(map(str, found.positions))
+        ),
+        body=found.data,
+    )
+
+
+@answers_refusals
+def diverged_delete(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """DIVERGED_DELETE: one cut goes for good."""
+    header = request.header(DivergedDeleteRequestHeader)
+    try:
+        broker.diverged.delete(header.file_name)
+    except FileNotFoundError as error:
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, str(error)) from error
+    return request.reply()
 
 
 def _ids_in(text: str) -> set[int]:
@@ -206,4 +223,5 @@ HANDLERS: dict[int, Handler] = {
     HighwaterRequestCode.NETWORK_CUT: network_cut,
     HighwaterRequestCode.DIVERGED_LIST: diverged_list,
     HighwaterRequestCode.DIVERGED_READ: diverged_read,
+    HighwaterRequestCode.DIVERGED_DELETE: diverged_delete,
 }

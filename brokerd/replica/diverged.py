@@ -1,19 +1,55 @@
-"""What a replica cuts is kept: `<root>/diverged/<epoch>-<begin>-<end>-<time>.log` holds the records as the log had them.
+"""What a replica cuts is kept below `<root>/diverged/`, so that a person can look at it and send it again.
 
-The group's leader never had these messages, so they were not promised to be safe; but a person may want to see them and
-send them again.
+Two kinds of file:
+
+- `<epoch>-<begin>-<end>-<time>.log`: records that the group's leader never had, one after the other; of a BLANK its head alone.
+- `cut-<begin>`, or `cut-<begin>.<number>` where there is one already: what recovery truncated after a power cut. A record of
+  log offset o stands at o - begin; between records there may be zeros and torn bytes.
+
+Looking at a file changes nothing, and reads and parses a bounded part of it at a time.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import struct
+from array import array
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
 
 from brokerd.store import Disk, LogDamagedError, MessageStore
+from brokerd.store.record import BLANK_HEAD_BYTES, HEAD, MIN_RECORD_BYTES, NOT_CONSUMABLE, DispatchRequest, parse_record
 from mqwire.bodies import DivergedFile
+from mqwire.message import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
 _CHUNK_BYTES = 1024 * 1024
-_NAME = re.compile(r"(\d+)-(\d{20})-(\d{20})-(\d+)\.log")
+_CUT = re.compile(r"(\d+)-(\d{20})-(\d{20})-(\d+)\.log")
+_TRUNCATED = re.compile(r"cut-(\d{20})(?:\.\d+)?")
+_MAGIC_START = b"\xda\xa3\x20"  # of both record magics
+_INT = struct.Struct(">I")
+_RECORD_MAX_BYTES = 64 * 1024 * 1024
+# A request is answered on the event loop: so much of a file is looked through for one.
+_SCAN_BYTES = 4 * 1024 * 1024
+_SCAN_RECORDS = 10_000
+_STEP_BYTES = 16 * 1024  # what each look costs at least, however little it gets on
+_ANSWER_BYTES = 4 * 1024 * 1024
+_TOPICS_TOLD = 100
+_FILES_KNOWN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRecords:
+    """Records of a saved cut, and where in the file each begins; `next_position` is where to read on.
+
+    With no records and a `next_position` below `size`, the file was not looked through so far yet: ask again.
+    """
+
+    data: bytes
+    positions: tuple[int, ...]
+    next_position: int
+    size: int
 
 
 class DivergedMessages:
@@ -22,12 +58,13 @@ class DivergedMessages:
     def __init__(self, disk: Disk, root_dir: str) -> None:
         self._disk = disk
         self._directory = os.path.join(root_dir, "diverged")
+        self._contents: OrderedDict[str, _Contents] = OrderedDict()  # by name, the last used last
 
     def save(self, store: MessageStore, begin_offset: int, epoch: int, now_ms: int) -> str:
         """Copy the log from `begin_offset` to its end; durable on return. Returns the file's name."""
         self._disk.make_directory(self._directory)
         name = f"{epoch}-{begin_offset:020d}-{store.end_offset:020d}-{now_ms}.log"
-        fd = self._disk.open(os.path.join(self._directory, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self._disk.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             offset, position = begin_offset, 0
             while offset < store.end_offset:
@@ -49,74 +86,201 @@ class DivergedMessages:
 
     def count(self) -> int:
         """How many cuts are kept, without reading them."""
-        return sum(_NAME.fullmatch(name) is not None for name in self._disk.listdir(self._directory))
+        return len(self._names())
 
     def files(self) -> list[DivergedFile]:
-        """All saved cuts, oldest first."""
-        found: list[DivergedFile] = []
-        for name in self._disk.listdir(self._directory):
-            match = _NAME.fullmatch(name)
-            if match is None:
-                continue
-            data = self._content(name)
-            epoch, begin, end, cut_at_ms = (int(group) for group in match.groups())
-            found.append(
-                DivergedFile(
-                    name=name,
-                    epoch=epoch,
-                    begin_offset=begin,
-                    end_offset=end,
-                    size_bytes=len(data),
-                    messages=sum(1 for _ in _record_bounds(data)),
-                    cut_at_ms=cut_at_ms,
-                )
-            )
-        return sorted(found, key=lambda file: file.cut_at_ms)
+        """All saved cuts, oldest first. What they hold is counted a bounded part at a time: see `counted_bytes`."""
+        scan = _Budget()
+        found = [self._described(name, scan) for name in self._names()]
+        return sorted(found, key=lambda file: (file.cut_at_ms or 0, file.begin_offset))
 
-    def read(self, name: str, position: int, max_messages: int) -> tuple[bytes, int, int]:
-        """(records, next position, size of the file) from `position` on; raises FileNotFoundError for an unknown name."""
-        if _NAME.fullmatch(name) is None or name not in self._disk.listdir(self._directory):
+    def read(self, name: str, position: int, max_messages: int) -> SavedRecords:
+        """The records that begin at `position` or later; raises FileNotFoundError for an unknown name."""
+        if name not in self._names():
             raise FileNotFoundError(f"there is no saved cut {name[:80]!a}")
-        data = self._content(name)
-        records: list[bytes] = []
-        for begin, end in _record_bounds(data):
-            if begin < position:
-                continue
-            if len(records) >= max_messages:
-                return b"".join(records), begin, len(data)
-            records.append(data[begin:end])
-        return b"".join(records), len(data), len(data)
-
-    def _content(self, name: str) -> bytes:
-        fd = self._disk.open(os.path.join(self._directory, name), os.O_RDONLY)
+        contents = self._contents_of(name)
+        fd = self._disk.open(self._path(name), os.O_RDONLY)
         try:
-            size = self._disk.size(fd)
-            parts: list[bytes] = []
-            position = 0
-            while position < size:
-                part = self._disk.pread(fd, min(_CHUNK_BYTES, size - position), position)
-                if not part:
+            contents.look_on(self._disk, fd, _Budget(), until=position, records=max_messages + 1)
+            first = bisect_left(contents.positions, position)
+            begins = contents.positions[first : first + max_messages]
+            records: list[bytes] = []
+            positions: list[int] = []
+            size = 0
+            for begin in begins:
+                (record_bytes,) = _INT.unpack(_read(self._disk, fd, begin, _INT.size))
+                if records and size + record_bytes > _ANSWER_BYTES:
                     break
-                parts.append(part)
-                position += len(part)
-            return b"".join(parts)
+                records.append(_read(self._disk, fd, begin, record_bytes))
+                positions.append(begin)
+                size += record_bytes
         finally:
             self._disk.close(fd)
+        following = first + len(records)
+        if following < len(contents.positions):
+            next_position = contents.positions[following]
+        elif contents.complete:
+            next_position = contents.size
+        else:
+            next_position = max(position, contents.looked_to)
+        return SavedRecords(b"".join(records), tuple(positions), next_position, contents.size)
+
+    def delete(self, name: str) -> None:
+        """Remove a saved cut for good; raises FileNotFoundError for an unknown name."""
+        if name not in self._names():
+            raise FileNotFoundError(f"there is no saved cut {name[:80]!a}")
+        self._disk.unlink(self._path(name))
+        self._disk.sync_directory(self._directory)
+        self._contents.pop(name, None)
+
+    def _names(self) -> list[str]:
+        return [
+            name for name in self._disk.listdir(self._directory) if _CUT.fullmatch(name) or _TRUNCATED.fullmatch(name)
+        ]
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _described(self, name: str, scan: _Budget) -> DivergedFile:
+        contents = self._contents_of(name)
+        if not contents.complete and not scan.spent:
+            fd = self._disk.open(self._path(name), os.O_RDONLY)
+            try:
+                contents.look_on(self._disk, fd, scan)
+            finally:
+                self._disk.close(fd)
+        cut = _CUT.fullmatch(name)
+        truncated = _TRUNCATED.fullmatch(name)
+        begin = int(cut[2]) if cut else int(truncated[1]) if truncated else 0
+        return DivergedFile(
+            name=name,
+            reason="diverged" if cut else "power_cut",
+            epoch=int(cut[1]) if cut else None,
+            begin_offset=begin,
+            end_offset=int(cut[3]) if cut else begin + contents.size,
+            size_bytes=contents.size,
+            messages=len(contents.positions),
+            cut_at_ms=int(cut[4]) if cut else None,
+            topics=dict(contents.topics.most_common(_TOPICS_TOLD)),
+            not_consumable=contents.not_consumable,
+            first_store_ms=contents.first_store_ms,
+            last_store_ms=contents.last_store_ms,
+            counted_bytes=contents.looked_to,
+        )
+
+    def _contents_of(self, name: str) -> _Contents:
+        contents = self._contents.get(name)
+        if contents is None:
+            fd = self._disk.open(self._path(name), os.O_RDONLY)
+            try:
+                size = self._disk.size(fd)
+            finally:
+                self._disk.close(fd)
+            truncated = _TRUNCATED.fullmatch(name)
+            contents = self._contents[name] = _Contents(size, None if truncated is None else int(truncated[1]))
+        self._contents.move_to_end(name)
+        while len(self._contents) > _FILES_KNOWN:
+            self._contents.popitem(last=False)
+        return contents
 
 
-def _record_bounds(data: bytes) -> list[tuple[int, int]]:
-    bounds: list[tuple[int, int]] = []
-    position = 0
-    while position + 8 <= len(data):
-        size = int.from_bytes(data[position : position + 4], "big")
-        if data[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":  # the head of a BLANK
-            position += 8
-            continue
-        if size < 8 or position + size > len(data):
-            break
-        bounds.append((position, position + size))
-        position += size
-    return bounds
+@dataclass(slots=True)
+class _Budget:
+    """What one request may look through."""
+
+    bytes_left: int = _SCAN_BYTES
+    records_left: int = _SCAN_RECORDS
+
+    @property
+    def spent(self) -> bool:
+        return self.bytes_left <= 0 or self.records_left <= 0
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What was found in a file so far. `log_begin`: the log offset of its first byte, where it stands there as in the log."""
+
+    size: int
+    log_begin: int | None
+    looked_to: int = 0
+    positions: array[int] = field(default_factory=lambda: array("q"))
+    topics: Counter[str] = field(default_factory=Counter)
+    not_consumable: int = 0
+    first_store_ms: int | None = None
+    last_store_ms: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.looked_to >= self.size
+
+    def look_on(
+        self, disk: Disk, fd: int, scan: _Budget, *, until: int | None = None, records: int | None = None
+    ) -> None:
+        """Look through more of the file, as far as the budget goes; with `until` only until `records` after it are known."""
+        while not self.complete and not scan.spent:
+            if (
+                until is not None
+                and records is not None
+                and len(self.positions) - bisect_left(self.positions, until) >= records
+            ):
+                return
+            window = _read(disk, fd, self.looked_to, min(_CHUNK_BYTES, self.size - self.looked_to))
+            position = self._take(window, scan)
+            if position == 0:
+                position = self._step(disk, fd, window)
+            self.looked_to += position
+            scan.bytes_left -= max(position, _STEP_BYTES)
+
+    def _take(self, window: bytes, scan: _Budget) -> int:
+        """Note the records that `window` begins with; returns where the next thing begins that is none, or not whole."""
+        position = 0
+        while position + BLANK_HEAD_BYTES <= len(window) and scan.records_left > 0:
+            record = self._record(window, position)
+            if record is None:
+                if self.log_begin is None and _magic(window, position) == BLANK_MAGIC:
+                    position += BLANK_HEAD_BYTES
+                    continue
+                break
+            self._note(self.looked_to + position, record)
+            position += record.size_bytes
+            scan.records_left -= 1
+        return position
+
+    def _step(self, disk: Disk, fd: int, window: bytes) -> int:
+        """How far to go on from where the window begins with no whole record: a large one is read whole, other bytes are passed."""
+        claimed = _claimed_bytes(window)
+        if len(window) < claimed <= min(_RECORD_MAX_BYTES, self.size - self.looked_to):
+            whole = _read(disk, fd, self.looked_to, claimed)
+            record = self._record(whole, 0)
+            if record is not None:
+                self._note(self.looked_to, record)
+                return record.size_bytes
+        if self.log_begin is None:
+            return self.size - self.looked_to  # saved records follow each other: what comes after other bytes is none
+        found = window.find(_MAGIC_START, 5)
+        while found >= 0:
+            head = window[found - 4 : found - 4 + HEAD.size]
+            if len(head) < HEAD.size or HEAD.unpack(head)[6] == self.log_begin + self.looked_to + found - 4:
+                return found - 4
+            found = window.find(_MAGIC_START, found + 1)
+        return len(window) if self.looked_to + len(window) >= self.size else max(1, len(window) - 7)
+
+    def _record(self, window: bytes, position: int) -> DispatchRequest | None:
+        if len(window) - position < MIN_RECORD_BYTES or _magic(window, position) == BLANK_MAGIC:
+            return None
+        own_offset: int = HEAD.unpack_from(window, position)[6]
+        if self.log_begin is not None and own_offset != self.log_begin + self.looked_to + position:
+            return None
+        record = parse_record(window, position, own_offset, len(window) - position, False)
+        return record if isinstance(record, DispatchRequest) else None
+
+    def _note(self, position: int, record: DispatchRequest) -> None:
+        self.positions.append(position)
+        self.topics[record.topic.decode("utf-8", "replace")] += 1
+        self.not_consumable += bool(record.sys_flag & NOT_CONSUMABLE)
+        stored = record.store_timestamp_ms
+        self.first_store_ms = stored if self.first_store_ms is None else min(self.first_store_ms, stored)
+        self.last_store_ms = stored if self.last_store_ms is None else max(self.last_store_ms, stored)
 
 
 def count_records(store: MessageStore, begin_offset: int) -> int:
@@ -128,17 +292,44 @@ def count_records(store: MessageStore, begin_offset: int) -> int:
             data = store.read_raw(offset, _CHUNK_BYTES)
         except LogDamagedError:
             break
-        count += len(_record_bounds(data))
+        position = 0
+        while position < len(data):
+            if _magic(data, position) == BLANK_MAGIC:
+                position += BLANK_HEAD_BYTES
+            else:
+                count += 1
+                position += int.from_bytes(data[position : position + 4], "big")
         offset = _end_of(data, offset, store.commit_log_file_bytes)
     return count
+
+
+def _magic(data: bytes, position: int) -> int:
+    return int.from_bytes(data[position + 4 : position + 8], "big")
+
+
+def _claimed_bytes(window: bytes) -> int:
+    """The size that a record at the window's beginning claims; 0 where none begins."""
+    return int.from_bytes(window[:4], "big") if _magic(window, 0) in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) else 0
+
+
+def _read(disk: Disk, fd: int, position: int, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0:
+        part = disk.pread(fd, min(_CHUNK_BYTES, count), position)
+        if not part:
+            break
+        parts.append(part)
+        position += len(part)
+        count -= len(part)
+    return b"".join(parts)
 
 
 def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
     """The log offset after `data`, whole records and BLANK heads read from `offset` on."""
     position = 0
     while position < len(data):
-        if data[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":
-            position += 8
+        if _magic(data, position) == BLANK_MAGIC:
+            position += BLANK_HEAD_BYTES
             offset += file_bytes - offset % file_bytes
         else:
             size = int.from_bytes(data[position : position + 4], "big")

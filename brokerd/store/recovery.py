@@ -250,10 +250,17 @@ class Recovery:
         self._log.cut(end)
 
     def _save_aside(self, begin: int) -> str:
-        """Copy the log from `begin` on to `diverged/cut-<offset>`, holes left out; durable on return."""
+        """Copy the log from `begin` on to a new file, `diverged/cut-<offset>`, holes left out; durable on return.
+
+        An earlier one of the same offset stays: it may hold other messages.
+        """
         directory = self._config.path("diverged")
         self._disk.make_directory(directory)
-        path = f"{directory}/cut-{begin:020d}"
+        path = first = f"{directory}/cut-{begin:020d}"
+        number = 1
+        while self._disk.exists(path):
+            path = f"{first}.{number}"
+            number += 1
         fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             offset = begin

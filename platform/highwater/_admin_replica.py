@@ -11,7 +11,7 @@ from highwater._admin_base import AdminBase, gather
 from highwater._edge import read_body, read_header, read_records
 from highwater._models import ReceivedMessage
 from highwater._pull import received
-from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
+from highwater.errors import ConfigurationError, HighwaterError, NoRouteError, ProtocolError
 from highwater.promotion import (
     Ballot,
     Cleanness,
@@ -26,7 +26,11 @@ from highwater.sentences import say
 from mqwire import replica_requests
 from mqwire.bodies import DivergedFile, DivergedFileList, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode
-from mqwire.headers_replica import DivergedReadRequestHeader, DivergedReadResponseHeader
+from mqwire.headers_replica import (
+    DivergedDeleteRequestHeader,
+    DivergedReadRequestHeader,
+    DivergedReadResponseHeader,
+)
 from mqwire.names import MASTER_ID
 from mqwire.replica_requests import ReplicaRequest
 
@@ -44,11 +48,19 @@ class GroupMember:
     error: str | None = None
 
 
+# A broker looks through 4 MiB of a saved cut for each.
+_DIVERGED_LOOKS = 16
+
+
 @dataclass(frozen=True, slots=True)
 class DivergedMessages:
-    """Messages of one saved cut; `next_position` is where to read on, None at its end."""
+    """Messages of one saved cut, and where in it each begins; `next_position` is where to read on, None at its end.
+
+    With no messages and a `next_position` the broker has not looked through the file so far yet: ask again.
+    """
 
     messages: tuple[ReceivedMessage, ...]
+    positions: tuple[int, ...]
     next_position: int | None
 
 
@@ -168,12 +180,24 @@ class ReplicaAdmin(AdminBase):
     ) -> DivergedMessages:
         """Messages of one saved cut; raises NotFoundError for a name that is not in diverged_list()."""
         header = DivergedReadRequestHeader(file_name=name, position=position, max_messages=max_messages)
-        response = await self._ask(address, HighwaterRequestCode.DIVERGED_READ, header)
-        answer = read_header(response, DivergedReadResponseHeader)
+        for _ in range(_DIVERGED_LOOKS):
+            response = await self._ask(address, HighwaterRequestCode.DIVERGED_READ, header)
+            answer = read_header(response, DivergedReadResponseHeader)
+            records = read_records(response)
+            if records or answer.next_position >= answer.size:
+                break
+        positions = tuple(int(one) for one in answer.positions.split(";") if one.isascii() and one.isdigit())
+        if len(positions) != len(records):
+            raise ProtocolError(f"{address} told {len(positions)} positions of {len(records)} messages")
         return DivergedMessages(
-            tuple(received(record) for record in read_records(response)),
+            tuple(received(record) for record in records),
+            positions,
             answer.next_position if answer.next_position < answer.size else None,
         )
+
+    async def diverged_delete(self, address: str, name: str) -> None:
+        """Remove one saved cut from a replica's disk for good; raises NotFoundError for a name that it does not have."""
+        await self._ask(address, HighwaterRequestCode.DIVERGED_DELETE, DivergedDeleteRequestHeader(file_name=name))
 
 
 def _named_by(status: ReplicaStatus) -> list[str]:

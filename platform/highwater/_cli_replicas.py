@@ -14,8 +14,11 @@ from highwater._cli_format import time_text
 from highwater._cli_output import EXIT_REFUSED
 from highwater._cli_quorum import show_quorum
 from highwater._cli_session import Session, verb
+from highwater._models import ReceivedMessage
 from highwater._sync_admin import Admin
-from highwater.errors import HighwaterError, NoRouteError
+from highwater._sync_producer import Producer
+from highwater.diverged import Fate, compare, is_internal, message_again
+from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
 from highwater.promotion import Standing, decide, is_drained, promises_in
 from mqwire.bodies import ReplicaStatus
 
@@ -25,6 +28,7 @@ GroupName = Annotated[str, typer.Option("-b", "--broker-name", help="The broker 
 BrokerId = Annotated[
     int, typer.Option("--broker-id", help="The replica: its configured brokerId, whatever its role is.")
 ]
+RESEND_GROUP = "HIGHWATER_CLI"
 _DRAIN_MS = 10_000
 _LOOK_PERIOD_S = 0.05
 
@@ -190,31 +194,101 @@ def diverged_messages(
     broker_id: BrokerId,
     name: Annotated[str | None, typer.Option("--name", help="The messages of this cut; else all cuts.")] = None,
     position: Annotated[int, typer.Option("--position", help="Where to read on.")] = 0,
+    compared: Annotated[bool, typer.Option("--compare", help="Say what the group has of each message now.")] = False,
 ) -> None:
-    """Show what a former master's log lost when it came back: the new master never had these messages."""
+    """Show what was cut from a replica's log: the group's leader never had these messages."""
     with session.admin() as admin:
         address = _member(admin.group_status(group), group, broker_id).address
         if name is None:
             rows: list[list[object]] = [
-                [one.name, one.epoch, one.begin_offset, one.end_offset, one.messages, time_text(one.cut_at_ms)]
+                [
+                    *(one.name, one.reason, one.epoch, one.begin_offset, one.end_offset, one.messages),
+                    None if one.cut_at_ms is None else time_text(one.cut_at_ms),
+                    " ".join(f"{topic}={count}" for topic, count in one.topics.items()),
+                ]
                 for one in admin.diverged_list(address)
             ]
-            session.table(["name", "epoch", "begin", "end", "messages", "cut_at"], rows)
+            session.table(["name", "reason", "epoch", "begin", "end", "messages", "cut_at", "topics"], rows)
             return
         found = admin.diverged_read(address, name, position=position)
-    rows = [
-        [
-            one.message_id,
-            one.queue.topic,
-            one.queue.queue_id,
-            one.queue_offset,
-            one.body.decode("utf-8", "replace")[:80],
+        rows = [
+            [
+                *(begin, one.message_id, one.queue.topic, one.queue.queue_id, one.queue_offset),
+                *(" ".join(one.keys) or None, time_text(one.born_timestamp_ms), time_text(one.store_timestamp_ms)),
+                one.body.decode("utf-8", "replace")[:80],
+                *([compare(admin, group, one).fate.value] if compared else []),
+            ]
+            for begin, one in zip(found.positions, found.messages, strict=True)
         ]
-        for one in found.messages
-    ]
-    session.table(["message_id", "topic", "queue", "offset", "body"], rows)
+    columns = ["position", "message_id", "topic", "queue", "offset", "keys", "born", "stored", "body"]
+    session.table([*columns, *(["now"] if compared else [])], rows)
     if found.next_position is not None and not session.as_json:
         print(f"\nmore with --position {found.next_position}")
+
+
+@verb(app, "resendDiverged")
+def resend_diverged(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    name: Annotated[str, typer.Option("--name", help="The cut, as divergedMessages names it.")],
+    positions: Annotated[
+        list[int] | None, typer.Option("--position", help="Only the message here; may be repeated.")
+    ] = None,
+    rate: Annotated[int, typer.Option("--rate", help="Messages a second, at most.", min=1, max=100)] = 10,
+) -> None:
+    """Send a cut's messages again, each once. Those that the group has are passed over; each keeps its id."""
+    wanted = None if positions is None else set(positions)
+    rows: list[list[object]] = []
+    with session.admin() as admin, session.producer(RESEND_GROUP, retries=0) as producer:
+        address = _member(admin.group_status(group), group, broker_id).address
+        position: int | None = 0
+        while position is not None:
+            found = admin.diverged_read(address, name, position=position)
+            for begin, one in zip(found.positions, found.messages, strict=True):
+                if (wanted is None or begin in wanted) and not is_internal(one):
+                    rows.append(
+                        [
+                            begin,
+                            one.message_id,
+                            *_resent(admin, producer, group, one, f"{group}/{broker_id}/{name}/{begin}"),
+                        ]
+                    )
+                    if rows[-1][2] != "skipped":
+                        time.sleep(1 / rate)
+            position = found.next_position
+    session.table(["position", "message_id", "outcome", "detail"], rows)
+
+
+def _resent(admin: Admin, producer: Producer, group: str, message: ReceivedMessage, origin: str) -> tuple[str, str]:
+    comparison = compare(admin, group, message)
+    if comparison.fate in (Fate.PRESENT, Fate.MOVED) and comparison.found is not None:
+        queue = comparison.found.queue
+        return "skipped", f"the group has it: {queue.topic}/{queue.queue_id}/{comparison.found.queue_offset}"
+    again = message_again(message, origin)
+    if isinstance(again, str):
+        return "skipped", again
+    try:
+        sent = producer.send(again)
+    except HighwaterError as error:
+        return "unknown", f"{error}: look for it by its id before you send it once more"
+    return "sent", f"{sent.queue.topic}/{sent.queue.queue_id}/{sent.queue_offset} {sent.status.value}"
+
+
+@verb(app, "deleteDiverged")
+def delete_diverged(
+    session: Session,
+    group: GroupName,
+    broker_id: BrokerId,
+    name: Annotated[str, typer.Option("--name", help="The cut, as divergedMessages names it.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Really: it is the only copy of these messages.")] = False,
+) -> None:
+    """Delete a cut from a replica's disk for good."""
+    if not yes:
+        raise ConfigurationError(f"{name} is the only copy of its messages; add --yes to delete it for good")
+    with session.admin() as admin:
+        admin.diverged_delete(_member(admin.group_status(group), group, broker_id).address, name)
+    session.done(f"{name} is deleted from replica {broker_id} of {group}", group=group, broker_id=broker_id, name=name)
 
 
 def _master(members: tuple[GroupMember, ...]) -> ReplicaStatus | None:

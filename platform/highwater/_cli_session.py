@@ -86,12 +86,13 @@ class Session:
             yield admin
 
     @contextmanager
-    def producer(self, group: str) -> Iterator[Producer]:
-        """A producer for the same cluster."""
+    def producer(self, group: str, *, retries: int = 2) -> Iterator[Producer]:
+        """A producer for the same cluster; without `retries` it sends nothing twice."""
         settings = self.settings
         with Producer(
             settings.namesrv,
             group,
+            retry_times_when_send_failed=retries,
             credentials=settings.credentials,
             timeout_ms=self.timeout_ms,
             use_tls=settings.use_tls,

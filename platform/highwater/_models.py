@@ -45,7 +45,8 @@ class Message:
     `keys` find it again later (they must not hold blanks), `tags` is the one word that consumers filter by,
     `properties` are the program's own. `delay_time_level` 1..18 delays it by RocketMQ's levels. `sharding_key` is sent
     to consumers; `send_ordered` sets it. `wait_store_msg_ok` False lets a SYNC_MASTER or SYNC_FLUSH broker answer
-    before the message is safe.
+    before the message is safe. `message_id` gives it the client's id (UNIQ_KEY) of a message that it takes the place of;
+    the producer makes a new one otherwise.
     """
 
     topic: str
@@ -57,6 +58,7 @@ class Message:
     sharding_key: str | None = None
     flag: int = 0
     wait_store_msg_ok: bool = True
+    message_id: str | None = None
 
     def __post_init__(self) -> None:
         # A single key is so common that it may stand alone; a str is a sequence of characters, which no one means.

@@ -234,7 +234,7 @@ class AsyncProducer:
 
     def _prepare(self, message: Message) -> _Outgoing:
         check_message(message, self._max_message_size)
-        message_id = self._unique_keys.next_key()
+        message_id = message.message_id or self._unique_keys.next_key()
         properties = properties_to_string(message_properties(message, message_id))
         body, sys_flag = message.body, 0
         if len(body) > self._compress_over >= 0:
@@ -255,7 +255,7 @@ class AsyncProducer:
                 raise MessageIllegalError("the messages of a batch must agree in topic and wait_store_msg_ok")
             if message.delay_time_level:
                 raise MessageIllegalError("a message in a batch cannot be delayed")
-            message_ids.append(self._unique_keys.next_key())
+            message_ids.append(message.message_id or self._unique_keys.next_key())
             properties = properties_to_string(message_properties(message, message_ids[-1]))
             items.append(BatchItem(message.flag, message.body, properties.encode()))
             if self._tracer is not None:

@@ -449,3 +449,7 @@ class Admin(SyncClient[AsyncAdmin]):
     def diverged_read(self, address: str, name: str, *, position: int = 0, max_messages: int = 32) -> DivergedMessages:
         """Messages of one saved cut; raises NotFoundError for a name that is not in diverged_list()."""
         return self._run(self._twin.diverged_read, address, name, position=position, max_messages=max_messages)
+
+    def diverged_delete(self, address: str, name: str) -> None:
+        """Remove one saved cut from a replica's disk for good; raises NotFoundError for a name that it does not have."""
+        self._run(self._twin.diverged_delete, address, name)

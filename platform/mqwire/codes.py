@@ -190,6 +190,7 @@ class HighwaterRequestCode(IntEnum):
     METERING_CLOSE = 20021
     REPLICA_MODE = 20015
     NETWORK_CUT = 20016
+    DIVERGED_DELETE = 20017
 
 
 class ResponseCode(IntEnum):

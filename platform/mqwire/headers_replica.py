@@ -114,10 +114,20 @@ class DivergedReadRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class DivergedReadResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """Where to read on; equal to the file's size when that was all."""
+    """Where to read on, equal to the file's size when that was all; and where each record begins, joined by `;`.
+
+    No records and a `next_position` below the size: it was not looked through so far yet, and is to be asked again.
+    """
 
     next_position: Int64
     size: Int64
+    positions: str = ""
+
+
+class DivergedDeleteRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """DIVERGED_DELETE (20017): remove one saved cut for good."""
+
+    file_name: str = msgspec.field(name="name")
 
 
 class ReplicaVoteRequestHeader(CustomHeader, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, OperationState
 from controlplane.console.views import operator_machine
 from controlplane.consumers.models import DeadLetterReplay
-from controlplane.failover.models import Drill, Failover, FailoverKind
+from controlplane.failover.models import DivergedResend, Drill, Failover, FailoverKind
 from controlplane.provisioning.drivers.base import DaemonProcess
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.tenants.invitation_services import invitation_create
@@ -28,7 +28,7 @@ from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import alert_of, dead_letter_replay, offset_reset
+from tests.controlplane.world import alert_of, dead_letter_replay, diverged_resend, offset_reset
 
 
 def addresses(world: World) -> list[str]:
@@ -138,6 +138,14 @@ def addresses(world: World) -> list[str]:
             f"clusters/orders/failovers/{failover.pk}/",
             f"clusters/orders/failovers/{failover.pk}/timeline/",
             "clusters/orders/message-trace/",
+            "clusters/orders/diverged/",
+            "clusters/orders/diverged/broker-a/0/cut-00000000000000004096/",
+            "clusters/orders/diverged/broker-a/0/cut-00000000000000004096/export/",
+            "clusters/orders/diverged/broker-a/0/cut-00000000000000004096/done/",
+            "clusters/orders/diverged/broker-a/0/cut-00000000000000004096/delete/",
+            f"clusters/orders/diverged-resends/{resend_of(world).pk}/",
+            f"clusters/orders/diverged-resends/{resend_of(world).pk}/cancel/",
+            f"clusters/orders/diverged-resends/{resend_of(world).pk}/continue/",
             "clusters/orders/lag/billing/dead-letters/",
             "clusters/orders/lag/billing/dead-letters/export/csv/",
             f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/",
@@ -168,6 +176,10 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/messages/broker-a/0/0/consume/",
         )
     ]
+
+
+def resend_of(world: World) -> DivergedResend:
+    return DivergedResend.objects.first() or diverged_resend(world.cluster)
 
 
 def replay_of(world: World) -> DeadLetterReplay:

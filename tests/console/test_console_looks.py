@@ -11,9 +11,10 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.clusters import configuration
 from controlplane.clusters.broker_keys import BROKER_KEYS
 from controlplane.clusters.models import ClusterState, ConfigurationChange, OperationState
-from controlplane.console.views import dead_letters, message_trace, topic_parts
+from controlplane.console.views import dead_letters, diverged, message_trace, topic_parts
 from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
+from controlplane.failover.diverged.cuts import CutMessage, CutPage, SavedCut, SavedCuts, SilentReplica, TopicCount
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.service_account_services import service_account_create
@@ -22,11 +23,12 @@ from controlplane.topics.bodies import ShownBody
 from controlplane.topics.gateway import BrowsedMessage
 from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.selectors import LimitUse, LiveState, QueueOffsets, TopicLive
+from highwater.diverged import Fate
 from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction, TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_cluster, make_operation, make_topic
-from tests.controlplane.world import dead_letter_replay
+from tests.controlplane.world import dead_letter_replay, diverged_resend
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,88 @@ def test_dead_letters_look_right(
     page.goto(f"{live_server.url}/t/acme/clusters/orders/lag/billing/replays/{replay.pk}/")
     expect(page.locator("#replay")).to_have_attribute("data-state", "stopped")
     look_at(page, "dead letter replay")
+
+
+def test_diverged_messages_look_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = saved_cut(world)
+    messages = [
+        cut_message(0, Fate.REPLACED, ""),
+        cut_message(310, Fate.MOVED, "payments / broker-a / 0 / 12"),
+        cut_message(620, None, ""),
+    ]
+    monkeypatch.setattr(diverged, "saved_cuts", lambda **_: SavedCuts([cut], [SilentReplica("broker-a", 1, "away")]))
+    monkeypatch.setattr(diverged, "saved_cut", lambda **_: cut)
+    monkeypatch.setattr(diverged, "cut_messages", lambda **_: CutPage(messages, 2, 930))
+    outcome = {
+        "position": 310,
+        "topic": "payments",
+        "queue_id": 0,
+        "offset": 4,
+        "outcome": "skipped",
+        "reason": "There.",
+    }
+    resend = diverged_resend(world.cluster, ReplayState.COMPLETED, sent=3, skipped=1, outcomes=[outcome])
+    log_in(world.alice)
+    base = f"{live_server.url}/t/acme/clusters/orders/"
+    page.goto(f"{base}diverged/")
+    expect(page.locator("#cuts tbody tr")).to_have_count(1)
+    look_at(page, "diverged messages")
+    page.locator("#cuts a").first.click()
+    expect(page.locator("#cut-messages tbody tr")).to_have_count(3)
+    look_at(page, "diverged file")
+    page.get_by_role("button", name="Start the resend").click()
+    expect(page.get_by_text("Select at least one message, or send all.")).to_be_visible()
+    page.goto(f"{base}diverged-resends/{resend.pk}/")
+    expect(page.locator("#replay")).to_have_attribute("data-state", "completed")
+    look_at(page, "diverged resend")
+    page.goto(f"{base}diverged/broker-a/0/{cut.name}/delete/")
+    look_at(page, "diverged delete")
+
+
+def saved_cut(world: World) -> SavedCut:
+    """Three messages of a former leader."""
+    now = datetime.now(UTC)
+    return SavedCut(
+        cluster=world.cluster,
+        group_name="broker-a",
+        replica_id=0,
+        address="10.0.0.1:10911",
+        name=f"3-{4096:020d}-{5026:020d}-1700000000000.log",
+        reason="diverged",
+        epoch=3,
+        cut_at=now,
+        begin_offset=4096,
+        size_bytes=930,
+        is_counted=True,
+        messages=3,
+        own_records=2,
+        topics=[TopicCount("payments", 2), TopicCount("%RETRY%billing", 1)],
+        first_stored_at=now,
+        last_stored_at=now,
+        done=None,
+    )
+
+
+def cut_message(position: int, fate: Fate | None, place: str) -> CutMessage:
+    now = datetime.now(UTC)
+    message = BrowsedMessage(
+        message_id="7F0000010000000100000000000000FF",
+        offset_message_id="7F00000100002A9F0000000000001000",
+        broker_name="broker-a",
+        queue_id=0,
+        queue_offset=position // 310 + 4,
+        born_at=now,
+        stored_at=now,
+        born_host="10.0.0.7",
+        tags="",
+        keys=(f"o-{position}",),
+        properties={},
+        reconsume_times=0,
+        body=ShownBody("utf-8", '{"order": 1234, "amount": "12.00"}', 40, 40),
+    )
+    return CutMessage(position, "payments", message, fate, place, "")
 
 
 def traced(text: str) -> Whereabouts:

@@ -17,7 +17,7 @@ from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.clusters.selectors import credential_list
 from controlplane.consumers.models import DeadLetterReplay
-from controlplane.failover.models import Drill, Failover, FailoverKind
+from controlplane.failover.models import DivergedResend, Drill, Failover, FailoverKind
 from controlplane.insight.models import JobRunState
 from controlplane.status.models import Incident, Maintenance
 from controlplane.tenants.invitation_services import invitation_create
@@ -25,7 +25,7 @@ from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
-from tests.controlplane.world import SYSTEM, Json, World, alert_of, dead_letter_replay, offset_reset
+from tests.controlplane.world import SYSTEM, Json, World, alert_of, dead_letter_replay, diverged_resend, offset_reset
 
 CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
 
@@ -49,6 +49,7 @@ ONE = f"{CLUSTERS}<slug:cluster>/"
 CREDENTIAL = f"{ONE}credentials/<slug:access_key>/"
 TOPIC = f"{ONE}topics/<topic:topic>/"
 MESSAGE = f"{TOPIC}messages/<slug:broker>/<int:queue_id>/<int:queue_offset>/"
+CUT = f"{ONE}diverged/<slug:group>/<int:replica_id>/<str:name>/"
 GROUP = f"{ONE}consumer-groups/<consumer_group:group>/"
 
 ROWS = [
@@ -120,6 +121,17 @@ ROWS = [
     Row(f"{ONE}groups/<slug:group>/drill/", "POST", 422, 403, body={"confirm": "broker-a"}),  # no one could take over
     Row(f"{ONE}drills/", "GET", 200, 200),
     Row(f"{ONE}drills/<uuid:drill_id>/", "GET", 200, 200),
+    Row(f"{ONE}diverged/", "GET", 200, 200),  # it says that no one answers
+    Row(CUT, "GET", 503, 503),
+    Row(CUT, "DELETE", 503, 403),
+    Row(f"{CUT}messages/", "GET", 503, 503),
+    Row(f"{CUT}export/", "GET", 503, 503),
+    Row(f"{CUT}done/", "POST", 503, 403, body={}),
+    Row(f"{CUT}resends/", "POST", 503, 503, body={}),
+    Row(f"{ONE}diverged-resends/", "GET", 200, 200),
+    Row(f"{ONE}diverged-resends/<uuid:resend_id>/", "GET", 200, 200),
+    Row(f"{ONE}diverged-resends/<uuid:resend_id>/cancel/", "POST", 200, 200, body={}),
+    Row(f"{ONE}diverged-resends/<uuid:resend_id>/continue/", "POST", 409, 409, body={}),  # it runs
     Row(f"{ONE}mode/", "POST", 422, 403, body={"mode": "dledger"}),  # it has one master
     Row(f"{ONE}failovers/", "GET", 200, 200),
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200),
@@ -269,6 +281,7 @@ def _address(world: World, pattern: str) -> str:
         leader_id=0,
     )
     reset = offset_reset(world.cluster)
+    resend = DivergedResend.objects.first() or diverged_resend(world.cluster)
     replay = DeadLetterReplay.objects.first() or dead_letter_replay(world.cluster)
     plan = Plan.objects.filter(slug="standard").first() or make_plan()
     price = plan.prices.get()
@@ -289,6 +302,9 @@ def _address(world: World, pattern: str) -> str:
     )
     values = {
         "<uuid:alert_id>": str(alert.pk),
+        "<uuid:resend_id>": str(resend.pk),
+        "<int:replica_id>": "0",
+        "<str:name>": "cut-00000000000000004096",
         "<uuid:silence_id>": str(silence.pk),
         "<uuid:channel_id>": str(delivery.channel_id),
         "<uuid:delivery_id>": str(delivery.pk),

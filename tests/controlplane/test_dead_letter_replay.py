@@ -15,9 +15,9 @@ from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.consumers import replays
 from controlplane.consumers.dead_letters import dead_letter
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
+from controlplane.consumers.paced import RUNNING_MAX
 from controlplane.consumers.replay_plan import REPLAY_OF, Place, message_again, ranges_of, stop_reason
 from controlplane.consumers.replays import (
-    RUNNING_MAX,
     ReplayWish,
     places_of,
     replay_cancel,

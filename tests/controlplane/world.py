@@ -28,6 +28,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.operations import operation_start
 from controlplane.consumers.models import DeadLetterReplay, OffsetReset, ReplayState, ReplayTarget, ResetTarget
+from controlplane.failover.models import DivergedResend
 from controlplane.tenants.models import Membership, Role, Tenant
 
 SYSTEM = SystemActor("test")
@@ -132,6 +133,22 @@ def alert_of(cluster: Cluster, kind: str = "disk_used", **changes: Any) -> Alert
         "fired_at": now,
     }
     return Alert.objects.create(cluster=cluster, **{**values, **changes})
+
+
+def diverged_resend(cluster: Cluster, state: ReplayState = ReplayState.RUNNING, **changes: Any) -> DivergedResend:
+    """A resend of four messages that replica 0 of broker-a set aside, of which two were sent."""
+    values: dict[str, Any] = {
+        "group_name": "broker-a",
+        "replica_id": 0,
+        "file_name": "cut-00000000000000004096",
+        "rate_per_second": 10,
+        "stop_after_failures": 2,
+        "ranges": [{"next": 2048, "end": 4096}],
+        "total": 4,
+        "sent": 2,
+        "made_by": "alice@example.com",
+    }
+    return DivergedResend.objects.create(cluster=cluster, state=state, **{**values, **changes})
 
 
 def dead_letter_replay(cluster: Cluster, state: ReplayState = ReplayState.RUNNING, **changes: Any) -> DeadLetterReplay:

@@ -10,7 +10,8 @@ from controlplane.console.billing_forms import UtcMoment
 from controlplane.console.curl import form_values
 from controlplane.console.forms import Choice
 from controlplane.consumers.models import ReplayTarget, ResetTarget
-from controlplane.consumers.replays import RATE_MAX, ReplayWish, places_of
+from controlplane.consumers.paced import RATE_MAX
+from controlplane.consumers.replays import ReplayWish, places_of
 from controlplane.consumers.services import SHIFT_MAX, Target
 
 

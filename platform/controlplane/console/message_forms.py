@@ -10,8 +10,9 @@ from django.utils.translation import gettext as _
 
 from controlplane.console.forms import CODE_INPUT, Choice, properties_of
 from controlplane.consumers.selectors import Member
-from controlplane.topics.copies import RESEND_OF, Edit, own_properties
+from controlplane.topics.copies import RESEND_OF, Edit
 from controlplane.topics.gateway import BrowsedMessage
+from highwater.copies import own_properties
 
 KEEP, TEXT, BASE64 = "keep", "text", "base64"
 

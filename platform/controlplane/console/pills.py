@@ -63,6 +63,11 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "stopped": ("warn", say("Stopped")),
     "cancelled": ("plain", say("Cancelled")),
     "skipped": ("plain", say("Skipped")),
+    # diverged messages
+    "done": ("good", say("Done")),
+    "open": ("warn", say_as("state", "Open")),
+    "missing": ("bad", say("Missing")),
+    "present": ("good", say("Present")),
     # where a message is
     "holds": ("good", say("Holds it")),
     "lacks": ("warn", say("Not yet")),

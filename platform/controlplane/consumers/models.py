@@ -73,24 +73,19 @@ class ReplayState(models.TextChoices):
     CANCELLED = "cancelled"
 
 
-class DeadLetterReplay(BaseModel):
-    """Dead letters of a group that are sent again, at a rate. Not an Operation: a cluster has one at a time, and a promotion
+class PacedSending(BaseModel):
+    """Stored messages that are sent again, at a rate (paced.py). Not an Operation: a cluster has one at a time, and a promotion
     must not wait for this.
 
-    `ranges`: list of {broker_name, queue_id, next, end} of the dead-letter topic. A message is noted in `in_flight`, and `next`
-    passes it, before it is sent: a worker that goes on after another's death never sends it twice, but reports it as `unknown`.
-    `outcomes`: the first of those that were skipped, failed or unknown, as {broker_name, queue_id, offset, outcome, reason}.
+    `ranges`: list of what is still to be sent, each with `next` and `end`. A message is noted in `in_flight`, and `next`
+    passes it, before it is sent: whoever goes on after a worker's death never sends it twice, but reports it as `unknown`.
+    `outcomes`: the first of those that were skipped, failed or unknown: its place, `outcome` and `reason`.
     Whoever works holds `claim` until `lease_until`.
     """
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="dead_letter_replays")
-    consumer_group = models.CharField(max_length=255)
-    target = models.CharField(max_length=16, choices=ReplayTarget.choices)
     state = models.CharField(max_length=16, choices=ReplayState.choices, default=ReplayState.RUNNING)
     rate_per_second = models.PositiveIntegerField()
     stop_after_failures = models.PositiveIntegerField()
-    stop_after_new_dead = models.PositiveIntegerField()
-    dead_at_start = models.BigIntegerField(help_text="the sum of the dead-letter queues' ends when it began")
     ranges: Any = models.JSONField()
     in_flight: Any = models.JSONField(null=True)
     total = models.BigIntegerField()
@@ -106,6 +101,35 @@ class DeadLetterReplay(BaseModel):
     claim = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+
+    cluster: Any
+
+    class Meta:
+        abstract = True
+
+    @property
+    def path(self) -> str:
+        """Its API path."""
+        raise NotImplementedError
+
+    @property
+    def done(self) -> int:
+        """Messages that have had their turn."""
+        return self.sent + self.skipped + self.failed + self.unknown + self.gone
+
+
+class DeadLetterReplay(PacedSending):
+    """Dead letters of a group that are sent again.
+
+    A range has broker_name and queue_id too, and its `next` and `end` are offsets of the dead-letter topic. An outcome's place is
+    {broker_name, queue_id, offset}.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="dead_letter_replays")
+    consumer_group = models.CharField(max_length=255)
+    target = models.CharField(max_length=16, choices=ReplayTarget.choices)
+    stop_after_new_dead = models.PositiveIntegerField()
+    dead_at_start = models.BigIntegerField(help_text="the sum of the dead-letter queues' ends when it began")
 
     class Meta:
         ordering: ClassVar = ["-created_at"]
@@ -126,8 +150,3 @@ class DeadLetterReplay(BaseModel):
         return (
             f"{self.cluster.path}consumer-groups/{quote(self.consumer_group, safe='')}/dead-letter-replays/{self.pk}/"
         )
-
-    @property
-    def done(self) -> int:
-        """Messages that have had their turn."""
-        return self.sent + self.skipped + self.failed + self.unknown + self.gone

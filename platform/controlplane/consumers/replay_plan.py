@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from controlplane.common.sentences import say
 from controlplane.consumers.models import ReplayTarget
-from controlplane.topics.copies import own_properties
 from controlplane.topics.names import topic_name_is_system
 from highwater import Message, ReceivedMessage
+from highwater.copies import own_properties
 from mqwire import names
 
 # A replayed message says which dead letter it was, so that both can be distinguished later.

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from controlplane.common.strictness import DryRunShape, Shape
 from controlplane.consumers.dead_letters import BROWSE_MAX
 from controlplane.consumers.models import OffsetReset, ReplayState, ReplayTarget, ResetTarget
-from controlplane.consumers.replays import RATE_MAX, SELECTED_MAX
+from controlplane.consumers.paced import OUTCOMES, RATE_MAX, SELECTED_MAX
 from controlplane.consumers.reset_plan import ResetPlan
 from controlplane.consumers.services import SHIFT_MAX
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES
@@ -276,7 +276,7 @@ class ReplayOutcomeSerializer(Shape):
     broker_name = serializers.CharField()
     queue_id = serializers.IntegerField()
     offset = serializers.CharField()
-    outcome = serializers.ChoiceField(choices=["skipped", "failed", "unknown"])
+    outcome = serializers.ChoiceField(choices=OUTCOMES)
     reason = serializers.CharField()
 
 

@@ -7,6 +7,7 @@ from django.db import models
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.common.models import BaseModel
 from controlplane.common.sentences import SentenceField, say
+from controlplane.consumers.models import PacedSending
 
 
 class GroupLeadership(BaseModel):
@@ -257,3 +258,53 @@ class Drill(BaseModel):
     def state(self) -> str:
         """in_progress, completed or failed."""
         return self.operation.state
+
+
+class DivergedResend(PacedSending):
+    """Messages of a saved cut that are sent again. `next` and `end` of its ranges are positions in the file; an outcome's place
+    is {position, topic, queue_id, offset}.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="diverged_resends")
+    group_name = models.CharField(max_length=64)
+    replica_id = models.PositiveIntegerField(help_text="whose disk holds the cut")
+    file_name = models.CharField(max_length=128)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["cluster", "group_name", "replica_id", "file_name"],
+                condition=models.Q(state="running"),
+                name="diverged_resend_one_at_a_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.file_name} of {self.group_name} replica {self.replica_id}"
+
+    @property
+    def path(self) -> str:
+        """The resend's API path."""
+        return f"{self.cluster.path}diverged-resends/{self.pk}/"
+
+
+class DivergedDone(BaseModel):
+    """Somebody has dealt with a saved cut: no one needs to look at it again."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="diverged_done")
+    group_name = models.CharField(max_length=64)
+    replica_id = models.PositiveIntegerField()
+    file_name = models.CharField(max_length=128)
+    note = models.CharField(max_length=500, blank=True)
+    made_by = models.CharField(max_length=254)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["cluster", "group_name", "replica_id", "file_name"], name="diverged_done_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.file_name} of {self.group_name} replica {self.replica_id}"

@@ -8,6 +8,7 @@ from django.db.models import Count
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
 from controlplane.common.turns import interleaved, turn
 from controlplane.failover import elections, sampling
+from controlplane.failover.diverged.resends import TURN_TASK, resend_turn, resends_resume
 from controlplane.failover.drill.services import drill_faults_end
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.provisioning.drivers import get_driver
@@ -45,3 +46,15 @@ def _look(found: Cluster) -> None:
     # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.
     for view in views:
         automatic_failover(found, view, driver)
+
+
+@shared_task(name=TURN_TASK)
+def diverged_resend_turn_task(resend_id: str) -> str:
+    """Send about a second's worth of a saved cut's messages."""
+    return resend_turn(uuid.UUID(resend_id))
+
+
+@shared_task(name="failover.diverged_resends_resume")
+def diverged_resends_resume_task() -> int:
+    """Go on with resends whose worker died."""
+    return resends_resume()

@@ -326,6 +326,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "JobRunState": "controlplane.insight.models.JobRunState",
         "ReplayTarget": "controlplane.consumers.models.ReplayTarget",
         "ReplayState": "controlplane.consumers.models.ReplayState",
+        "SendingOutcome": "controlplane.consumers.paced.OUTCOMES",
         "AlertState": ["firing", "resolved"],
         "ChannelKind": "controlplane.alerts.models.ChannelKind",
         "DeliveryState": "controlplane.alerts.models.DeliveryState",
@@ -385,6 +386,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     },
     "consumers-replays-resume": {
         "task": "consumers.replays_resume",
+        "schedule": 10.0,
+        "options": {"expires": 10},
+    },
+    "failover-diverged-resends-resume": {
+        "task": "failover.diverged_resends_resume",
         "schedule": 10.0,
         "options": {"expires": 10},
     },

@@ -58,6 +58,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "cluster.grow": Requirement(Role.OPERATOR, Scope.MANAGE),
     "group.promote": Requirement(Role.OPERATOR, Scope.MANAGE),
     "failover.view": Requirement(Role.VIEWER, Scope.READ),
+    "diverged.manage": Requirement(Role.OPERATOR, Scope.MANAGE),
     "topic.view": Requirement(Role.VIEWER, Scope.READ),
     "topic.create": Requirement(Role.DEVELOPER, Scope.MANAGE),
     "topic.update": Requirement(Role.DEVELOPER, Scope.MANAGE),

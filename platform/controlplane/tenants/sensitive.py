@@ -19,6 +19,7 @@ SENSITIVE_ACTS: dict[str, str] = {
     "topic.delete": say("deletes a topic"),
     "offset.reset": say("resets offsets"),
     "group.promote_with_loss": say("promotes a replica though messages may be lost"),
+    "diverged.delete": say("deletes messages that a failover set aside"),
     "group.recover": say("goes on without a lost majority"),
     "credential.create": say("makes a key pair"),
     "credential.reveal": say("reads a secret"),

@@ -79,15 +79,26 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
 
 
 class DivergedFile(Body, frozen=True, kw_only=True):
-    """Records that were cut because the group's leader never had them; kept aside."""
+    """Records that were cut from a replica's log, and are kept aside.
+
+    `reason`: diverged (the group's leader never had them) or power_cut (recovery could not tell whether they were whole). Of
+    the second kind epoch and time are not known. What it holds is known of the first `counted_bytes`: all when that is its
+    size. `topics` are the hundred with most messages; times are in milliseconds since 1970.
+    """
 
     name: str
-    epoch: int
+    reason: str = "diverged"
+    epoch: int | None
     begin_offset: int
     end_offset: int
     size_bytes: int
     messages: int
-    cut_at_ms: int
+    cut_at_ms: int | None
+    topics: dict[str, int] = {}
+    not_consumable: int = 0  # parts of transactions that were never committed
+    first_store_ms: int | None = None
+    last_store_ms: int | None = None
+    counted_bytes: int
 
 
 class DivergedFileList(Body, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import uuid
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -19,7 +20,7 @@ from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
 from controlplane.consumers.dead_letter_apis import EXPORT_TYPES
 from controlplane.consumers.dead_letters import dead_letters, dead_letters_export
-from controlplane.consumers.models import DeadLetterReplay, ReplayState
+from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.replays import replay_cancel, replay_continue, replay_start
 from controlplane.consumers.selectors import group_path, replay_get, replay_list
 from controlplane.tenants.models import Tenant
@@ -119,14 +120,29 @@ def replay_change(
 
 
 def _report(request: ConsoleRequest, replay: DeadLetterReplay) -> dict[str, object]:
+    cluster = replay.cluster
+    address = [cluster.tenant.slug, cluster.slug, replay.consumer_group, replay.pk]
+    how = (
+        say("To the group’s retry topic, %(rate)s a second at most.", rate=replay.rate_per_second)
+        if replay.target == ReplayTarget.RETRY_TOPIC
+        else say("To the original topics, %(rate)s a second at most.", rate=replay.rate_per_second)
+    )
     return {
         "replay": replay,
         "running": replay.state == ReplayState.RUNNING,
         "left": max(0, replay.total - replay.done),
         "percent": 100 * min(replay.done, replay.total) // max(1, replay.total),
-        "outcomes": replay.outcomes[:OUTCOMES_SHOWN],
+        "outcomes": [
+            {**one, "place": f"{one['broker_name']} / {one['queue_id']} / {one['offset']}"}
+            for one in replay.outcomes[:OUTCOMES_SHOWN]
+        ],
         "outcomes_more": max(0, len(replay.outcomes) - OUTCOMES_SHOWN),
         "can_replay": actor_can(request.user, "dead_letter.replay", replay.cluster.tenant),
+        "gone_words": say("by retention, before their turn"),
+        "how": how,
+        "progress_url": reverse("console:dead-letter-replay", args=address),
+        "cancel_url": reverse("console:dead-letter-replay-cancel", args=address),
+        "continue_url": reverse("console:dead-letter-replay-continue", args=address),
         "can_continue": replay.state in (ReplayState.STOPPED, ReplayState.CANCELLED),
         "curl": curl("GET", replay.path),
     }

@@ -1,0 +1,143 @@
+"""What a replica keeps of what was cut from its log: counted, read by parts, deleted; and nothing is lost by looking."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerd.replica import diverged
+from brokerd.replica.diverged import DivergedMessages
+from mqwire.codes import MessageSysFlag
+from mqwire.message import decode_records
+from tests.brokerd.test_store_recovery import crashed, hole, reopened
+from tests.sim.memory_disk import MemoryDisk
+from tests.sim.store_harness import ROOT, fill, message, open_store
+
+NOW_MS = 1_700_000_000_000
+
+
+def saved(count: int = 30, size_bytes: int = 200) -> tuple[MemoryDisk, DivergedMessages, str]:
+    """A cut of all but the first four of `count` messages, over several files of the log."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, count, size_bytes)
+    kept = DivergedMessages(disk, ROOT)
+    return disk, kept, kept.save(store, results[4].physical_offset, 3, NOW_MS)
+
+
+def test_a_cut_says_when_why_and_how_many_messages_of_which_topics() -> None:
+    _, kept, name = saved()
+    (file,) = kept.files()
+    assert (file.name, file.reason, file.epoch, file.cut_at_ms) == (name, "diverged", 3, NOW_MS)
+    assert (file.messages, file.topics) == (26, {"orders": 26})
+    assert file.counted_bytes == file.size_bytes
+
+
+def test_a_cut_is_read_by_parts_each_message_once() -> None:
+    _, kept, name = saved()
+    bodies, position, size = [], 0, 1
+    while position < size:
+        found = kept.read(name, position, 7)
+        records = decode_records(found.data)
+        assert len(records) == len(found.positions) <= 7
+        bodies += [record.body[:6] for record in records]
+        position, size = found.next_position, found.size
+    assert bodies == [b"%06d" % number for number in range(4, 30)]
+
+
+def test_a_message_is_read_by_its_position_alone() -> None:
+    _, kept, name = saved()
+    third = kept.read(name, 0, 3).positions[2]
+    found = kept.read(name, third, 1)
+    assert found.positions == (third,)
+    assert decode_records(found.data)[0].body.startswith(b"000006")
+
+
+def test_a_large_cut_is_counted_a_part_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diverged, "_SCAN_RECORDS", 10)
+    monkeypatch.setattr(diverged._Budget.__init__, "__defaults__", (diverged._SCAN_BYTES, 10))
+    _, kept, _ = saved()
+    counts = [kept.files()[0] for _ in range(3)]
+    assert [file.messages for file in counts] == [10, 20, 26]
+    assert [file.counted_bytes == file.size_bytes for file in counts] == [False, False, True]
+
+
+def test_where_it_was_not_looked_through_yet_a_reader_is_told_to_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diverged._Budget.__init__, "__defaults__", (diverged._SCAN_BYTES, 10))
+    _, kept, name = saved()
+    last = DivergedMessages(kept._disk, ROOT)
+    for _ in range(3):
+        whole = last.read(name, 10**6, 1)
+    answers = [kept.read(name, whole.size - 1, 1) for _ in range(3)]
+    assert [answer.data for answer in answers] == [b""] * 3
+    assert [answer.next_position == answer.size for answer in answers] == [False, False, True]
+
+
+def test_what_a_transaction_never_committed_is_counted_apart() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    store.append([message(b"plain"), message(b"half", sys_flag=MessageSysFlag.TRANSACTION_PREPARED_TYPE)])
+    kept = DivergedMessages(disk, ROOT)
+    kept.save(store, 0, 1, NOW_MS)
+    (file,) = kept.files()
+    assert (file.messages, file.not_consumable) == (2, 1)
+
+
+def test_looking_changes_nothing_on_the_disk() -> None:
+    disk, kept, name = saved()
+    before, calls = disk.content(f"{ROOT}/diverged"), disk.calls
+    kept.files()
+    kept.read(name, 0, 100)
+    assert (disk.content(f"{ROOT}/diverged"), disk.calls) == (before, calls)
+
+
+def test_a_deleted_cut_is_gone_and_no_other() -> None:
+    disk, kept, name = saved()
+    other = kept.save(open_store(disk.after_kill()), 0, 4, NOW_MS + 1)
+    kept.delete(name)
+    assert [file.name for file in kept.files()] == [other]
+    with pytest.raises(FileNotFoundError):
+        kept.read(name, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["../../commitlog/00000000000000000000", "cut-1", "", "1-2-3-4.log"])
+def test_only_saved_cuts_are_read_and_deleted(name: str) -> None:
+    _, kept, _ = saved()
+    with pytest.raises(FileNotFoundError):
+        kept.read(name, 0, 1)
+    with pytest.raises(FileNotFoundError):
+        kept.delete(name)
+
+
+def power_cut(holes: tuple[int, ...]) -> tuple[MemoryDisk, DivergedMessages]:
+    """What recovery set aside of twelve messages, with holes in the place of some."""
+    disk, results = crashed(12, marked=4, flushed=False)
+    for at in holes:
+        hole(disk, results, at)
+    disk._boot += 1
+    reopened(disk)
+    return disk, DivergedMessages(disk, ROOT)
+
+
+def test_what_recovery_set_aside_after_a_power_cut_is_listed_too() -> None:
+    _, kept = power_cut((6, 9))
+    (file,) = kept.files()
+    assert (file.reason, file.epoch, file.cut_at_ms, file.messages) == ("power_cut", None, None, 4)
+
+
+def test_whole_messages_between_holes_are_read() -> None:
+    _, kept = power_cut((6, 9))
+    found = kept.read(kept.files()[0].name, 0, 10)
+    assert [record.body[:6] for record in decode_records(found.data)] == [b"000007", b"000008", b"000010", b"000011"]
+
+
+def test_a_second_power_cut_at_the_same_place_keeps_what_the_first_one_left() -> None:
+    disk = power_cut((6,))[0].after_kill()
+    store, _ = reopened(disk)
+    results = fill(store, 6, first=100)
+    disk = disk.after_kill()
+    hole(disk, results, 0)
+    disk._boot += 1
+    reopened(disk)
+    kept = DivergedMessages(disk, ROOT)
+    bodies = {record.body[:6] for file in kept.files() for record in decode_records(kept.read(file.name, 0, 99).data)}
+    assert {b"000007", b"000011", b"000101", b"000105"} <= bodies

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -48,12 +49,22 @@ def _one_of(name: str, *allowed: str) -> Callable[[str], str | None]:
     return invalid
 
 
+_invalid_type: Final = _one_of("message.type", "DELAY", "FIFO", "MIXED", "NORMAL", "UNSPECIFIED")
+
+
+def _invalid_message_type(value: str) -> str | None:
+    """As in RocketMQ, a type is a word for clients and its gRPC proxy; a broker takes messages of every type that it serves."""
+    if value == "TRANSACTION":
+        return "message.type cannot be TRANSACTION here: this broker does not serve transactions yet"
+    return _invalid_type(value)
+
+
 # Attributes that a topic may have, and why this broker cannot honour a value of theirs.
 _ATTRIBUTES: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
     {
         "queue.type": _one_of("queue.type", "SimpleCQ"),
         "cleanup.policy": _one_of("cleanup.policy", "DELETE"),
-        "message.type": _one_of("message.type", "DELAY", "FIFO", "MIXED", "NORMAL", "TRANSACTION", "UNSPECIFIED"),
+        "message.type": _invalid_message_type,
         RESERVE_TIME: invalid_reserve_time,
         RESERVE_BYTES: invalid_reserve_bytes,
         **{name: invalid_topic_quota(name) for name in TOPIC_QUOTAS},
@@ -298,7 +309,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, str]:
     """The attributes after `text`, RocketMQ's "+name=value,-name" (AttributeParser, AttributeUtil).
 
-    Raises ValueError with a remark for an unknown name or a value that this broker cannot honour.
+    Raises ValueError with a remark for an unknown name or a value that this broker cannot honour; one that is there may stay.
     """
     merged = dict(current)
     for part in (text or "").split(","):
@@ -317,7 +328,7 @@ def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, 
             continue
         if len(value) > _ATTRIBUTE_MAX_CHARACTERS:
             raise ValueError(f"{name} has {len(value)} characters: at most {_ATTRIBUTE_MAX_CHARACTERS} are allowed")
-        remark = _ATTRIBUTES[name](value)
+        remark = None if value == current.get(name) else _ATTRIBUTES[name](value)
         if remark is not None:
             raise ValueError(remark)
         merged[name] = value

@@ -98,11 +98,17 @@ def test_attributes_are_added_and_removed(broker: BrokerUnderTest) -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", ["colour=blue", "+colour=blue", "+queue.type=BatchCQ", "+cleanup.policy=COMPACTION"]
+    "attributes",
+    ["colour=blue", "+colour=blue", "+queue.type=BatchCQ", "+cleanup.policy=COMPACTION", "+message.type=TRANSACTION"],
 )
 def test_attributes_that_cannot_be_honoured_are_refused(broker: BrokerUnderTest, attributes: str) -> None:
     assert create(broker, "orders", attributes=attributes).code == ResponseCode.INVALID_PARAMETER
     assert not is_known(broker, "orders")
+
+
+def test_an_attribute_of_an_older_version_may_stay(broker: BrokerUnderTest) -> None:
+    broker.broker.topic_configs.put(TopicConfig(topic_name="orders", attributes={"message.type": "TRANSACTION"}))
+    assert create(broker, "orders", attributes="+message.type=TRANSACTION").code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/retry/",
             "clusters/orders/topics/payments/delete/",
             "clusters/orders/topics/payments/queues/",
+            "clusters/orders/topics/payments/route/",
             "clusters/orders/topics/payments/send/",
             "clusters/orders/topics/payments/messages/",
             "clusters/orders/topics/payments/messages/search/",

@@ -10,8 +10,9 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters import configuration
 from controlplane.clusters.broker_keys import BROKER_KEYS
-from controlplane.clusters.models import ClusterState, ConfigurationChange, OperationState
+from controlplane.clusters.models import BrokerGroup, ClusterState, ConfigurationChange, OperationState, Replica
 from controlplane.console.views import dead_letters, diverged, message_trace, topic_parts
+from controlplane.consumers import route_map
 from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
 from controlplane.failover.diverged.cuts import CutMessage, CutPage, SavedCut, SavedCuts, SilentReplica, TopicCount
@@ -28,6 +29,7 @@ from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction,
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_cluster, make_operation, make_topic
+from tests.controlplane.route_twin import RouteTwin
 from tests.controlplane.world import dead_letter_replay, diverged_resend
 
 
@@ -151,6 +153,25 @@ def test_a_topic_with_limits_looks_right(
     page.goto(f"{live_server.url}/t/acme/clusters/orders/new-topic/")
     page.get_by_text("Retention and quotas").click()
     look_at(page, "topic new limits")
+
+
+def test_a_topics_route_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(world.cluster, "payments")
+    group = BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    Replica.objects.create(group=group, host="127.0.0.9", port=3)
+    brokers = RouteTwin()
+    del brokers.addresses["broker-b"]
+    brokers.members["two@2"] = []
+    monkeypatch.setattr(route_map, "cluster_admin", brokers.cluster_admin)
+    log_in(world.bob)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/topics/payments/")
+    expect(page.locator("#route tbody tr")).to_have_count(2)
+    look_at(page, "topic with route")
+    page.get_by_role("button", name="Ask its members").click()
+    expect(page.locator("#readers tbody tr")).to_have_count(2)
+    look_at(page, "topic route")
 
 
 def test_where_a_message_is_looks_right(

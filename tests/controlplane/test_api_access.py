@@ -201,6 +201,7 @@ ROWS = [
     Row(TOPIC, "GET", 200, 200),
     Row(TOPIC, "PATCH", 503, 503, body={"description": "What was sold"}),
     Row(TOPIC, "DELETE", 503, 403),
+    Row(f"{TOPIC}route/", "GET", 503, 503),
     Row(f"{TOPIC}messages/", "GET", 503, 503),
     Row(f"{TOPIC}messages/search/", "GET", 400, 400),  # it asks for a key
     Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),

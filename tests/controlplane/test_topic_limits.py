@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -38,6 +39,7 @@ class Brokers:
     def __init__(self, *groups: str) -> None:
         self.groups = groups
         self.told: dict[str, dict[str, str | None]] = {}
+        self.types: list[str | None] = []
 
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(
@@ -54,7 +56,7 @@ class Brokers:
         return (TopicLimit("broker-a", "quota.stored.bytes", 100, 95), TopicLimit("broker-a", "reserve.time", 24, None))
 
     def create_topic(self, topic: str, *, address: str, attributes: dict[str, str | None], **_: object) -> None:
-        attributes.pop("message.type")
+        self.types.append(attributes.pop("message.type", None))
         self.told[address] = attributes
 
 
@@ -127,7 +129,7 @@ def test_a_limit_that_is_taken_away_is_taken_from_the_brokers(world: World) -> N
 )
 def test_a_limit_out_of_range_is_refused_at_its_field(world: World, wrong: dict[str, int]) -> None:
     with brokers_of("broker-a") as brokers, pytest.raises(InvalidInput) as refused:
-        topic_create(actor=world.alice, cluster=world.cluster, name="short", options=TopicOptions(**wrong))  # type: ignore[arg-type]
+        topic_create(actor=world.alice, cluster=world.cluster, name="short", options=TopicOptions(**wrong))  # type: ignore[arg-type]  # by field
     assert [error.field for error in refused.value.errors] == list(wrong)
     assert brokers.told == {}
 
@@ -189,3 +191,38 @@ def test_the_jobs_are_told_of_topics_that_keep_less_than_their_brokers(world: Wo
         if one["cluster_id"] == str(world.cluster.pk)
     )
     assert (given["retention_hours"], given["topic_retention_hours"]) == (72, {"short": 24})
+
+
+@pytest.mark.parametrize("message_type", ["NORMAL", "FIFO", "DELAY", "MIXED"])
+def test_a_topics_type_is_told_to_its_broker(world: World, message_type: str) -> None:
+    with brokers_of("broker-a") as brokers:
+        topic_create(
+            actor=world.alice, cluster=world.cluster, name="t", options=TopicOptions(message_type=message_type)
+        )
+    assert brokers.types == [message_type]
+
+
+def test_a_topic_for_transactions_is_refused_with_the_reason(world: World) -> None:
+    with brokers_of("broker-a"), pytest.raises(InvalidInput) as refused:
+        topic_create(
+            actor=world.alice, cluster=world.cluster, name="t", options=TopicOptions(message_type="TRANSACTION")
+        )
+    (error,) = refused.value.errors
+    assert (error.field, error.message) == (
+        "message_type",
+        "Transactions are not supported yet: the brokers refuse transactional messages.",
+    )
+
+
+def test_the_api_says_that_transactions_are_not_supported(world: World) -> None:
+    body = {"name": "t", "message_type": "TRANSACTION"}
+    answer = Json(world.alice).call("POST", f"/api/v1/tenants/acme/clusters/{world.cluster.slug}/topics/", body)
+    assert answer.status_code == 400
+    assert "Transactions are not supported yet" in answer.content.decode()
+
+
+def test_a_topic_for_transactions_of_before_can_be_changed(world: World) -> None:
+    topic = Topic.objects.create(cluster=world.cluster, name="t", state=TopicState.ACTIVE, message_type="TRANSACTION")
+    with brokers_of("broker-a") as brokers:
+        topic_update(actor=world.alice, topic=topic, options=replace(TopicOptions.of(topic), retention_hours=5))
+    assert (brokers.types, brokers.told["broker-a:1"]["reserve.time"]) == ([None], "5")

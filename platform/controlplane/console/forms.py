@@ -565,7 +565,13 @@ class TopicForm(TopicLimitsForm):
                 MessageType.FIFO,
                 Choice(say("Ordered (FIFO)"), say("Messages with the same sharding key stay in order.")),
             ),
+            (MessageType.DELAY, Choice(say("Delayed"), say("Delivered after the delay that the producer chooses."))),
+            (MessageType.MIXED, Choice(say("Mixed"), say("Any of them."))),
         ],
+        help_text=say(
+            "A word for those who use the topic: as in RocketMQ, the brokers take messages of every type. Transactional messages"
+            " are refused; they are not supported yet."
+        ),
     )
     read_queue_nums = forms.IntegerField(
         label=say("Read queues"),

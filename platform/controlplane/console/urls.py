@@ -42,6 +42,7 @@ from controlplane.console.views import (
     status,
     tenant_settings,
     tokens,
+    topic_route,
     topics,
     usage,
 )
@@ -54,6 +55,7 @@ _topic: list[URLPattern | URLResolver] = [
     path("retry/", topics.topic_retry, name="topic-retry"),
     path("delete/", topics.topic_delete_page, name="topic-delete"),
     path("queues/", topics.topic_queues, name="topic-queues"),
+    path("route/", topic_route.topic_route, name="topic-route"),
     path("send/", messages.message_send_page, name="message-send"),
     path("messages/", messages.message_list, name="message-list"),
     path("messages/search/", messages.message_search, name="message-search"),

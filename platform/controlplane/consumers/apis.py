@@ -13,6 +13,7 @@ from controlplane.common.pagination import CursorPagination, NewestFirst, pagina
 from controlplane.common.strictness import DRY_RUN, is_dry_run
 from controlplane.consumers.direct import message_consume
 from controlplane.consumers.models import ResetTarget
+from controlplane.consumers.route_map import topic_route_map
 from controlplane.consumers.running import member_running
 from controlplane.consumers.selectors import group_members, reset_get, reset_list
 from controlplane.consumers.serializers import (
@@ -24,6 +25,8 @@ from controlplane.consumers.serializers import (
     OffsetResetCreateSerializer,
     OffsetResetSerializer,
     ResetPlanSerializer,
+    RouteMapSerializer,
+    RouteQuerySerializer,
     UndoSerializer,
     plan_shown,
 )
@@ -52,6 +55,27 @@ class GroupMembersApi(ClusterApi):
             "not_compared": found.not_compared,
         }
         return Response(GroupMembersSerializer(data).data)
+
+
+class TopicRouteApi(ClusterApi):
+    """Where a topic's queues are, and who reads them."""
+
+    permissions: ClassVar = {"GET": "topic.view"}
+
+    @extend_schema(
+        operation_id="topic_route", parameters=[RouteQuerySerializer], responses=RouteMapSerializer, tags=["topics"]
+    )
+    def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Return the broker groups with their share of the queues, and with `group` which member of it has each queue.
+
+        Who may not inspect consumers may not ask for a group.
+        """
+        query = RouteQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        found = topic_get(self.cluster, topic)
+        return Response(
+            RouteMapSerializer(topic_route_map(actor=self.actor, topic=found, group=query.validated_data["group"])).data
+        )
 
 
 class MemberRunningApi(ClusterApi):

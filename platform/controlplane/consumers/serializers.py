@@ -10,6 +10,7 @@ from controlplane.consumers.dead_letters import BROWSE_MAX
 from controlplane.consumers.models import OffsetReset, ReplayState, ReplayTarget, ResetTarget
 from controlplane.consumers.paced import OUTCOMES, RATE_MAX, SELECTED_MAX
 from controlplane.consumers.reset_plan import ResetPlan
+from controlplane.consumers.route_map import MEMBERS_ASKED_MAX
 from controlplane.consumers.services import SHIFT_MAX
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES
 from controlplane.topics.serializers import ShownBodySerializer
@@ -31,6 +32,55 @@ class GroupSubscriptionSerializer(Shape):
 
     topic = serializers.CharField()
     expression = serializers.CharField(allow_blank=True)
+
+
+class BrokerReplicaSerializer(Shape):
+    """A replica as the name servers know it."""
+
+    broker_id = serializers.IntegerField(help_text="0: the master")
+    address = serializers.CharField()
+
+
+class BrokerRouteSerializer(Shape):
+    """A broker group's share of a topic, as its broker keeps it. null: not known."""
+
+    broker_name = serializers.CharField()
+    has_master = serializers.BooleanField()
+    replicas = BrokerReplicaSerializer(many=True)
+    perm = serializers.IntegerField(allow_null=True)
+    read_queue_nums = serializers.IntegerField(allow_null=True)
+    write_queue_nums = serializers.IntegerField(allow_null=True)
+    problem = serializers.CharField(allow_blank=True)
+
+
+class QueueReadersSerializer(Shape):
+    """A queue that can be read, and who of the group has it."""
+
+    broker_name = serializers.CharField()
+    queue_id = serializers.IntegerField()
+    client_ids = serializers.ListField(child=serializers.CharField())
+    problem = serializers.CharField(allow_blank=True, help_text="why none has it, or that several have")
+
+
+class RouteMapSerializer(Shape):
+    """Where a topic's queues are, and who reads them."""
+
+    as_of = serializers.DateTimeField()
+    brokers = BrokerRouteSerializer(many=True)
+    groups = serializers.ListField(child=serializers.CharField(), help_text="those that have consumed the topic")
+    group = serializers.CharField(allow_blank=True)
+    queues = QueueReadersSerializer(many=True, allow_null=True, help_text="null: no group was asked for")
+    silent = serializers.ListField(
+        child=serializers.CharField(), help_text=f"members that did not answer, or past the first {MEMBERS_ASKED_MAX}"
+    )
+
+
+class RouteQuerySerializer(Shape):
+    """Whose members to ask."""
+
+    group = serializers.CharField(
+        max_length=255, required=False, default="", allow_blank=True, help_text="a consumer group; empty: none"
+    )
 
 
 class SubscribedSerializer(Shape):

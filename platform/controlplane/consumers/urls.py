@@ -15,6 +15,11 @@ _MESSAGE = (
 _RESETS = f"{_GROUP}offset-resets/"
 
 urlpatterns = [
+    path(
+        "tenants/<slug:tenant>/clusters/<slug:cluster>/topics/<topic:topic>/route/",
+        apis.TopicRouteApi.as_view(),
+        name="topic-route",
+    ),
     path(f"{_GROUP}members/", apis.GroupMembersApi.as_view(), name="group-members"),
     path(f"{_GROUP}members/running/", apis.MemberRunningApi.as_view(), name="group-member-running"),
     path(f"{_MESSAGE}consume/", apis.MessageConsumeApi.as_view(), name="message-consume"),

@@ -20,11 +20,12 @@ class TopicState(models.TextChoices):
 
 
 class MessageType(models.TextChoices):
-    """RocketMQ 5's topic attribute `message.type`."""
+    """RocketMQ 5's topic attribute `message.type`. Topics of before may be TRANSACTION, which brokers do not serve yet."""
 
     NORMAL = "NORMAL"
     FIFO = "FIFO"
     DELAY = "DELAY"
+    MIXED = "MIXED"
     TRANSACTION = "TRANSACTION"
 
 

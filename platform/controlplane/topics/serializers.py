@@ -18,7 +18,7 @@ from controlplane.topics.models import MessageType, ResendOutcome, TopicState
 from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
-from controlplane.topics.services import LIMIT_MAX, QUEUES_MAX
+from controlplane.topics.services import LIMIT_MAX, MESSAGE_TYPES, NO_TRANSACTIONS, QUEUES_MAX
 
 
 class QueueOffsetsSerializer(Shape):
@@ -110,7 +110,12 @@ class TopicOptionsSerializer(Shape):
     read_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, default=8)
     write_queue_nums = serializers.IntegerField(min_value=1, max_value=QUEUES_MAX, default=8)
     perm = serializers.ChoiceField(choices=[2, 4, 6], default=6)
-    message_type = serializers.ChoiceField(choices=MessageType.choices, default=MessageType.NORMAL)
+    message_type = serializers.ChoiceField(
+        choices=MESSAGE_TYPES,
+        default=MessageType.NORMAL,
+        help_text="a word for clients: brokers take messages of every type, but transactional ones, which they don't serve yet",
+        error_messages={"invalid_choice": f"Use one of {', '.join(MESSAGE_TYPES)}. {NO_TRANSACTIONS}"},
+    )
     description = serializers.CharField(max_length=500, default="", allow_blank=True)
     retention_hours = retention_hours_field(default=None)
     retention_bytes = limit_field("retention_bytes", default=None)

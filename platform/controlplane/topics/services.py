@@ -43,6 +43,9 @@ _OPTIONS = (
     "quota_bytes_per_second",
     "quota_stored_bytes",
 )
+# Those of new topics.
+MESSAGE_TYPES = [value for value in MessageType.values if value != MessageType.TRANSACTION]
+NO_TRANSACTIONS = say("Transactions are not supported yet: the brokers refuse transactional messages.")
 LIMIT_MAX = 2**50
 # What is the whole topic's, and of which each broker group has its share: the attribute's name.
 _SHARED_LIMITS = {
@@ -95,7 +98,7 @@ class TopicOptions:
             raise InvalidInput.for_field("perm", say("Use 2 (write), 4 (read) or 6 (both)."), "invalid_choice")
         if self.message_type not in MessageType.values:
             raise InvalidInput.for_field(
-                "message_type", say("Use one of %(names)s.", names=", ".join(MessageType.values)), "invalid_choice"
+                "message_type", say("Use one of %(names)s.", names=", ".join(MESSAGE_TYPES)), "invalid_choice"
             )
         if len(self.description) > 500:
             raise InvalidInput.for_field("description", say("At most 500 characters."), "too_long")
@@ -116,6 +119,8 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
             "name", say("`%(name)s` is the name of this cluster or of one of its broker groups.", name=name), "reserved"
         )
     options.check()
+    if options.message_type not in MESSAGE_TYPES:
+        raise InvalidInput.for_field("message_type", NO_TRANSACTIONS, "unsupported")
     require_running(cluster)
     at_most = tenant_limit(cluster.tenant, "topics_per_cluster")
     with transaction.atomic():
@@ -281,8 +286,13 @@ def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) ->
         # A group that gets no queue any more can still be read empty.
         perm=topic.perm if share.write else topic.perm & _READ,
         order=topic.message_type == MessageType.FIFO,
-        attributes={"message.type": topic.message_type, **_limits(topic, share.write)},
+        attributes={**_type(topic), **_limits(topic, share.write)},
     )
+
+
+def _type(topic: Topic) -> dict[str, str]:
+    """Return the attribute of the topic's type. Of one that brokers don't serve they are told nothing."""
+    return {"message.type": topic.message_type} if topic.message_type in MESSAGE_TYPES else {}
 
 
 def _limits(topic: Topic, write: int) -> dict[str, str | None]:

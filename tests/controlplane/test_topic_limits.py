@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import BrokerGroup, Cluster, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, ConfigurationChange, Replica
 from controlplane.common.errors import InvalidInput
 from controlplane.common.models import AuditEvent
 from controlplane.insight.job_config import config_of
@@ -132,6 +132,19 @@ def test_a_limit_out_of_range_is_refused_at_its_field(world: World, wrong: dict[
         topic_create(actor=world.alice, cluster=world.cluster, name="short", options=TopicOptions(**wrong))  # type: ignore[arg-type]  # by field
     assert [error.field for error in refused.value.errors] == list(wrong)
     assert brokers.told == {}
+
+
+def test_a_topic_may_keep_messages_for_as_long_as_its_clusters_brokers_do(world: World) -> None:
+    ConfigurationChange.objects.create(
+        cluster=world.cluster, number=1, changes={}, configuration={"fileReservedTime": 96}
+    )
+    with brokers_of("broker-a") as brokers:
+        topic_create(actor=world.alice, cluster=world.cluster, name="long", options=TopicOptions(retention_hours=96))
+        with pytest.raises(InvalidInput, match="Use 1 to 96 hours"):
+            topic_create(
+                actor=world.alice, cluster=world.cluster, name="longer", options=TopicOptions(retention_hours=97)
+            )
+    assert brokers.told["broker-a:1"]["reserve.time"] == "96"
 
 
 def test_a_new_master_that_keeps_messages_for_another_time_is_told(world: World) -> None:

@@ -8,6 +8,7 @@ its file when it is restarted, and is shown as different until then.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
@@ -137,6 +138,11 @@ def wanted_values(cluster: Cluster) -> dict[str, Value]:
     """Return what was set, by key; what was not has its default."""
     newest = _newest(cluster)
     return {} if newest is None else dict(newest.configuration)
+
+
+def retention_hours(cluster: Cluster) -> int:
+    """Return for how long the cluster's brokers keep their files, as is wanted."""
+    return int(wanted_values(cluster).get("fileReservedTime", settings.HIGHWATER_RETENTION_HOURS))
 
 
 def configuration_get(cluster: Cluster) -> Configuration:

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import ClassVar
 
 from django import forms
-from django.conf import settings
 from django.forms.utils import flatatt
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -510,10 +509,7 @@ class TopicLimitsForm(forms.Form):
     retention_hours = forms.IntegerField(
         required=False,
         label=say("Keep messages for (hours)"),
-        help_text=say(
-            "At most %(most)s. Left empty: %(most)s, as the brokers keep their files.",
-            most=settings.HIGHWATER_RETENTION_HOURS,
-        ),
+        help_text=say("At most, and when left empty, as long as the brokers keep their files."),
     )
     retention_bytes = SizeField(
         required=False,

@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import F, Prefetch, Q
 from django.utils import timezone
 
+from controlplane.clusters.configuration import retention_hours
 from controlplane.clusters.models import Cluster, ClusterState, Credential
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.logging import get_logger
@@ -116,7 +117,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "namesrv_addr": cluster.namesrv_addr if keys else "",
         "access_key": access_key,
         "secret_key": secret_key,
-        "retention_hours": settings.HIGHWATER_RETENTION_HOURS,
+        "retention_hours": retention_hours(cluster),
         "topic_retention_hours": {
             topic.name: topic.retention_hours for topic in cluster.topics.all() if topic.retention_hours is not None
         },

@@ -6,10 +6,10 @@ import base64
 import binascii
 from typing import Any
 
-from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.clusters.broker_keys import BROKER_KEYS
 from controlplane.clusters.serializers import ErrorSerializer
 from controlplane.common.strictness import Shape
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm
@@ -92,8 +92,8 @@ _LIMITS = {
 
 def retention_hours_field(**options: Any) -> serializers.IntegerField:
     """Return the field of a topic's hours."""
-    most = settings.HIGHWATER_RETENTION_HOURS
-    words = f"messages expire after so many hours, at most the {most} of the brokers' files; null: then"
+    words = "messages expire after so many hours, at most the cluster's fileReservedTime; null: as the brokers keep their files"
+    most = BROKER_KEYS["fileReservedTime"].most
     return serializers.IntegerField(min_value=1, max_value=most, allow_null=True, help_text=words, **options)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.configuration import retention_hours
 from controlplane.clusters.limits import over_limit, tenant_limit
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin, require_running
@@ -78,10 +78,11 @@ class TopicOptions:
         """Return what was chosen for a topic."""
         return cls(**{name: getattr(topic, name) for name in _OPTIONS})
 
-    def check(self) -> None:
-        """Raise InvalidInput for a value out of range."""
-        most = settings.HIGHWATER_RETENTION_HOURS
-        if self.retention_hours is not None and not 1 <= self.retention_hours <= most:
+    def check(self, cluster: Cluster, *, before: Topic | None = None) -> None:
+        """Raise InvalidInput for a value that is out of range in this cluster. Hours that the topic had `before` may stay."""
+        most = retention_hours(cluster)
+        is_kept = before is not None and self.retention_hours == before.retention_hours
+        if self.retention_hours is not None and not is_kept and not 1 <= self.retention_hours <= most:
             raise InvalidInput.for_field(
                 "retention_hours",
                 say("Use 1 to %(most)s hours: the brokers delete their files then.", most=most),
@@ -118,7 +119,7 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
         raise InvalidInput.for_field(
             "name", say("`%(name)s` is the name of this cluster or of one of its broker groups.", name=name), "reserved"
         )
-    options.check()
+    options.check(cluster)
     if options.message_type not in MESSAGE_TYPES:
         raise InvalidInput.for_field("message_type", NO_TRANSACTIONS, "unsupported")
     require_running(cluster)
@@ -140,7 +141,7 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     `message_type` can't be changed: messages of the former kind would be in the queues.
     """
     actor_require(actor, "topic.update", topic.cluster.tenant)
-    options.check()
+    options.check(topic.cluster, before=topic)
     if options.message_type != topic.message_type:
         raise InvalidInput.for_field("message_type", say("A topic's message type can't be changed."), "immutable")
     require_running(topic.cluster)

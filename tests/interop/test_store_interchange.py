@@ -203,10 +203,21 @@ def assert_found_by_key(exchange: Exchange) -> None:
         if plan["seed"] in exchange.unique_ids:
             ways["id"] = ("view_message", {"msg_id": exchange.unique_ids[plan["seed"]]})
         for way, (operation, what) in ways.items():
-            (found,) = eventually_found(exchange, operation, f"{plan['seed']} by its {way}", what)
-            assert_same_message(plan, found)
+            found = eventually_found(exchange, operation, f"{plan['seed']} by its {way}", what)
+            assert_one_record(exchange, found, f"{plan['seed']} by its {way}")
+            assert_same_message(plan, found[0])
         assert exchange.client.query("query_key", exchange.cluster, TOPIC, key=shared)
     assert exchange.client.query("query_key", exchange.cluster, TOPIC, key="nobody's") == []
+
+
+def assert_one_record(exchange: Exchange, found: list[dict[str, Any]], what: str) -> None:
+    """It is stored once, and our broker tells of it once.
+
+    Apache's may tell twice of the last one that our index had when we were killed: it reads the log again from there, and puts
+    the record at endPhyOffset into the index once more (IndexService.buildIndex passes over what lies *before* that).
+    """
+    assert {one["commit_log_offset"] for one in found} == {found[0]["commit_log_offset"]}, (what, found)
+    assert len(found) == 1 or isinstance(exchange.broker, ApacheBroker), (what, found)
 
 
 def assert_delivered(expected: list[Plan], consumer: ConsumerHandle) -> None:

@@ -18,7 +18,7 @@ _LOOK_S = 0.005
 
 
 class ChangingFaults(QuorumFaults):
-    """With ASYNC_FLUSH no power cuts, as in groups that elect. Disks are not replaced."""
+    """With ASYNC_FLUSH no power cuts, as in groups that elect."""
 
     _world: ChangingWorld
 
@@ -65,7 +65,11 @@ class ChangingFaults(QuorumFaults):
         world.mode_operator.unclean = random.choice((0.0, 0.0, 0.3))
 
     def _plans(self) -> dict[int, Callable[[], None]]:
-        return {6: self._change_and_leave}
+        return {4: self._new_disk_while_the_mode_changes, 6: self._change_and_leave}
+
+    def _machine(self) -> Machine:
+        """One that the group has."""
+        return self._loop.random.choice([one for one in self._world.machines if not one.out_of_service])
 
     def _stop(self) -> None:
         machine = self._leader() if self._loop.random.random() < 0.7 else self._machine()
@@ -127,6 +131,31 @@ class ChangingFaults(QuorumFaults):
             self._later(4.0, leader.start)
 
         loop.after(_LOOK_S, look)
+
+    def _new_disk_while_the_mode_changes(self) -> None:
+        """As the runbook says, whatever is asked of the group meanwhile: a follower only, stopped until its leader has left it out."""
+        world, control, machine = self._world, self._world.mode_operator, self._machine()
+        leaders = [one.name for one in self._machines if one.process and one.process.replica.leads]
+        may_lose = not self._rots() and world.can_lose(machine, besides=[])  # type: ignore[arg-type] # it is of this kind
+        if leaders != [control.leader] or machine.name in leaders or control.replaced or not may_lose:
+            return
+        control.replaced.add(machine.name)
+        machine.kill()
+        machine.out_of_service = True
+        away_s = world.max_time_not_level_s + 1.0
+
+        def replaced() -> None:
+            machine.out_of_service = False
+            machine.replace_disk()
+            machine.start()
+
+        self._loop.after(away_s, replaced)
+        for _ in range(2):
+            self._loop.after(self._loop.random.uniform(0.0, 2 * away_s), self._change_mode_unless_stopped)
+
+    def _change_mode_unless_stopped(self) -> None:
+        if not self.stopped:
+            self._change_mode()
 
     def _cut_off_within(self, within_s: float, pairs: list[tuple[str, str]], lasts_s: float) -> None:
         def cut_off() -> None:

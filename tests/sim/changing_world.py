@@ -33,6 +33,7 @@ from tests.sim.world import (
     observe_network,
 )
 
+GROWS_LATER = 8  # seeds that end so: a replica more while faults go on
 FOUND_S = 15.0
 FAULTS_S = 18.0
 HEAL_S = 60.0  # a failed operation is asked for again, and again
@@ -47,7 +48,9 @@ class ChangingWorld(QuorumWorld):
         self.seed = seed
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
-        count = replicas or random.choice((2, 3, 3, 3, 5))
+        total = replicas or random.choice((2, 3, 3, 3, 5))
+        self.waiting = 1 if seed % 10 == GROWS_LATER and total > 2 else 0
+        count = total - self.waiting
         self.mode = random.choice((Mode.SINGLE, *(CHANGEABLE if count > 2 else CHANGEABLE[:2])))
         sync_replicas = random.choice((2, count))
         history = ChangingHistory()
@@ -59,7 +62,8 @@ class ChangingWorld(QuorumWorld):
         self.network = Network(self.loop)
         self.name_servers = [NameServer(self.loop, self.network, number) for number in range(2)]
         self.name_server_names = [server.name for server in self.name_servers]
-        peers = {number: address_of(number) for number in range(count)}
+        addresses = {number: address_of(number) for number in range(total)}
+        peers = {number: addresses[number] for number in range(count)}
         names = [f"r{number}" for number in peers]
         elects = self.mode == Mode.DLEDGER
         self.machines = [
@@ -84,12 +88,14 @@ class ChangingWorld(QuorumWorld):
                 ),
                 self.name_servers,
             )
-            for number, address in peers.items()
+            for number, address in addresses.items()
         ]
         observe_network(self.network, self.history, self.machines, lambda: self.faults)
         for machine in self.machines:
             machine.others = [other for other in self.machines if other is not machine]
             machine.out_of_service = self.mode == "single" and machine is not self.machines[0]
+        for machine in self.machines[count:]:
+            machine.out_of_service = True
         self.mode_operator = ModeOperator(
             self.loop,
             self.network,
@@ -101,8 +107,9 @@ class ChangingWorld(QuorumWorld):
         self.mode_operator.supervisor = MachineSupervisor(self.loop, self.machines)
         self.control_plane = self.mode_operator  # type: ignore[assignment] # what the faults use of it, it has
         self.operator = Operator(self)
+        every_name = [machine.name for machine in self.machines]
         self.senders, self.readers = make_clients(
-            self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
+            self.loop, self.network, self.history, every_name, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.retention = random.random() < RETENTION_SHARE
@@ -140,6 +147,8 @@ class ChangingWorld(QuorumWorld):
         self._grow()
         operator.start(operator.watch(), immortal=True)
         loop.after(loop.random.random(), self.faults.run)
+        if self.waiting:
+            loop.after(FAULTS_S * loop.random.random(), self.grow_later)
         loop.run_until(loop.now_s + FAULTS_S)
         self.faults.stopped = True
         self._settle(operator)
@@ -149,13 +158,37 @@ class ChangingWorld(QuorumWorld):
 
     def _grow(self) -> None:
         """From a single replica: the configuration names all, which counts from the next start; each begins empty."""
-        for machine in self.machines:
+        founding = self.machines[: len(self.machines) - self.waiting]
+        for machine in founding:
             if self.mode != "single":
                 return
-            machine.settings = replace(machine.settings, total_replicas=len(self.machines), mode=Mode.ASYNC)
+            machine.settings = replace(machine.settings, total_replicas=len(founding), mode=Mode.ASYNC)
             machine.out_of_service = False
             machine.start()
             self.loop.run_until(self.loop.now_s + self.loop.random.uniform(0.1, 1.0))
+
+    def grow_later(self) -> None:
+        """A replica more, in any mode and whatever goes on there, as an operation of its own: while none is under way or hangs."""
+        if not self.waiting:
+            return
+        if not self.mode_operator.settled and not self.faults.stopped:
+            self.loop.after(0.3, self.grow_later)
+            return
+        self.waiting = 0
+        machine = self.machines[-1]
+        for one in self.machines:
+            one.settings = replace(one.settings, total_replicas=len(self.machines))
+        mode = self.mode_operator.row_mode
+        peers = {one.settings.replica_id: one.settings.address for one in self.machines}
+        machine.settings = replace(machine.settings, mode=mode)
+        if mode == Mode.DLEDGER:
+            machine.settings = replace(machine.settings, members=Members(tuple(peers)), peers=peers)
+        machine.members = self.machines[0].members
+        self.loop.note(f"{machine.name} is added to the group")
+        self.history.counts["groups that grew later"] += 1
+        self.mode_operator.grow(machine.name)
+        machine.out_of_service = False
+        machine.start()
 
     def _settle(self, operator: ModeOperator) -> None:
         """Everything works again: changes that hang are finished, and the group takes sends."""
@@ -163,6 +196,7 @@ class ChangingWorld(QuorumWorld):
         loop.note("healing")
         self.network.heal()
         operator.heal()
+        self.grow_later()
         self._repair(self.machines)
         before = self._acknowledged()
         deadline_s = loop.now_s + HEAL_S

@@ -118,6 +118,12 @@ class ControlPlane:
         self.unclean = 1.0 if may_lose else 0.0
         self._careful = True
 
+    def grow(self, replica: str) -> None:
+        """The group has one replica more, by the rows."""
+        self._samples.append(ReplicaView(replica_id=len(self._replicas)))
+        self._disks.append("")
+        self._replicas.append(replica)
+
     # --- running flows
 
     def start(self, flow: Flow, *, immortal: bool = False) -> None:

@@ -150,6 +150,7 @@ class History:
 
     def disk_replaced(self, node: str) -> None:
         """A new disk knows nothing."""
+        self.counts["new disks"] += 1
         self._reported_epochs.pop(node, None)
 
     def promoted(self, node: str, expected_epoch: int, epoch_before: int) -> None:

@@ -52,7 +52,7 @@ class Operator:
             return  # while a disk is empty, no voter more or less
         random = self._loop.random
         voters = leader.members.voters
-        ids = [machine.settings.replica_id for machine in self._world.machines]
+        ids = [machine.settings.replica_id for machine in self._world.machines if not machine.out_of_service]
         changes = [Change("add", replica_id) for replica_id in ids if replica_id not in voters]
         if len(voters) > 2:
             changes += [Change("remove", voter) for voter in voters if voter != leader.settings.replica_id]

@@ -55,7 +55,7 @@ from brokerd.replica.pull_protocol import (
 from brokerd.replica.quorum_state import Vote
 from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
 from brokerd.replica.voters import MemberHistory, Members
-from brokerd.store import MessageStore, TailDoubt
+from brokerd.store import MessageStore, RecordDamagedError, TailDoubt
 from mqwire.mode import Mode
 
 _COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
@@ -239,6 +239,18 @@ class Replica:
             self._lead(self._state.epoch + 1, now_s, now_ms)
 
     def _read_log(self) -> None:
+        """Where a record of epochs is damaged another replica puts it right: until then, what the epoch file remembers."""
+        try:
+            self._read_epochs()
+        except RecordDamagedError as error:
+            damaged_from = self._store.locate_damage(error.physical_offset)
+            has_others = bool(self._state.replicas) or len(self._settings.members.voters) > 1
+            if damaged_from is None or not has_others:
+                raise
+            self._store.declare_damaged(damaged_from)
+            self._read_epochs()
+
+    def _read_epochs(self) -> None:
         self._epochs = read_epoch_map(self._store, self._state.epoch_map)
         self._members = read_members(self._store, self._settings.members, self._state.member_history)
 

@@ -105,6 +105,26 @@ def test_an_epoch_record_that_was_damaged_is_known_again_after_the_repair() -> N
     assert group[1].replica.epochs.entries == epochs
 
 
+def test_a_replica_whose_first_epoch_record_has_rotted_starts_and_fetches_it_again() -> None:
+    """No recovery reads so far back: it came to its end at each start."""
+    group = QuorumGroup.led()
+    while group[0].store.end_offset < 2 * FILE_BYTES:
+        group[0].append(b"." * 400)
+    group[0].flush()
+    group.level()
+    follower, epochs = group[1], group[1].replica.epochs.entries
+    follower.store.close()
+    damage(follower.disk, 60)
+    follower.disk = follower.disk.after_kill()
+    follower.open()
+    assert follower.store.damaged_from == 0
+    assert follower.replica.epochs.entries == epochs
+    assert follower.elections.why_not_electable() is not None
+    repair(follower, group[0])
+    assert follower.store.damaged_from is None
+    assert follower.replica.epochs.entries == epochs
+
+
 def test_messages_in_front_of_a_damaged_one_are_given_first() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

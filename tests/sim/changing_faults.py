@@ -65,7 +65,11 @@ class ChangingFaults(QuorumFaults):
         world.mode_operator.unclean = random.choice((0.0, 0.0, 0.3))
 
     def _plans(self) -> dict[int, Callable[[], None]]:
-        return {4: self._new_disk_while_the_mode_changes, 6: self._change_and_leave}
+        return {
+            2: self._rot_of_own_records,
+            4: self._new_disk_while_the_mode_changes,
+            6: self._change_and_leave,
+        }
 
     def _machine(self) -> Machine:
         """One that the group has."""
@@ -133,7 +137,7 @@ class ChangingFaults(QuorumFaults):
         loop.after(_LOOK_S, look)
 
     def _new_disk_while_the_mode_changes(self) -> None:
-        """As the runbook says, whatever is asked of the group meanwhile: a follower only, stopped until its leader has left it out."""
+        """As the runbook says, whatever is asked meanwhile: a follower only, stopped until its leader has left it out."""
         world, control, machine = self._world, self._world.mode_operator, self._machine()
         leaders = [one.name for one in self._machines if one.process and one.process.replica.leads]
         may_lose = not self._rots() and world.can_lose(machine, besides=[])  # type: ignore[arg-type] # it is of this kind

@@ -7,16 +7,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.history import Violation
+from mqwire.message import decode_records
+from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
+from tests.sim.history import Copy, Violation
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, Read
 
 if TYPE_CHECKING:
-    from tests.sim.machine import Machine
+    from tests.sim.machine import Machine, Rot
     from tests.sim.world import World
 
 
 REPAIR_S = 40.0
 _PLAN_EVERY = 10  # seeds
+_EPOCHS, _TABLES = -1, -2  # as queues that no client reads
+_OWN_TOPICS = {RMQ_SYS_EPOCH: _EPOCHS, RMQ_SYS_METADATA: _TABLES}
 _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 
 
@@ -72,7 +76,11 @@ class Faults:
         return [] if plan is None else [(plan, sum(weight for _, weight in self._kinds))]
 
     def _plans(self) -> dict[int, Callable[[], None]]:
-        plans: dict[int, Callable[[], None]] = {3: self._out_of_sight, 7: self._worst_candidate}
+        plans: dict[int, Callable[[], None]] = {
+            3: self._out_of_sight,
+            5: self._rot_of_own_records,
+            7: self._worst_candidate,
+        }
         if self._world.mode != "sync":
             return plans
         return plans | {1: self._leader_alone, 9: self._leader_alone_while_others_are_suspended}
@@ -235,26 +243,46 @@ class Faults:
 
     def _rot(self) -> None:
         """A stored byte flips, on one disk at a time, of a record that every other disk has; then a client reads it."""
-        machines, random = self._world.machines, self._loop.random
-        machine = self._machine()
+        machine, random = self._machine(), self._loop.random
         if machine.process is None or not self._is_spare(machine) or self._rots():
             return
         attempts = self._world.history.attempts
         for attempt in random.sample(attempts, min(len(attempts), 20)):
             if attempt.code != "SEND_OK" or attempt.delayed:
                 continue
-            copy = attempt.promised
-            # A spoiled last record looks as a torn one does.
-            store = machine.process.store
-            if copy.end_offset < store.end_offset and all(each.has_synced(copy) for each in machines):
-                if (
-                    copy.end_offset > store._reader.trusted_from_now
-                ):  # it is in memory: it must be read from the disk again
-                    machine.kill()
-                    self._later(0.5, machine.start)
-                machine.spoil(copy, attempt.queue)
-                self._later(1.5, partial(self._read_rot, machine))
+            if self._spoil(machine, attempt.promised, attempt.queue):
                 return
+
+    def _rot_of_own_records(self) -> None:
+        """As `_rot`, of a record of epochs or tables: those are read at each start, of tables what follows the last base."""
+        machine, random = self._machine(), self._loop.random
+        process = machine.process
+        if process is None or process.trio.is_in_a_step or not self._is_spare(machine) or self._rots():
+            return
+        own: list[tuple[int, Copy, bytes]] = []
+        for start, record in process.walk(process.store.min_physical_offset, process.store.end_offset):
+            (message,) = decode_records(record)
+            if message.topic in _OWN_TOPICS:
+                epoch, end = process.replica.epochs.epoch_at(start), start + len(record)
+                copy = Copy(machine.name, epoch, start, end, message.queue_offset)
+                own.append((_OWN_TOPICS[message.topic], copy, record))
+        for queue, copy, record in random.sample(own, min(len(own), 5)):
+            machine.contents[copy.epoch, copy.physical_offset] = bytes(record)
+            if self._spoil(machine, copy, queue):
+                return
+
+    def _spoil(self, machine: Machine, copy: Copy, queue: int) -> bool:
+        """Unless another disk lacks the record. A spoiled last record looks as a torn one does."""
+        assert machine.process is not None, "just checked"
+        store = machine.process.store
+        if copy.end_offset >= store.end_offset or not all(one.has_synced(copy) for one in self._world.machines):
+            return False
+        if copy.end_offset > store._reader.trusted_from_now:  # it is in memory: it must be read from the disk again
+            machine.kill()
+            self._later(0.5, machine.start)
+        machine.spoil(copy, queue)
+        self._later(1.5, partial(self._read_rot, machine))
+        return True
 
     def _is_spare(self, machine: Machine) -> bool:
         """Whether the group must live without this disk, if it comes to that."""
@@ -265,9 +293,14 @@ class Faults:
 
     def _read_rot(self, machine: Machine) -> None:
         rot = machine.rot
-        if rot is not None:
+        if rot is None:
+            return
+        if rot.queue >= 0:
             self.read_at(machine, rot.queue, rot.copy.queue_offset)
             self._later(1.0, partial(self._read_rot, machine))
+        else:
+            machine.kill()
+            machine.start()
 
     def read_at(self, machine: Machine, queue: int, queue_offset: int) -> None:
         """A client asks that replica for the messages from there on."""
@@ -285,16 +318,26 @@ class Faults:
                 machine.kill()
                 machine.start()
         deadline_s = loop.now_s + REPAIR_S
-        while rotten := [(machine, machine.rot) for machine in machines if machine.rot is not None]:
+        while rotten := [
+            (machine, rot) for machine in machines if (rot := machine.rot) is not None and self._is_read(rot)
+        ]:
             if loop.now_s >= deadline_s:
                 states = "; ".join(
                     f"{one.name}: {one.process.describe() if one.process else 'down'}" for one in machines
                 )
                 raise Violation(f"what a disk has spoiled is read, and not put right: {rotten}: {states}")
             for machine, rot in rotten:
-                if rot is not None:
+                if rot.queue >= 0:
                     self.read_at(machine, rot.queue, rot.copy.queue_offset)
             loop.run_until(loop.now_s + 1.0)
+        for machine in machines:
+            if machine.rot is not None:
+                machine.undo_rot()
+
+    @staticmethod
+    def _is_read(rot: Rot) -> bool:
+        """Of tables a start reads what follows the last base. What no one reads stays as it is until a follower asks for it."""
+        return rot.queue != _TABLES
 
     def _clock_jump(self) -> None:
         machine = self._machine()

@@ -251,6 +251,15 @@ class Machine:
             copy, queue, copy.physical_offset + at, record[at], record[at] ^ (1 << random.randrange(8))
         )
         self.loop.note(f"{self.name} has byte {at} of the record at {copy.physical_offset} rot")
+        self._flip(rot)
+
+    def undo_rot(self) -> None:
+        """The disk has the record as it was written: whoever judges reads all of the log."""
+        rot, self._rot = self.rot, None
+        if rot is not None:
+            self._flip(rot)
+
+    def _flip(self, rot: Rot) -> None:
         path, position = place_in_log(rot.physical_offset)
         self.disk.flip_bit(path, position, (rot.was ^ rot.is_now).bit_length() - 1)
 

@@ -63,7 +63,11 @@ class QuorumFaults(Faults):
         world.network.slow = random.choice((0.0, 0.01, 0.05, 0.2))
 
     def _plans(self) -> dict[int, Callable[[], None]]:
-        plans: dict[int, Callable[[], None]] = {2: self._suspend_the_leader, 5: self._disk_in_the_past}
+        plans: dict[int, Callable[[], None]] = {
+            2: self._suspend_the_leader,
+            5: self._disk_in_the_past,
+            8: self._rot_of_own_records,
+        }
         voters_change = self._world.flush == "sync" or not self._power_cuts
         return plans | {4: self._new_disk_beside_other_voters} if voters_change else plans
 

@@ -103,6 +103,15 @@ class ModeChange:
         """A leader's records were appended."""
         self._pending += [_pending(*found) for found in modes_in(data)]
 
+    def without_record(self) -> Policy | None:
+        """The policy in force if the group has changed to it and the log has no record of any change: retention deleted that."""
+        return None if pending_modes(self._store) else self._replica.saved.policy
+
+    def learn(self, policy: Policy) -> None:
+        """The leader's log begins after the change to this policy, which is in force there: `adopt` takes it now."""
+        if self._replica.settings.with_policy(policy) != self._replica.settings:
+            self._pending = [PendingMode(0, 0, policy, None)]
+
     def truncate(self, end_offset: int) -> None:
         """The log was cut."""
         self._pending = [one for one in self._pending if one.end_offset <= end_offset]

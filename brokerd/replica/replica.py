@@ -700,13 +700,19 @@ class Replica:
         return self._lease
 
     def start_over(
-        self, min_offset: int, epoch: int, empty: Callable[[], object], members: Members | None = None
+        self,
+        min_offset: int,
+        epoch: int,
+        empty: Callable[[], object],
+        members: Members | None = None,
+        policy: Policy | None = None,
     ) -> None:
         """Go on with an empty log at `min_offset`, in front of which is `epoch`: the leader's first byte, or the group's, 0.
 
         Either the leader's retention has deleted what this follower lacks, or its own the record where the logs part.
 
         `empty` makes the store an empty one that begins there, durably. Killed in between, it is simply done again.
+        `policy` is in force where the leader's log has no record that says so.
         """
         if self.leads:
             raise RoleRefused("a leader's log is never emptied")
@@ -715,6 +721,9 @@ class Replica:
         if members is not None and members.voters:  # as the leader has them: the record that says so may be deleted too
             self._members = MemberHistory(self._settings.members, [(max(0, min_offset - 1), members)])
         self.modes.truncate(0)
+        if policy is not None:
+            self._save(policy=policy)
+            self.modes.learn(policy)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
         self._save()
         empty()

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from brokerd.replica.epoch_map import Divergence
+from brokerd.replica.epoch_record import Policy
 from brokerd.replica.pull_protocol import Cut, Empty, Halt
 from brokerd.replica.replica import RoleRefused
 from brokerd.replica.voters import Members
@@ -30,6 +31,7 @@ from mqwire.headers_replica import (
     ReplicaPullRequestHeader,
     ReplicaPullResponseHeader,
 )
+from mqwire.mode import Mode
 from mqwire.names import MASTER_ID
 
 if TYPE_CHECKING:
@@ -398,6 +400,7 @@ class FollowerService:
                 header.diverged_epoch or 0,
                 lambda: broker.store.start_over(min_offset, queues),
                 _members_in(header),
+                _policy_in(header),
             )
         broker.log_was_cut()
 
@@ -441,6 +444,17 @@ def _members_in(header: ReplicaPullResponseHeader) -> Members:
     """Who counts, as the leader has it."""
     voters = tuple(int(part) for part in header.voters.split(";") if part.isascii() and part.isdigit())
     return Members(voters, None, tuple(sorted(parse_replicas(header.incarnations).items())))
+
+
+def _policy_in(header: ReplicaPullResponseHeader) -> Policy | None:
+    """How the group acts, as far as the leader's log does not say so."""
+    if not header.mode:
+        return None
+    return Policy(
+        mode=Mode(header.mode),
+        in_sync_replicas=header.in_sync_replicas,
+        min_in_sync_replicas=header.min_in_sync_replicas,
+    )
 
 
 def _truncate(store: MessageStore, offset: int) -> None:

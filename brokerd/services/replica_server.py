@@ -231,6 +231,7 @@ class ReplicaServer:
             reply = request.reply(header=header)
         elif isinstance(decision, TooOld):
             members = replica.members if replica.elections is not None else Members(())
+            policy = replica.modes.without_record()
             header = ReplicaPullResponseHeader(
                 answer="too_old",
                 epoch=replica.epoch,
@@ -239,6 +240,9 @@ class ReplicaServer:
                 # The records that say so may be among those that retention has deleted.
                 voters=";".join(map(str, members.voters)),
                 incarnations=_replicas_text(dict(members.incarnations)),
+                mode="" if policy is None else policy.mode,
+                in_sync_replicas=1 if policy is None else policy.in_sync_replicas,
+                min_in_sync_replicas=1 if policy is None else policy.min_in_sync_replicas,
             )
             body = msgspec.json.encode(self._broker.store.queues_without_messages())
             reply = request.reply(header=header, body=body)

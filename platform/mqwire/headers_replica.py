@@ -43,6 +43,9 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     metadata_version: str = ""  # changes whenever topics, groups or offsets do
     voters: str = ""  # with too_old, of a quorum-led group: their ids with ; between them
     incarnations: str = ""  # with it, those of their disks: "0=…;1=…"
+    mode: str = ""  # with too_old: the mode in force, where retention has deleted the record that says so
+    in_sync_replicas: Int64 = 1  # of that mode
+    min_in_sync_replicas: Int64 = 1
     replicas: str = ""  # the group as the leader knows it, itself included: "0=10.0.0.1:10911;1=10.0.0.2:10911"
 
 

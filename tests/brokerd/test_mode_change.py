@@ -14,6 +14,7 @@ from mqwire.headers_replica import ReplicaModeRequestHeader
 from mqwire.mode import Mode
 from tests.brokerd.broker_under_test import BrokerUnderTest
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
+from tests.sim.store_harness import FILE_BYTES
 
 SYNC = Policy(mode=Mode.SYNC, in_sync_replicas=2)
 ASYNC = Policy(mode=Mode.ASYNC)
@@ -382,6 +383,32 @@ def test_who_has_a_slave_again_asks_it_before_it_leads() -> None:
     group[0].restart()
     assert group.leaders == []
     assert group[0].replica.must_claim
+
+
+def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None:
+    """Its configuration may still be that of before: it went on to elect in a group whose leader is assigned, for ever."""
+    group = electing()
+    change(group[0], SYNC)
+    settle(group)
+    leader, follower = group[0], group[1]
+    while leader.store.end_offset < 2 * FILE_BYTES:
+        leader.append(b"." * 400)
+    leader.flush()
+    assert leader.replica.modes.without_record() is None  # the log says it
+    leader.store.confirm_offset = None
+    leader.disk.used_ratio = 0.8  # whatever the hour
+    leader.store.delete_expired(leader.clock.time_ms + 10 * 24 * 3_600_000)
+    min_offset = leader.store.min_physical_offset
+    policy = leader.replica.modes.without_record()
+    assert policy is not None
+    assert (min_offset > 0, policy.mode) == (True, Mode.SYNC)
+    follower.settings = replace(follower.settings, mode=Mode.DLEDGER)
+    follower.replace_disk()
+    follower.replica.start_over(min_offset, 1, lambda: follower.store.start_over(min_offset), None, policy)
+    assert follower.replica.modes.adopt(follower.now_s)
+    assert (follower.replica.settings.mode, follower.replica.elections) == (Mode.SYNC, None)
+    follower.restart()
+    assert follower.replica.settings.mode is Mode.SYNC
 
 
 def test_what_lies_behind_a_change_is_confirmed_by_the_new_mode_only() -> None:

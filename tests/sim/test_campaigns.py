@@ -174,6 +174,12 @@ def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
     assert outcome.violation is None
 
 
+def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None:
+    """It acted by the mode of its configuration there, and a change waited for it for ever."""
+    outcome = run_changing_seed("sync", 1204)
+    assert outcome.violation is None
+
+
 def test_consume_queues_of_a_log_that_began_again_do_not_lengthen_a_queue() -> None:
     """A power cut brought their files back there, and the queues began before the log's first record."""
     outcome = run_changing_seed("sync", 920034)

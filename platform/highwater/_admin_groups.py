@@ -65,11 +65,11 @@ class GroupAdmin(TopicAdmin):
         broker_id: int = 0,
         which_broker_when_consume_slowly: int = 1,
         notify_consumer_ids_changed_enable: bool = True,
-        attributes: Mapping[str, str] | None = None,
+        attributes: Mapping[str, str | None] | None = None,
     ) -> tuple[str, ...]:
         """Create the group, or change it, on every master of `cluster` or on the broker at `address`; returns those.
 
-        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}.
+        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}; None removes one.
         """
         check_group(group)
         config = bodies.SubscriptionGroupConfig(
@@ -83,7 +83,9 @@ class GroupAdmin(TopicAdmin):
             broker_id=broker_id,
             which_broker_when_consume_slowly=which_broker_when_consume_slowly,
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
-            attributes={f"+{name}": value for name, value in (attributes or {}).items()},
+            attributes={
+                f"-{name}" if value is None else f"+{name}": value or "" for name, value in (attributes or {}).items()
+            },
         )
         addresses = await self._masters(cluster, address)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP

@@ -109,11 +109,11 @@ class Admin(SyncClient[AsyncAdmin]):
         broker_id: int = 0,
         which_broker_when_consume_slowly: int = 1,
         notify_consumer_ids_changed_enable: bool = True,
-        attributes: Mapping[str, str] | None = None,
+        attributes: Mapping[str, str | None] | None = None,
     ) -> tuple[str, ...]:
         """Create the group, or change it, on every master of `cluster` or on the broker at `address`; returns those.
 
-        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}.
+        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}; None removes one.
         """
         return self._run(
             self._twin.create_group,

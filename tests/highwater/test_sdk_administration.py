@@ -93,6 +93,13 @@ def test_an_attribute_is_removed(cluster: Cluster, admin: Admin, unique: str) ->
     assert "message.type" not in admin.topic_config(unique, cluster.broker_address).attributes
 
 
+def test_an_attribute_of_a_group_is_removed(cluster: Cluster, admin: Admin, unique: str) -> None:
+    admin.create_group(unique, cluster=CLUSTER, attributes={"priority.factor": "0.5"})
+    assert admin.group_configs(cluster.broker_address)[unique].attributes == {"priority.factor": "0.5"}
+    admin.create_group(unique, cluster=CLUSTER, attributes={"priority.factor": None})
+    assert admin.group_configs(cluster.broker_address)[unique].attributes == {}
+
+
 def test_an_unknown_cluster_is_refused_with_those_that_are_known(admin: Admin, unique: str) -> None:
     with pytest.raises(NoRouteError, match=CLUSTER):
         admin.create_topic(unique, cluster="nowhere")

@@ -1,7 +1,9 @@
 from django.db import migrations
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
 
 
-def issuers_of_account_tokens(apps, schema_editor):
+def issuers_of_account_tokens(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Note who issued the service accounts' tokens that there are: a person, or whoever issued the token that did."""
     token = apps.get_model("accounts", "ApiToken").objects
     users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.all()}

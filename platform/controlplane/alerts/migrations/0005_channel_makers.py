@@ -3,9 +3,11 @@
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
 
 
-def makers_from_the_audit_trail(apps, schema_editor):
+def makers_from_the_audit_trail(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Note who made the channels that there are."""
     users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.all()}
     channels = apps.get_model("alerts", "AlertChannel").objects

@@ -5,9 +5,11 @@ import uuid
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
 
 
-def knowers_from_the_audit_trail(apps, schema_editor):
+def knowers_from_the_audit_trail(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Note who made or revealed the credentials that there are. The trail has tokens by name, not by person: they are left out."""
     events = apps.get_model("common", "AuditEvent").objects.filter(
         action__in=["credential.create", "credential.reveal"]

@@ -69,7 +69,7 @@ class GroupAdmin(TopicAdmin):
     ) -> tuple[str, ...]:
         """Create the group, or change it, on every master of `cluster` or on the broker at `address`; returns those.
 
-        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}; None removes one.
+        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "2"}; None removes one.
         """
         check_group(group)
         config = bodies.SubscriptionGroupConfig(

@@ -113,7 +113,7 @@ class Admin(SyncClient[AsyncAdmin]):
     ) -> tuple[str, ...]:
         """Create the group, or change it, on every master of `cluster` or on the broker at `address`; returns those.
 
-        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "0.5"}; None removes one.
+        `attributes` are changes in RocketMQ's form without its sign, such as {"priority.factor": "2"}; None removes one.
         """
         return self._run(
             self._twin.create_group,

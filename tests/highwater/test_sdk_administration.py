@@ -94,8 +94,8 @@ def test_an_attribute_is_removed(cluster: Cluster, admin: Admin, unique: str) ->
 
 
 def test_an_attribute_of_a_group_is_removed(cluster: Cluster, admin: Admin, unique: str) -> None:
-    admin.create_group(unique, cluster=CLUSTER, attributes={"priority.factor": "0.5"})
-    assert admin.group_configs(cluster.broker_address)[unique].attributes == {"priority.factor": "0.5"}
+    admin.create_group(unique, cluster=CLUSTER, attributes={"priority.factor": "2"})
+    assert admin.group_configs(cluster.broker_address)[unique].attributes == {"priority.factor": "2"}
     admin.create_group(unique, cluster=CLUSTER, attributes={"priority.factor": None})
     assert admin.group_configs(cluster.broker_address)[unique].attributes == {}
 

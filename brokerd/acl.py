@@ -271,7 +271,7 @@ class AccessControl:
 
 
 def credential_of(acl: AccessControl | None, request: RemotingCommand) -> str:
-    """Whose a checked request is, by access key; "" without access control, where anybody may claim anything."""
+    """Whose a checked request is, by access key; "" without access control, where every client may claim anything."""
     return "" if acl is None else request.ext_fields.get(ACCESS_KEY, "")
 
 

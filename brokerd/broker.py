@@ -342,7 +342,7 @@ class Broker:
         return not self.metering.closed and self.replica.refuses_sends(self.clock.monotonic()) is None
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
-        """Somebody named an epoch: a higher one ends this replica's leadership before anything more is acknowledged."""
+        """A peer named an epoch: a higher one ends this replica's leadership before anything more is acknowledged."""
         if self.replica.saw_epoch(epoch, leader_address):
             self.role_changed()
 

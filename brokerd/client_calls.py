@@ -78,14 +78,14 @@ class ClientCalls:
         """A client answered something: relay it if someone waits for it."""
         call = self._take(client.id, answer.opaque)
         if call is None:
-            logger.debug("%r answers %d, which nobody waits for", client, answer.opaque)
+            logger.debug("%r answers %d, which no one waits for", client, answer.opaque)
             return
         if not -_CODE_MAX <= answer.code <= _CODE_MAX:
             _reply(
                 call, ResponseCode.SYSTEM_ERROR, f"{call.called} answered with the code {answer.code}, which is none"
             )
             return
-        # Not the extension fields: these answers have none, and what a client writes there is nobody's word but its own.
+        # Not the extension fields: these answers have none, and what a client writes there is its own word alone.
         reply = call.request.reply(answer.code, answer.remark, body=answer.body)
         reply.language = answer.language
         _send(call, reply)

@@ -112,7 +112,7 @@ KEYS_WITHOUT_MEANING = frozenset(_NAMES.split())
 _TRANSACTIONS = "this version refuses transaction messages"
 _TIMERS = "this version refuses timer messages; delay levels (property DELAY) are served"
 
-# Keys of services that are not offered: each is warned about by itself, as somebody who sets one counts on the service.
+# Keys of services that are not offered: each is warned about by itself, as an operator who sets one counts on the service.
 KEYS_NOT_SERVED = {
     "rejectTransactionMessage": _TRANSACTIONS,
     "transactionTimeOut": _TRANSACTIONS,

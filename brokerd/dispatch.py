@@ -99,7 +99,7 @@ class Dispatcher:
         self.pulls = PullMessageProcessor(broker)
 
     def pause_s(self, command: RemotingCommand) -> float:
-        """How long this request has to wait for its turn: looks rest as long as they took, whoever's they are. So all of
+        """How long this request has to wait for its turn: looks rest as long as they took, whichever client's they are. So all of
         them, over however many connections, leave half of the time to what programs do.
         """
         return max(0.0, self._looks_from_s - self._broker.clock.monotonic()) if command.code in LOOKS else 0.0

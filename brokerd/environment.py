@@ -60,7 +60,7 @@ class Connected(Protocol):
         """Nothing at its end."""
 
     def close(self) -> None:
-        """At once, also while somebody waits on it."""
+        """At once, also while a task waits on it."""
 
 
 class _TcpConnection:

@@ -58,7 +58,7 @@ class PullRequestHoldService:
         return self._count >= MAX_HELD_PULLS or self._size_bytes >= MAX_HELD_BYTES
 
     def queues(self) -> list[tuple[str, int]]:
-        """The queues that somebody waits for."""
+        """The queues that clients wait for."""
         return list(self._by_queue)
 
     def hold(self, pull: HeldPull) -> None:

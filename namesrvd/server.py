@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 64 * 1024
-# What anybody may have under way, and all strangers together in such frames; most requests come whole, and count nothing.
+# What a peer may have under way, and all strangers together in such frames; most requests come whole, and count nothing.
 UNTRUSTED_FRAME_BYTES: Final = 64 * 1024
 UNTRUSTED_SMALL_FRAMES_BYTES: Final = 16 * 1024 * 1024
 # And in larger frames: a few large brokers that register for the first time, for whom the small ones leave room.
@@ -210,7 +210,7 @@ class Server:
         except RemoteProtocolError as error:
             logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
         except Exception:
-            # A fault of ours costs this peer its connection, not everybody the name server.
+            # A fault of ours costs this peer its connection, not everyone the name server.
             logger.exception("%r: closing after an error of this program", peer)
         finally:
             self._account(peer, 0)

@@ -445,7 +445,7 @@ class MeteringService:
         return Journal(self._broker.disk.boot_id(), tuple(intervals), self._reporter.unreported(), closed)
 
     async def _keep_journal(self) -> None:
-        while True:  # noqa: ASYNC110  # it is written by time: counting must not wake anybody
+        while True:  # noqa: ASYNC110  # it is written by time: counting must not wake a task
             await trio.sleep(await self._note())
 
     async def _note(self) -> float:

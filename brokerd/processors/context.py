@@ -184,7 +184,7 @@ class Broker(Protocol):
         """How many records come after `offset`; None when that is too far to count."""
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
-        """Somebody named an epoch, and perhaps who leads in it."""
+        """A peer named an epoch, and perhaps its leader."""
 
     def role_changed(self) -> None:
         """This replica began or stopped to lead."""

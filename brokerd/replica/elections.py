@@ -80,7 +80,7 @@ class Outcome:
     leader_changed: bool = False  # it follows another one, or no one
     why: str | None = None  # it ceased to lead
     failure: str | None = None  # it promises nothing any more, until a restart
-    trusts: bool = False  # it gave up waiting for somebody who knows what its log may lack
+    trusts: bool = False  # it gave up waiting for a replica that knows what its log may lack
     reply: Answer | None = None  # for the sender of the request
     messages: list[tuple[int, Request]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Another mode for a running group: asynchronous, synchronous or DLedger, without moving data or stopping anybody.
+"""Another mode for a running group: asynchronous, synchronous or DLedger, without moving data or stopping a replica.
 
 The leader writes a record of type "mode". It is confirmed under the policy that is in force, and each replica adopts the new
 one when it knows that: the leader first, for it is the first to know, and before it confirms anything after the record. Into

@@ -181,7 +181,7 @@ class Quorum:
         return ready
 
     def saw_epoch(self, epoch: int, leader_address: str | None, now_s: float) -> Ready:
-        """Somebody named an epoch, and perhaps who leads in it: a pull, its answer, or a name server's refusal."""
+        """A peer named an epoch, and perhaps its leader: a pull, its answer, or a name server's refusal."""
         ready = Ready()
         if epoch > self.epoch:
             self._unattached(epoch, now_s, ready)
@@ -274,7 +274,7 @@ class Quorum:
         return ready
 
     def halt(self, why: str) -> None:
-        """The epoch file cannot be written: from now on this replica promises nothing to anybody."""
+        """The epoch file cannot be written: from now on this replica promises nothing to any peer."""
         self._halted = why
         self.state = State.UNATTACHED
         self.leader = self.leader_address = None
@@ -500,7 +500,7 @@ class Quorum:
             self._target = None
             return
         puller = self._pullers[target]
-        if puller.full:  # it does not stand then; somebody else may
+        if puller.full:  # it does not stand then; another may
             self._target, self._made_room_s = None, NEVER
             return
         due = now_s - self._announced_s.get(target, NEVER) >= self.times.announce

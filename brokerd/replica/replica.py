@@ -304,7 +304,7 @@ class Replica:
         return self._claiming
 
     def end_claim(self) -> None:
-        """All have answered, or one has not: from now on that epoch is somebody's like any other."""
+        """All have answered, or one has not: from now on that epoch may be another replica's, like any other."""
         self._claiming = None
 
     def claimed(self, epoch: int, now_s: float, now_ms: int) -> None:
@@ -323,7 +323,7 @@ class Replica:
 
         The Raft paper's voting rule (sections 5.2 and 5.4.1): never two in one epoch, never one with a shorter log. A
         claimant that cannot lead for that reason would wait for ever, and the group with it: whose log is longer claims in
-        its place, and needs everybody's agreement like it.
+        its place, and needs every replica's agreement like it.
         """
         if self.elections is not None:
             self.elections.grant_claim(replica_id, epoch, last_epoch, end_offset)
@@ -379,7 +379,7 @@ class Replica:
 
         A higher epoch alone says that a replica was to lead, not that one does: it may be the one of this replica's own
         claim, whose last answers were lost. So a leader that no other is named to waits to lead again (`must_claim`), and
-        learns who leads, if anybody does, when it asks.
+        learns of the leader, if there is one, when it asks.
         """
         if self.elections is not None:
             return self.elections.saw_epoch(epoch, leader_address)

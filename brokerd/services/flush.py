@@ -64,7 +64,7 @@ class FlushService:
         self._synchronous = broker.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     def flush_soon(self) -> None:
-        """There is something to flush; with SYNC_FLUSH somebody waits for it."""
+        """There is something to flush; with SYNC_FLUSH a sender waits for it."""
         self._wanted.set()
 
     async def run(self) -> None:

@@ -151,7 +151,7 @@ class RegistrationService:
         request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
         reply = await client.request(request, timeout_s=config.register_broker_timeout_ms / 1000)
         if reply.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and header.epoch == broker.replica.epoch:
-            # Somebody leads in a higher epoch, of which at least the next one is sure: acknowledge nothing more.
+            # Another replica leads in a higher epoch, of which at least the next one is sure: acknowledge nothing more.
             broker.saw_epoch(broker.replica.epoch + 1, None)
         if reply.code != ResponseCode.SUCCESS:
             raise RequestFailed(f"refused the registration with code {reply.code}: {reply.remark}")

@@ -18,7 +18,7 @@ class StoreGate:
 
     @property
     def closed(self) -> bool:
-        """Whether somebody is alone with the store: nothing of it may be read or written by others."""
+        """Whether one task is alone with the store: nothing of it may be read or written by others."""
         return self._opened is not None
 
     @asynccontextmanager

@@ -40,7 +40,7 @@ class CommitLog:
         self.end_offset = 0
         self.durable_offset = 0
         self.last_record_offset = 0  # where the last record in front of end_offset begins; end_offset when none is
-        self.last_file_is_short = False  # found so by load(): somebody truncated it
+        self.last_file_is_short = False  # found so by load(): someone truncated it
         self._config = config
         self._disk = disk
         self._status = status

@@ -192,8 +192,8 @@ class IndexService:
             elif end - offset < size <= room:
                 return BlockKeys(next_offset=offset)  # its end is not for readers yet
         scanner = LogScanner(self._log, offset, NO_RECORD_CRC)
-        behind = scanner.find_record(offset + 1)
-        return BlockKeys(next_offset=end if behind is None else min(behind, end))
+        following = scanner.find_record(offset + 1)
+        return BlockKeys(next_offset=end if following is None else min(following, end))
 
     def _put(self, found: BlockKeys) -> None:
         hashes, offsets, timestamps = found.hashes, found.offsets, found.timestamps_ms

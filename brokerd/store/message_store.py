@@ -242,7 +242,7 @@ class MessageStore:
         """Whether this disk is full, by a look of at most a second ago, or something did not fit and there is no room yet.
 
         Other than disk_full it is looked at also while nothing is appended, and after what did not fit it passes only when
-        room for many records has been reserved: whoever is to lead a group should have that.
+        room for many records has been reserved: a replica that is to lead a group should have that.
         """
         now_ms = self._clock.now_ms()
         if not 0 < self._next_space_check_ms - now_ms <= _SPACE_CHECK_INTERVAL_MS:

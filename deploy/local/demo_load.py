@@ -3,7 +3,7 @@
     python -m deploy.local.demo_load --url http://127.0.0.1:8000
 
 Two groups read them: `shipping` keeps up; `reports` falls behind for some minutes, then catches up, and so on. So the pages of
-usage, cost and lag show what they show for anybody. `./dev demo --stop` ends it.
+usage, cost and lag show what they show for any tenant. `./dev demo --stop` ends it.
 """
 
 from __future__ import annotations

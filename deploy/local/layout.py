@@ -127,13 +127,13 @@ class Layout:
             ) from exc
 
     def create_socket_folder(self) -> None:
-        """Raises DevError when somebody else sits on the temporary folder: whoever owns it could replace the socket."""
+        """Raises DevError when someone else owns the temporary folder: they could replace the socket."""
         folder = self.supervisor_socket.parent
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             raise DevError(
-                f"{folder} belongs to somebody else.",
+                f"{folder} belongs to someone else.",
                 "set HIGHWATER_STATE_DIR to a shorter path (under about 80 bytes), so that the socket fits in it.",
             )
 

@@ -26,12 +26,12 @@ def _works(prefix: Sequence[str]) -> bool:
 
 
 def _reachable(path: Path) -> bool:
-    """Anybody may pass through every folder above `path`."""
+    """Anyone may pass through every folder above `path`."""
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
 
 
 def ordinary_user_prefix(data: Path, binaries: Path) -> tuple[str, ...]:
-    """Command prefix that makes a program run as somebody other than root; empty when we aren't root.
+    """Command prefix that makes a program run as someone other than root; empty when we aren't root.
 
     Gives `data` (with all in it, if it exists) to the user in question.
 

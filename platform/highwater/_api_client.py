@@ -60,7 +60,7 @@ class Api:
     def request(self, method: str, address: str, body: object = ...) -> httpx.Response:
         """Make one request. `address` is a path, or an absolute address of the same origin; `body` is sent as JSON.
 
-        Raises Refused, ConnectError where nobody answers in time, ConfigurationError without a token or for another origin.
+        Raises Refused, ConnectError where no one answers in time, ConfigurationError without a token or for another origin.
         """
         whole = urljoin(self.url, address)
         if urlsplit(whole)[:2] != urlsplit(self.url)[:2]:

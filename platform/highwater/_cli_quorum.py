@@ -25,7 +25,7 @@ _LOOK_PERIOD_S = 0.05
 
 
 def show_quorum(session: Session, members: tuple[GroupMember, ...]) -> None:
-    """haStatus of such a group: states, terms and votes, voters and who is behind."""
+    """haStatus of such a group: states, epochs and votes, voters and which are behind."""
     leader = _leader(members)
     rows: list[list[object]] = []
     for member in members:
@@ -190,7 +190,7 @@ def change_mode(
         int, typer.Option("--min-in-sync-replicas", min=1, help="With sync: below it sends are refused.")
     ] = 1,
 ) -> None:
-    """Change the mode of a running group, without stopping anybody."""
+    """Change the mode of a running group, without stopping a replica."""
     with session.admin() as admin:
         leader = _need_leader(admin, group)
         admin.change_mode(leader.address, group, mode, in_sync_replicas=in_sync, min_in_sync_replicas=least)

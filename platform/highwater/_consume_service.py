@@ -267,7 +267,7 @@ class OrderlyConsumeService:
         handling = self._handling
         while not (self._stopping or process_queue.dropped):
             async with self._limit:
-                # Waiting for the turn took a moment, and whoever takes the queue away awaits only what is busy.
+                # Waiting for the turn took a moment, and the task that takes the queue away awaits only what is busy.
                 if self._stopping or process_queue.dropped:
                     return
                 done = self._busy[process_queue] = anyio.Event()

@@ -47,7 +47,7 @@ class OffsetStore:
             self._offsets[queue] = offset
 
     def replace(self, queue: MessageQueue, offset: int) -> None:
-        """The queue goes on at `offset`, be it behind."""
+        """The queue goes on at `offset`, even if that is lower."""
         self._offsets[queue] = offset
         self._stored.pop(queue, None)
 

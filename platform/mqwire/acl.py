@@ -143,7 +143,7 @@ def _remember_order(shape: tuple[str, ...], order: list[str]) -> None:
 
 def accounts_version(content: bytes) -> int:
     """What a daemon answers as the timestamp of its accounts' version when their file has no dataVersion of its own: it
-    changes with the content, so that whoever wrote the file sees whether it counts.
+    changes with the content, so that the one who wrote the file sees whether it counts.
     """
     return int.from_bytes(hashlib.sha256(content).digest()[:6], "big")
 

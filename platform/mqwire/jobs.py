@@ -27,7 +27,7 @@ class JobName(StrEnum):
 
 
 class JobLock(IntEnum):
-    """The first of an advisory lock's two keys: apart from whoever else locks in this database."""
+    """The first of an advisory lock's two keys: apart from other locks in this database."""
 
     RUN = 0x4857
     WORK = 0x48575354

@@ -128,9 +128,9 @@ class TopicReader:
         while True:
             first = self._persist(lambda: self._admin.min_offset(wanted.queue))
             if first > position:
-                behind = min(first, wanted.end)
-                self._report_loss(wanted, position, behind)
-                return behind
+                resumed_at = min(first, wanted.end)
+                self._report_loss(wanted, position, resumed_at)
+                return resumed_at
             if self._pull(wanted, position):
                 return position
             if time.monotonic() > deadline_s:

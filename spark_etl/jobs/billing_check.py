@@ -1,6 +1,6 @@
 """billing_check: does billing_usage say, to the last digit, what the metering records say? Every difference is named.
 
-It looks for usage rows that differ from what the lake counts (late records after their window, rows that somebody
+It looks for usage rows that differ from what the lake counts (late records after their window, rows that someone
 changed), for invoices that, with their adjustments, differ from their usage rows, for stretches of a broker's log
 that no record counted, and for records left out. One finding is enough for the state "failed".
 

@@ -62,7 +62,7 @@ class Resident:
             logger.error("%s", error)
             return JobResult(state="failed", error=str(error))
         except Exception as error:
-            # Whatever it is, whoever started the run learns it from the result.
+            # Whatever it is, the starter of the run learns it from the result.
             logger.exception("%s failed", order.job)
             return JobResult(state="failed", error=shortened(error))
 

@@ -60,7 +60,7 @@ def _result(job: str, run: Run, config_file: Path) -> JobResult:
         logger.error("%s", error)
         return JobResult(state="failed", error=str(error))
     except Exception as error:
-        # Whatever it is, whoever started the job learns it from the result.
+        # Whatever it is, the starter of the job learns it from the result.
         logger.exception("%s failed", job)
         return JobResult(state="failed", error=shortened(error))
 

@@ -71,7 +71,7 @@ class Position:
     end_offset: int
     end_ms: int
     from_start: bool = False
-    """Reading begins at the oldest message instead: somebody asked for it."""
+    """Reading begins at the oldest message instead: an operator asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ def log_of(node: Node) -> str:
 
 def pulled(decision: PullDecision | None, node: Node, end_offset: int) -> str:
     if decision is None:
-        return "nobody to pull from"
+        return "no one to pull from"
     if isinstance(decision, SendBytes):
         return f"pulls from {end_offset}, holds up to {node.store.end_offset}"
     if isinstance(decision, Diverged):

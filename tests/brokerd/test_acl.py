@@ -64,7 +64,7 @@ def test_a_wrong_secret_and_an_unknown_key_get_the_same_answer(
     )
 
 
-def test_a_white_list_lets_nobody_in_without_a_signature(
+def test_a_white_list_lets_no_one_in_without_a_signature(
     acl_broker: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
     assert acl_broker.ask(RequestCode.HEART_BEAT, peer=new_peer("127.0.0.1")).code == ResponseCode.NO_PERMISSION
@@ -180,7 +180,7 @@ def test_an_admin_account_needs_no_permission(
 
 
 @pytest.mark.parametrize("code", sorted([9999, *(code for code, needs in NEEDS.items() if needs is Level.ADMIN)]))
-def test_a_code_of_administration_or_of_nobody_needs_an_admin_account(acl_broker: BrokerUnderTest, code: int) -> None:
+def test_a_code_of_administration_or_of_no_one_needs_an_admin_account(acl_broker: BrokerUnderTest, code: int) -> None:
     assert "needs an admin account" in remark_of(acl_broker, code)
 
 

@@ -203,7 +203,7 @@ def test_a_silent_member_expires_after_120_seconds_and_the_others_are_notified(
     assert members(broker, "g") == ["c1"]
 
 
-def test_a_jump_of_the_wall_clock_expires_nobody(
+def test_a_jump_of_the_wall_clock_expires_no_one(
     broker: BrokerUnderTest, new_peer: type[RecordingPeer], clock: ManualClock
 ) -> None:
     beat(broker, new_peer(), "c1", "g")

@@ -209,7 +209,7 @@ def test_what_this_version_cannot_obey_is_refused_rather_than_ignored(load: Load
         load(*lines)
 
 
-def test_a_sync_master_with_one_in_sync_replica_waits_for_nobody_as_in_rocketmq(load: Load) -> None:
+def test_a_sync_master_with_one_in_sync_replica_waits_for_no_one_as_in_rocketmq(load: Load) -> None:
     assert load("brokerRole=SYNC_MASTER").broker_role is BrokerRole.SYNC_MASTER
 
 

@@ -233,7 +233,7 @@ def test_a_client_that_does_not_read_is_not_asked(broker: BrokerUnderTest) -> No
     assert ask(broker)[0].code == ResponseCode.SYSTEM_BUSY
 
 
-def test_a_one_way_request_asks_nobody(broker: BrokerUnderTest) -> None:
+def test_a_one_way_request_asks_no_one(broker: BrokerUnderTest) -> None:
     member = join(broker)
     broker.request(INFO, ext_fields={"consumerGroup": GROUP, "clientId": "c@1"}, oneway=True)
     assert member.take() == []

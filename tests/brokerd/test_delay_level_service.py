@@ -121,7 +121,7 @@ def test_a_delivered_message_can_be_filtered_by_its_tag(broker: BrokerUnderTest,
     assert found.count == 1
 
 
-def test_a_message_that_waited_in_one_queue_behind_undue_ones_comes_in_time(
+def test_a_message_that_waited_in_one_queue_after_undue_ones_comes_in_time(
     broker: BrokerUnderTest, clock: ManualClock
 ) -> None:
     send(broker, b"long", 18)
@@ -192,7 +192,7 @@ def test_a_full_disk_loses_nothing(
     assert bodies(broker) == [b"later"]
 
 
-def test_a_record_that_names_no_real_topic_holds_up_nobody(broker: BrokerUnderTest, clock: ManualClock) -> None:
+def test_a_record_that_names_no_real_topic_holds_up_no_one(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.store_message(SCHEDULE_TOPIC, b"stray", queue_id=0)
     send(broker, b"later", 1)
     clock.advance(1)
@@ -277,7 +277,7 @@ def test_a_broken_file_refuses_to_start(broker: BrokerUnderTest, content: str) -
         broker.start()
 
 
-def test_an_offset_behind_the_queues_end_is_corrected(broker: BrokerUnderTest, clock: ManualClock) -> None:
+def test_an_offset_past_the_queues_end_is_corrected(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.stop()
     folder = broker.folder / "store" / "config"
     (folder / "delayOffset.json").write_text('{"offsetTable":{"1":500}}')

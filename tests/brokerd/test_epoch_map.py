@@ -53,7 +53,7 @@ def test_a_follower_without_the_leaders_epoch_cuts_where_its_own_records_end_and
     assert follower.cut_offset(divergence, 437) == 0
 
 
-def test_cutting_forgets_the_epochs_behind_the_cut() -> None:
+def test_cutting_forgets_the_epochs_after_the_cut() -> None:
     cut = EpochMap(MAP.entries)
     cut.truncate(700)
     assert cut == EpochMap([(1, 100), (4, 300)])

@@ -75,7 +75,7 @@ def parted() -> tuple[Member, Member]:
     return old, new
 
 
-def test_a_follower_that_has_nothing_of_the_leaders_log_any_more_begins_anew() -> None:
+def test_a_follower_that_has_nothing_of_the_leaders_log_any_more_begins_again() -> None:
     old, leader = parted()
     decision = old.pull_from(leader)
     assert isinstance(decision, Diverged)

@@ -132,7 +132,7 @@ def test_after_a_failed_sync_a_replica_votes_as_one_that_may_have_lost_its_tail_
     assert not group[1].replica.saved.log_may_be_incomplete
 
 
-def test_two_of_three_of_which_one_failed_to_sync_elect_nobody_at_first() -> None:
+def test_two_of_three_of_which_one_failed_to_sync_elect_no_one_at_first() -> None:
     group = group_with_a_failed_sync()
     group[0].up = False
     group[1].restart()

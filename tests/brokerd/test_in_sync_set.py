@@ -65,7 +65,7 @@ def test_below_the_minimum_sends_are_refused_before_the_append() -> None:
     assert not group.refuses_sends
 
 
-def test_a_silent_follower_leaves_and_holds_nobody_up() -> None:
+def test_a_silent_follower_leaves_and_holds_no_one_up() -> None:
     group = in_sync_set(needed=1)
     group.report(1, end_offset=0, durable_offset=0, leader_end_offset=0, now_s=0)
     group.own_held(100, now_s=1)
@@ -104,7 +104,7 @@ def test_the_confirmed_offset_never_falls_when_a_follower_returns() -> None:
 
 
 @pytest.mark.parametrize("held", [0, 99])
-def test_local_modes_ask_nobody_else(held: int) -> None:
+def test_local_modes_ask_no_one_else(held: int) -> None:
     group = in_sync_set(Mode.ASYNC)
     group.own_held(held, now_s=0)
     assert group.verdict(100) is SendVerdict.WAIT

@@ -93,7 +93,7 @@ def test_an_unlocked_queue_is_free(broker: BrokerUnderTest) -> None:
     assert lock(broker, "c2", 0) == [0]
 
 
-def test_nobody_unlocks_anothers_queue(broker: BrokerUnderTest) -> None:
+def test_no_one_unlocks_anothers_queue(broker: BrokerUnderTest) -> None:
     lock(broker, "c1", 0)
     unlock(broker, "c2", 0)
     assert lock(broker, "c2", 0) == []
@@ -109,5 +109,5 @@ def test_expired_locks_cost_no_memory(broker: BrokerUnderTest, clock: ManualCloc
 
 
 @pytest.mark.parametrize("body", [b'{"mqSet":[]}', b'{"consumerGroup":"g"}', b'{"clientId":"c"}'])
-def test_a_lock_of_nobody_is_refused(broker: BrokerUnderTest, body: bytes) -> None:
+def test_a_lock_of_no_one_is_refused(broker: BrokerUnderTest, body: bytes) -> None:
     assert broker.ask(RequestCode.LOCK_BATCH_MQ, body=body).code == ResponseCode.INVALID_PARAMETER

@@ -50,7 +50,7 @@ def test_a_step_that_lasts_is_taken_over_when_asked() -> None:
     assert time.now_ms(START_MS + DAY_MS, 0.0) == START_MS + DAY_MS
 
 
-def test_a_second_step_begins_to_last_anew() -> None:
+def test_a_second_step_begins_to_last_again() -> None:
     time = SteadyTime(START_MS, 0)
     time.now_ms(START_MS + DAY_MS, 0.0)
     time.now_ms(START_MS + 599_000 + 2 * DAY_MS, 599.0)

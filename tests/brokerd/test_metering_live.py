@@ -134,7 +134,7 @@ def load(namesrv: str) -> Iterator[None]:
 
 
 def wait_for_more(broker: BrokerDaemon) -> None:
-    """Returns when there is another record of this epoch, and messages behind it: the open interval is not empty."""
+    """Returns when there is another record of this epoch, and messages after it: the open interval is not empty."""
     before = len(read_records(broker))
     wait_until(lambda: len(read_records(broker)) > before, timeout_s=WAIT_S, what="another record")
     stored = len(read_topic(broker))

@@ -176,7 +176,7 @@ def pulls(*groups: str, start: int = 0) -> Interval:
     return replace(interval(start=start, end=start + 100), messages_out=tuple(out_row(group) for group in groups))
 
 
-def test_the_pulls_of_records_behind_an_offset_are_found_confirmed_or_not() -> None:
+def test_the_pulls_of_records_after_an_offset_are_found_confirmed_or_not() -> None:
     store = store_with(*records(pulls("g1")))
     offset = store.end_offset
     store.confirm_offset = offset
@@ -218,7 +218,7 @@ def test_origins_are_looked_up_in_front_of_an_offset() -> None:
 # --- what readers do not see
 
 
-def test_a_record_behind_the_confirmed_end_is_not_seen() -> None:
+def test_a_record_past_the_confirmed_end_is_not_seen() -> None:
     store = store_with(*records(interval()))
     confirmed = store.end_offset
     store.append([message_of(record, HOST) for record in records(interval(start=100, end=200), first=2)])

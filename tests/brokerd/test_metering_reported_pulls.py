@@ -53,7 +53,7 @@ def pulled(broker: BrokerUnderTest) -> int:
 
 
 def lose_leadership(broker: BrokerUnderTest) -> None:
-    """Somebody else leads in the next epoch."""
+    """Another replica leads in the next epoch."""
     broker.broker.replica.step_down(broker.broker.replica.epoch + 1, ELSEWHERE)
     broker.broker.metering.role_changed()
 

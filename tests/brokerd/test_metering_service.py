@@ -244,13 +244,13 @@ def test_accounts_that_share_a_connection_are_distinguished(
     assert [(row.credential, row.messages) for row in record.messages_in] == [("alice-app", 3), ("operator", 2)]
 
 
-def test_without_access_control_nobody_can_write_on_anothers_bill(broker: BrokerUnderTest) -> None:
+def test_without_access_control_no_one_can_write_on_anothers_bill(broker: BrokerUnderTest) -> None:
     send(broker, signed_as=ALICE)
     next_interval(broker)
     assert [row.credential for row in records(broker)[0].messages_in] == [""]
 
 
-def test_the_topic_is_read_by_admins_and_whom_they_name_and_written_and_deleted_by_nobody(
+def test_the_topic_is_read_by_admins_and_whom_they_name_and_written_and_deleted_by_no_one(
     secured: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
     next_interval(secured)

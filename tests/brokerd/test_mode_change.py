@@ -95,7 +95,7 @@ def test_it_elects_when_its_leader_dies_then() -> None:
     assert group[2].replica.epoch == 2
 
 
-def test_nobody_gets_a_second_vote_in_the_epoch_of_an_assigned_leader() -> None:
+def test_no_one_gets_a_second_vote_in_the_epoch_of_an_assigned_leader() -> None:
     group = electing()
     assert [node.replica.saved.voted_for for node in group.nodes.values()] == [0, 0, 0]
 
@@ -237,7 +237,7 @@ def test_one_that_slept_through_the_way_back_does_not_elect_alone() -> None:
     assert modes(group) == ["sync"] * 3
 
 
-def test_behind_dledger_nobody_acknowledges_alone_before_every_old_voter_knows_of_the_change() -> None:
+def test_after_dledger_no_one_acknowledges_alone_before_every_old_voter_knows_of_the_change() -> None:
     """Two that think that they elect would: an acknowledgement of the leader alone would be gone with it."""
     group = electing()
     change(group[0], SYNC)
@@ -310,7 +310,7 @@ def test_only_the_leader_changes_the_mode_and_one_change_waits_for_the_other() -
         change(group[0], SYNC)
 
 
-def test_behind_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the_leaders_slaves() -> None:
+def test_after_dledger_a_majority_must_be_in_sync_lest_others_elect_without_the_leaders_slaves() -> None:
     group = assigned(5)
     change(group[0], SYNC)
     settle(group)
@@ -362,7 +362,7 @@ def test_a_group_of_one_gets_slaves_and_goes_to_async() -> None:
     assert group.leaders == [0]
 
 
-def test_it_goes_back_only_when_nobody_else_belongs_to_it() -> None:
+def test_it_goes_back_only_when_no_one_else_belongs_to_it() -> None:
     group = assigned(3)
     group[0].replica.forget_known_replica(2, group[0].now_s)
     with pytest.raises(RoleRefused, match=r"replicas \[1\] belong to the group"):
@@ -411,7 +411,7 @@ def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None
     assert follower.replica.settings.mode is Mode.SYNC
 
 
-def test_what_lies_behind_a_change_is_confirmed_by_the_new_mode_only() -> None:
+def test_what_follows_a_change_is_confirmed_by_the_new_mode_only() -> None:
     """One flush may hold both: a slave that has only the record acts by the new mode, and might lead without the rest."""
     group = assigned()
     group[0].replica.modes.request(SYNC, group[0].now_s, FIRST_MS)

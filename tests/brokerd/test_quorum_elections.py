@@ -64,7 +64,7 @@ def test_5_2_a_majority_of_votes_makes_a_leader_and_less_does_not(voters: int, v
     assert group[1].replica.leads is wins
 
 
-def test_5_2_a_voter_votes_for_the_first_who_asks_and_for_nobody_else_in_that_epoch() -> None:
+def test_5_2_a_voter_votes_for_the_first_who_asks_and_for_no_one_else_in_that_epoch() -> None:
     group = QuorumGroup.led(5)
     log = group[2].log
     assert answer_of(group[2], vote_request(3, 2, log)).granted
@@ -95,7 +95,7 @@ def test_5_2_a_vote_that_cannot_be_written_is_not_given_and_nothing_more_is_prom
     assert "epoch file" in (voter.elections.why_not_electable() or "")
 
 
-def test_5_2_a_campaign_whose_vote_cannot_be_written_asks_nobody() -> None:
+def test_5_2_a_campaign_whose_vote_cannot_be_written_asks_no_one() -> None:
     group = QuorumGroup.led()
     group[0].up = False
     candidate = group[1]

@@ -113,7 +113,7 @@ def test_a_leader_takes_no_sends_that_a_majority_could_not_store() -> None:
     assert group[0].replica.refuses_sends(group[0].now_s) is None
 
 
-def test_one_full_follower_stops_nobody_and_catches_up_when_it_has_room() -> None:
+def test_one_full_follower_stops_no_one_and_catches_up_when_it_has_room() -> None:
     group = QuorumGroup.led()
     group[2].disk.fail = full_for_the_log(group[2])
     for number in range(20):

@@ -151,7 +151,7 @@ def test_4_2_2_one_whose_removal_is_not_confirmed_may_have_to_lead_once_more() -
     assert {node.replica.members.voters for node in group.nodes.values()} == {(0, 2, 3)}
 
 
-def test_a_removed_voter_that_does_not_know_it_disturbs_nobody() -> None:
+def test_a_removed_voter_that_does_not_know_it_disturbs_no_one() -> None:
     """Section 6 of the paper, the third problem; solved by pre-votes."""
     group = QuorumGroup.led(4)
     group.isolate(3)
@@ -299,7 +299,7 @@ def test_a_group_is_founded_by_all_its_voters() -> None:
     assert group.leaders == [0]
 
 
-def test_two_lost_disks_do_not_found_the_group_anew() -> None:
+def test_two_lost_disks_do_not_found_the_group_again() -> None:
     group = QuorumGroup.led()
     group[0].append(b"acknowledged")
     group.level()

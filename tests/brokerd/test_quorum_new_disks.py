@@ -143,7 +143,7 @@ def test_a_disk_that_is_lost_once_more_meanwhile_is_adopted_as_the_last_one() ->
     assert dict(group[0].replica.members.incarnations) == incarnations(group)
 
 
-def test_it_votes_for_nobody_before_and_its_vote_is_not_counted() -> None:
+def test_it_votes_for_no_one_before_and_its_vote_is_not_counted() -> None:
     group = QuorumGroup.led()
     group[2].replace_disk()
     group[2].replica.saw_epoch(1, "r0")

@@ -72,7 +72,7 @@ def test_a_power_cut_of_all_is_followed_by_an_election_of_all() -> None:
     assert len(group.leaders) == 1
 
 
-def test_without_anybody_who_knows_better_it_is_waited_for_and_then_done_without() -> None:
+def test_without_anyone_who_knows_better_it_is_waited_for_and_then_done_without() -> None:
     group = in_memory_group()
     group[1].lose_power()
     group[0].up = False

@@ -78,7 +78,7 @@ def test_a_broken_connection_to_the_leader_lets_its_followers_elect_at_once() ->
     assert waited_s < TIMES.pull_timeout[0]
 
 
-def test_one_broken_connection_alone_elects_nobody() -> None:
+def test_one_broken_connection_alone_elects_no_one() -> None:
     group = QuorumGroup.led()
     group[1].elections.leader_lost(group[1].now_s)
     group.wait(0.3)

@@ -54,7 +54,7 @@ def test_a_busy_master_sends_readers_of_what_is_in_memory_away_too(leader: Membe
     assert suggested(leader, HELD_BY_SLAVE, in_memory_bytes=1 << 30, busy=True) == MASTER
 
 
-def test_without_slave_read_enable_nobody_goes_to_the_slave(leader: Member) -> None:
+def test_without_slave_read_enable_no_one_goes_to_the_slave(leader: Member) -> None:
     assert suggested(leader, 50, slave_reads=False, busy=True) == MASTER
 
 

@@ -43,7 +43,7 @@ def test_a_follower_whose_agreement_was_lost_pulls_and_the_claimant_leads_all_th
     assert leader.claim_from(follower)
 
 
-def test_a_claimant_that_is_killed_behind_the_agreement_leads_after_its_next_start() -> None:
+def test_a_claimant_that_is_killed_after_the_agreement_leads_after_its_next_start() -> None:
     leader, follower = restarted()
     assert not leader.claim_from(follower, answers_lost_from=follower)
     leader.restart()

@@ -70,7 +70,7 @@ def test_a_known_layout_does_not_mix_up_two_topics_of_equally_long_names() -> No
     assert [reader.read(command).origin.topic for command in commands] == topics
 
 
-def test_a_known_layout_does_not_mix_up_constants_behind_the_values() -> None:
+def test_a_known_layout_does_not_mix_up_constants_after_the_values() -> None:
     reader = SendHeaderReader()
     times = ["1", "2", "1"]
     commands = [received(RequestCode.SEND_MESSAGE_V2, {**V2, "j": value}, SerializeType.ROCKETMQ) for value in times]

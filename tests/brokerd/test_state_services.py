@@ -33,7 +33,7 @@ async def test_delayed_messages_are_delivered_and_their_progress_is_persisted(
 
 
 @pytest.mark.trio
-async def test_deliveries_go_on_after_a_failure_that_nobody_foresaw(
+async def test_deliveries_go_on_after_a_failure_that_no_one_foresaw(
     broker: BrokerUnderTest, clock: ManualClock, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.store_message("orders", b"later", properties={"DELAY": "1"})

@@ -276,7 +276,7 @@ def test_a_filtered_pull_looks_at_a_bounded_number_of_entries() -> None:
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 10)
 
 
-def test_readers_see_nothing_behind_the_confirm_offset() -> None:
+def test_readers_see_nothing_past_the_confirm_offset() -> None:
     store = open_store(MemoryDisk())
     results = fill(store, 10, queues=1)
     store.confirm_offset = results[4].physical_offset

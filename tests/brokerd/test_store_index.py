@@ -234,7 +234,7 @@ def test_a_full_file_is_followed_by_one_with_a_later_name() -> None:
     assert found(open_small(disk), "b") == [b"%d" % number for number in range(30)]
 
 
-def test_an_index_is_read_again_after_a_clean_stop_not_made_anew() -> None:
+def test_an_index_is_read_again_after_a_clean_stop_not_made_again() -> None:
     disk = MemoryDisk()
     store = open_small(disk)
     for number in range(10):
@@ -252,7 +252,7 @@ def test_an_index_is_read_again_after_a_clean_stop_not_made_anew() -> None:
 
 
 @pytest.mark.parametrize("lost", ["the folder", "the checkpoint", "one file", "the sizes"])
-def test_an_index_that_lacks_something_is_made_anew_from_the_log(lost: str) -> None:
+def test_an_index_that_lacks_something_is_made_again_from_the_log(lost: str) -> None:
     disk = MemoryDisk()
     store = open_small(disk)
     for number in range(12):
@@ -427,7 +427,7 @@ def test_a_damaged_log_that_is_cut_keeps_the_index_of_what_is_left() -> None:
     assert found(store, "new") == [b"new"]
 
 
-def test_an_index_that_is_made_anew_passes_over_damage() -> None:
+def test_an_index_that_is_made_again_passes_over_damage() -> None:
     disk = MemoryDisk()
     store = open_small(disk)
     starts = [send(store, b"%d" % number, f"k{number}") for number in range(12)]

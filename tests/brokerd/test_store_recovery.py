@@ -166,7 +166,7 @@ def test_queues_that_end_before_the_log_begins_go_on_with_its_first_record() -> 
     assert [one.queue_offset for one in read_queue(store, "orders", 0)] == list(range(first, 60))
 
 
-def test_entries_behind_the_logs_end_are_removed() -> None:
+def test_entries_past_the_logs_end_are_removed() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     results = fill(store, 40, queues=1)
@@ -350,7 +350,7 @@ def test_the_operator_can_decide_about_holes(policy: str, cut: bool) -> None:
     assert bool(report.damage) != cut
 
 
-def test_bytes_behind_the_end_never_come_back_into_a_later_log() -> None:
+def test_bytes_past_the_end_never_come_back_into_a_later_log() -> None:
     # An old record stands exactly where a later append will end.
     disk, results = crashed(12, marked=4, flushed=False)
     hole(disk, results, 8)
@@ -440,7 +440,7 @@ def test_unreadable_tombstones_refuse_to_start() -> None:
         new_store(disk).open()
 
 
-def test_a_topic_that_apache_created_anew_keeps_its_later_messages() -> None:
+def test_a_topic_that_apache_created_again_keeps_its_later_messages() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     fill(store, 10, queues=1)

@@ -241,7 +241,7 @@ def test_topics_are_listed_in_pages(broker: BrokerUnderTest) -> None:
     assert seen == sorted(broker.broker.topic_configs.table)
 
 
-def test_pages_begin_anew_when_the_table_has_changed(broker: BrokerUnderTest) -> None:
+def test_pages_begin_again_when_the_table_has_changed(broker: BrokerUnderTest) -> None:
     header = GetAllTopicConfigRequestHeader(topic_seq=3, max_topic_num=1, data_version='{"counter":0}')
     reply = broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG, header)
     first = sorted(broker.broker.topic_configs.table)[0]

@@ -83,7 +83,7 @@ def test_a_torn_tail_without_whole_records_is_no_reason_for_doubt() -> None:
     assert TailDoubt.RECORDS_TRUNCATED not in store.doubts
 
 
-def test_it_elects_nobody_who_lacks_the_acknowledged_messages() -> None:
+def test_it_elects_no_one_who_lacks_the_acknowledged_messages() -> None:
     """Not even after it has waited for long: what is missing may be on the disk of the one that is away."""
     group = group_with_damage()
     group[0].up = False

@@ -53,7 +53,7 @@ def test_a_member_sees_what_is_wrong_the_loud_first(world: World) -> None:
     assert "New silence" not in page
 
 
-def test_the_navigation_counts_what_nobody_looks_after(world: World) -> None:
+def test_the_navigation_counts_what_no_one_looks_after(world: World) -> None:
     some_alerts(world)
     page = world.client(world.alice).get(world.path("limits/")).content.decode()
     assert 'Alerts <span class="count">1<' in page
@@ -73,7 +73,7 @@ def test_an_empty_page_says_why_it_is_empty(world: World) -> None:
     assert "Nothing is watched" in client.get(world.path("alerts/")).content.decode()
 
 
-def test_somebody_looks_after_an_alert(world: World) -> None:
+def test_someone_looks_after_an_alert(world: World) -> None:
     alert = alert_of(world.cluster)
     world.client(world.alice).post(world.path(f"alerts/{alert.pk}/"), {"note": "a disk is added"})
     alert.refresh_from_db()

@@ -138,7 +138,7 @@ def test_what_cannot_be_done_has_no_button(
     ("verb", "query", "kind"),
     [
         ("prefer", "replica=2", "group.prefer"),
-        ("prefer", "replica=nobody", "group.prefer"),
+        ("prefer", "replica=none", "group.prefer"),
         ("replace", "replica=2", "group.replace"),
         ("resize", "replicas=5", "group.grow"),
     ],

@@ -52,7 +52,7 @@ class BrokersTwin:
 
     def __getattr__(self, name: str) -> Any:
         def away(*_: object, **__: object) -> NoReturn:
-            raise ConnectError(f"nobody answers {name}")
+            raise ConnectError(f"no one answers {name}")
 
         return away
 

@@ -1,4 +1,4 @@
-"""Receivers that mean harm: whatever they answer, a message ends, and nobody else's waits for it."""
+"""Receivers that mean harm: whatever they answer, a message ends, and no other waits for it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def fire(cluster: Cluster, share: float = 0.95) -> Alert:
     return Alert.objects.get(cluster=cluster, kind="disk_used")
 
 
-def test_a_cluster_that_nobody_looked_at_is_unknown(world: World) -> None:
+def test_a_cluster_that_no_one_looked_at_is_unknown(world: World) -> None:
     assert set(known(world.cluster, timezone.now()).values()) == {None}
 
 

@@ -253,7 +253,7 @@ def test_a_price_that_changes_inside_a_month_makes_two_lines(world: World, price
     assert invoice.total == Decimal("3.01")
 
 
-def test_a_series_that_is_gone_goes_on_behind_the_last_number(world: World, price: Price) -> None:
+def test_a_series_that_is_gone_goes_on_after_the_last_number(world: World, price: Price) -> None:
     """A restored database may lack its one row; numbers are neither given twice nor left out."""
     use(world.cluster, NOV.start, "1", price=price)
     make_run(until=DUE)

@@ -339,7 +339,7 @@ def test_a_topic_is_not_named_like_its_cluster_or_a_broker_group(world: World, n
 
 def test_a_topic_that_is_being_deleted_is_not_changed(world: World) -> None:
     topic = Topic.objects.create(cluster=world.cluster, name="payments", state=TopicState.ACTIVE)
-    Topic.objects.filter(pk=topic.pk).update(state=TopicState.DELETING)  # by somebody else, after it was read
+    Topic.objects.filter(pk=topic.pk).update(state=TopicState.DELETING)  # by someone else, after it was read
     with pytest.raises(Conflict):
         topic_update(actor=world.alice, topic=topic, options=TopicOptions(description="new"))
     assert Topic.objects.get(pk=topic.pk).state == TopicState.DELETING

@@ -265,7 +265,7 @@ def test_a_run_whose_worker_was_lost_is_failed_and_its_job_goes_on(world: World,
     with job_lock("usage_billing"):
         jobs_dispatch()
         lost.refresh_from_db()
-        assert lost.state == "running"  # somebody holds the lock: it runs
+        assert lost.state == "running"  # another process holds the lock: it runs
     jobs_dispatch()
     lost.refresh_from_db()
     assert (lost.state, "worker was lost" in lost.error) == ("failed", True)
@@ -485,7 +485,7 @@ def test_what_was_counted_is_the_same_after_old_runs_are_gone(world: World) -> N
     assert {job: counted(job) for job in Job} == before
 
 
-def test_failures_that_nobody_looked_at_stay_and_are_counted(world: World) -> None:
+def test_failures_that_no_one_looked_at_stay_and_are_counted(world: World) -> None:
     old_run(1)
     settled = old_run(2, JobRunState.FAILED)
     old_run(3)

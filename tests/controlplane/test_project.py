@@ -70,7 +70,7 @@ def test_passwords_are_hashed_by_argon2_outside_of_tests() -> None:
 
 
 @pytest.mark.parametrize("email", ["Dora@Example.com", "dora@example.com"])
-def test_somebody_signs_up_and_is_logged_in(db: None, email: str) -> None:
+def test_someone_signs_up_and_is_logged_in(db: None, email: str) -> None:
     client = Client()
     form = {"email": email, "password1": "correct-horse-battery", "password2": "correct-horse-battery"}
     assert client.post("/signup/", form).status_code == 302

@@ -343,7 +343,7 @@ def test_a_killed_broker_is_restarted_by_the_supervisor_and_keeps_what_it_acknow
     assert before <= after
 
 
-def test_a_broker_that_nobody_restarts_is_noticed_and_started_again(cluster: LiveCluster) -> None:
+def test_a_broker_that_no_one_restarts_is_noticed_and_started_again(cluster: LiveCluster) -> None:
     """Stopped by hand at the supervisor: only the health sampling brings it back."""
     pid = cluster.pid("broker-a-0")
     _supervisor(cluster.platform).stop(f"{cluster.process_prefix}broker-a-0")

@@ -133,7 +133,7 @@ def test_a_group_of_several_replicas_has_a_leader_port_for_life(world: World, dr
     assert not leader_ports(cluster.pk)
 
 
-def test_a_leader_port_that_a_running_group_gets_restarts_nobody(world: World, driver: DriverTwin) -> None:
+def test_a_leader_port_that_a_running_group_gets_restarts_no_one(world: World, driver: DriverTwin) -> None:
     cluster, operation = cluster_create(actor=world.alice, tenant=world.acme, slug="led", mode="async", replicas=2)
     context = StepContext.of(operation.steps.order_by("position")[0], driver)
     STEPS["allocate_ports"](context)
@@ -148,7 +148,7 @@ def test_a_group_of_one_has_no_leader_port(world: World, driver: DriverTwin) -> 
     assert not leader_ports(cluster.pk)
 
 
-def test_a_port_that_somebody_took_is_exchanged_at_the_retry(world: World, driver: DriverTwin) -> None:
+def test_a_port_that_someone_took_is_exchanged_at_the_retry(world: World, driver: DriverTwin) -> None:
     cluster, operation = create(world)
     first = operation.steps.order_by("position")[0]
     operation_step_run(first.pk, driver)

@@ -194,7 +194,7 @@ def test_a_revoked_token_is_refused_at_once(world: World) -> None:
     assert AuditEvent.objects.filter(action="token.revoke").count() == 1
 
 
-def test_nobody_hands_out_more_than_they_hold(world: World, api: Callable[..., Json]) -> None:
+def test_no_one_hands_out_more_than_they_hold(world: World, api: Callable[..., Json]) -> None:
     Membership.objects.filter(user=world.bob).update(role=Role.OPERATOR)
     with pytest.raises(NotAllowed):
         api_token_issue(actor=world.bob, tenant=world.acme, name="up", role=Role.OWNER)

@@ -36,7 +36,7 @@ def test_two_deep_paths_have_different_sockets() -> None:
     assert first.supervisor_socket != second.supervisor_socket
 
 
-def test_nobody_else_can_enter_the_state_directory(tmp_path: Path) -> None:
+def test_no_one_else_can_enter_the_state_directory(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "state")
     layout.create()
     assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700

@@ -62,7 +62,7 @@ def test_mail_lies_in_a_private_folder_and_in_no_log(platform: PlatformStack) ->
 
 
 def test_a_second_up_changes_nothing(platform: PlatformStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Somebody may be editing while the tests run; that is the next test's business.
+    # Someone may be editing while the tests run; that is the next test's business.
     known = platform.stack.layout.fingerprint_file.read_text().strip()
     monkeypatch.setattr("deploy.local.stack.code_fingerprint", lambda root: known)
     before = pids(platform)
@@ -84,7 +84,7 @@ def test_changed_code_restarts_what_serves_it_and_not_the_servers(platform: Plat
     }
 
 
-def test_nobody_else_can_read_what_is_kept(platform: PlatformStack) -> None:
+def test_no_one_else_can_read_what_is_kept(platform: PlatformStack) -> None:
     open_paths = [
         path
         for path in [platform.state_dir, *platform.state_dir.iterdir(), *(platform.state_dir / "supervisor").iterdir()]
@@ -161,7 +161,7 @@ def test_reset_keeps_downloads_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tools"]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root has to become somebody else for PostgreSQL")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has to become another user for PostgreSQL")
 @pytest.mark.parametrize("way", [privileges.USER_NAMESPACE, privileges.SET_USER], ids=["user namespace", "other user"])
 def test_root_runs_postgres_in_either_way(way: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     if not privileges._works(way):

@@ -61,7 +61,7 @@ def test_an_offset_that_was_shown_with_two_messages_is_found() -> None:
     assert any("was shown as" in one for one in history.violations(FINAL, FIRST))
 
 
-def test_what_was_shown_behind_the_end_is_found() -> None:
+def test_what_was_shown_past_the_end_is_found() -> None:
     history = good()
     history.saw(2, 0, 3, "w-4")
     assert any("0/3 was shown" in one for one in history.violations(FINAL, FIRST))

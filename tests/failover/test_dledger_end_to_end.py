@@ -60,7 +60,7 @@ def test_the_role_map_shows_who_leads_who_counts_and_who_voted_for_whom(live: Li
     assert send_ok(live, TOPIC) == "SEND_OK"
 
 
-def test_nobody_promotes_in_it(live: LiveGroup) -> None:
+def test_no_one_promotes_in_it(live: LiveGroup) -> None:
     answer = live.ask("promote")
     assert (answer.status_code, answer.json()["code"]) == (422, "not_promotable")
     assert "transfer the leadership" in answer.json()["detail"]

@@ -138,7 +138,7 @@ def test_an_end_of_long_ago_is_not_taken_for_this_one(
     assert Failover.objects.get().writes_stopped_at == seen
 
 
-def test_when_nobody_sends_a_message_of_ours_is_the_first_and_the_measure_a_bound(
+def test_when_no_one_sends_a_message_of_ours_is_the_first_and_the_measure_a_bound(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:
     led_at(cluster, 4)
@@ -221,7 +221,7 @@ def test_the_old_leaders_return_completes_the_timeline(
     assert names(Failover.objects.get())[-1] == "rejoined"
 
 
-def test_nobody_promotes_by_itself_here(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
+def test_no_one_promotes_by_itself_here(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> None:
     Cluster.objects.filter(pk=cluster.pk).update(failover_policy="automatic_when_lossless")
     cluster.refresh_from_db()
     group[0].answers = False

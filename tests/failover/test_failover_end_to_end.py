@@ -145,7 +145,7 @@ def test_only_one_of_two_requests_at_once_promotes(live: LiveGroup) -> None:
     _newest_finished(live)
 
 
-def test_with_the_automatic_policy_a_lost_master_needs_nobody(live: LiveGroup) -> None:
+def test_with_the_automatic_policy_a_lost_master_needs_no_one(live: LiveGroup) -> None:
     answer = live.api.patch(live.path, json={"failover_policy": "automatic_when_lossless"})
     assert answer.status_code == 200, answer.text
     old = live.wait_group(_healthy, "healthy")["master_id"]
@@ -157,7 +157,7 @@ def test_with_the_automatic_policy_a_lost_master_needs_nobody(live: LiveGroup) -
     assert send_ok(live, TOPIC) == "SEND_OK"
 
 
-def test_growing_by_a_replica_restarts_nobody_and_the_new_slave_holds_all(live: LiveGroup) -> None:
+def test_growing_by_a_replica_restarts_no_one_and_the_new_slave_holds_all(live: LiveGroup) -> None:
     live.wait_group(_healthy, "healthy")
     before = [live.pid(0), live.pid(1)]
     answer = live.api.post(f"{live.path}grow/", json={"by": "replica"})

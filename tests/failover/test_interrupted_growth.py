@@ -72,7 +72,7 @@ def test_it_is_gone_on_with_afterwards(cluster: Cluster, group: ScriptedGroup, d
     assert operation_retry(actor=SYSTEM, operation=growth).state == OperationState.IN_PROGRESS
 
 
-def test_a_promotion_that_somebody_else_has_overtaken_is_not_repeated(
+def test_a_promotion_that_someone_else_has_overtaken_is_not_repeated(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     lose(group)

@@ -202,7 +202,7 @@ def test_a_replica_leaves_when_those_that_stay_hold_what_it_held(
     assert ids(trio) == [0, 1]
 
 
-def test_nobody_is_removed_while_the_leader_takes_no_sends(
+def test_no_one_is_removed_while_the_leader_takes_no_sends(
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
     operation = begin(api, world, TRIO, "async", replicas=2)

@@ -121,7 +121,7 @@ def test_where_another_than_the_one_that_was_asked_for_is_clean_it_leads_instead
 def test_a_candidate_that_promised_something_newer_is_judged_again_before_it_leads(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
-    """Somebody else fenced the group between our decision and our request, and the other slave took more in that epoch."""
+    """Someone else fenced the group between our decision and our request, and the other slave took more in that epoch."""
     lose(group)
     failover = start(cluster, driver)
 

@@ -105,7 +105,7 @@ def test_a_promotion_is_safe_when_those_that_may_elect_are_no_majority(
         assert bool(judge(group, NOW).candidates) is safe
 
 
-def test_who_has_no_row_any_more_elects_nobody() -> None:
+def test_who_has_no_row_any_more_elects_no_one() -> None:
     five = QuorumStatus(state="follower", voters=[0, 1, 2, 3, 4])
     electing = [slave_view(0, quorum=five), slave_view(1, quorum=five)]
     group = GroupView(name="broker-a", in_sync_replicas=2, replicas=[*electing, slave_view(2, promotable=True)])
@@ -242,7 +242,7 @@ def test_a_step_looks_again_before_it_sends_a_promotion(
     assert not any(call.startswith("promote") for call in group.calls)
 
 
-def test_a_switchover_demotes_nobody_while_a_majority_may_elect(
+def test_a_switchover_demotes_no_one_while_a_majority_may_elect(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     cluster = hanging(cluster, "sync", "dledger")
@@ -309,7 +309,7 @@ def test_elections_are_in_doubt_from_the_moment_in_which_a_leader_may_have_been_
     assert elections_in_doubt(hanging(cluster, before, after, state=state, begun=begun)) is doubt
 
 
-def test_a_failed_change_behind_another_does_not_hide_it(cluster: Cluster) -> None:
+def test_a_failed_change_after_another_does_not_hide_it(cluster: Cluster) -> None:
     hanging(cluster, "sync", "dledger")
     cluster = hanging(cluster, "sync", "async", begun=False)
     assert mode_changes_hanging(cluster) == [("sync", "async"), ("sync", "dledger")]

@@ -70,7 +70,7 @@ def cause(operation: Operation) -> str:
     return str((operation.error or {})["cause"])
 
 
-def test_a_dead_masters_process_is_stopped_before_anybody_is_promoted(
+def test_a_dead_masters_process_is_stopped_before_anyone_is_promoted(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     lose(group)
@@ -86,7 +86,7 @@ def test_a_dead_masters_process_is_stopped_before_anybody_is_promoted(
     assert names(failover)[7:] == ["rejoining", "rejoined"]
 
 
-def test_nobody_starts_a_fenced_process_and_it_is_let_go_afterwards(
+def test_no_one_starts_a_fenced_process_and_it_is_let_go_afterwards(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     lose(group)
@@ -211,7 +211,7 @@ def test_a_failovers_step_is_taken_over_soon(cluster: Cluster, group: ScriptedGr
     assert step.lease_until - timezone.now() < timedelta(seconds=9)
 
 
-def test_a_supervisor_that_is_away_is_waited_for_and_nobody_is_promoted_meanwhile(
+def test_a_supervisor_that_is_away_is_waited_for_and_no_one_is_promoted_meanwhile(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     lose(group)
@@ -274,7 +274,7 @@ def test_who_leads_already_or_does_not_answer_is_not_promoted(
         start(cluster, driver)
 
 
-def test_the_epoch_is_raised_above_what_anybody_has_seen(
+def test_the_epoch_is_raised_above_what_anyone_has_seen(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:
     group[1].epoch = 7

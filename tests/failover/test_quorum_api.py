@@ -214,7 +214,7 @@ def test_what_cannot_be_done_is_a_problem(
 
 
 @pytest.mark.parametrize("verb", ["promote/", "switchover/"])
-def test_nobody_promotes_in_such_a_group(
+def test_no_one_promotes_in_such_a_group(
     world: World, api: Callable[..., Json], group: ScriptedQuorum, verb: str
 ) -> None:
     answer = api(world.alice).call("POST", f"{GROUP}{verb}", {})

@@ -88,7 +88,7 @@ def test_a_transfer_that_does_not_happen_is_tried_again_and_measures_nothing(
     assert group.leader == 1
 
 
-def test_a_worker_killed_behind_the_transfer_has_its_step_taken_over(
+def test_a_worker_killed_after_the_transfer_has_its_step_taken_over(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:
     operation = begin(cluster, driver, Transfer(1))

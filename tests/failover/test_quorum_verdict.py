@@ -50,13 +50,13 @@ def test_a_leader_with_level_voters_is_healthy() -> None:
     assert verdict.sentences == ("broker-a: replica 0 is the leader (epoch 3). Both followers are in sync.",)
 
 
-def test_nobody_is_a_candidate_for_a_promotion() -> None:
+def test_no_one_is_a_candidate_for_a_promotion() -> None:
     for view in (group(leader(), follower(1), follower(2)), group(away(leader()), follower(1), follower(2))):
         verdict = judge_elected(view, NOW)
         assert (verdict.candidates, verdict.cleanness) == ((), None)
 
 
-def test_one_of_three_away_leaves_nobody_to_spare() -> None:
+def test_one_of_three_away_leaves_no_one_to_spare() -> None:
     verdict = judge_elected(group(leader(), follower(1), away(follower(2))), NOW)
     assert (verdict.state, verdict.master_id) == (GroupState.DEGRADED, 0)
     assert verdict.sentences == (
@@ -124,7 +124,7 @@ def test_what_is_not_known_of_a_replica_is_not_called_level() -> None:
     assert verdict.sentences == ("Replica 2 is behind by an unknown amount.",)
 
 
-def test_an_observer_does_not_count_and_troubles_nobody() -> None:
+def test_an_observer_does_not_count_and_troubles_no_one() -> None:
     catching_up = follower(3, in_sync=False, gap_bytes=5 * 1024 * 1024, gap_messages=70)
     verdict = judge_elected(group(leader(), follower(1), follower(2), catching_up), NOW)
     assert verdict.state == GroupState.HEALTHY

@@ -48,7 +48,7 @@ def restarted_without_its_slave(
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("policy", ["manual", "automatic_when_lossless"])
-def test_a_restarted_master_with_a_dead_slave_leads_again_without_anybodys_word(
+def test_a_restarted_master_with_a_dead_slave_leads_again_without_anyones_word(
     world: World, driver: DriverTwin, mode: str, policy: str
 ) -> None:
     cluster = make_replicated(world.acme, "again", mode, policy=policy)

@@ -164,7 +164,7 @@ def test_a_server_is_restarted_in_the_middle(live: LiveGroup, platform: Platform
     switched_once(live, before, operation, load)
 
 
-def test_a_lost_masters_worker_is_killed_behind_the_fence(live: LiveGroup, platform: PlatformStack) -> None:
+def test_a_lost_masters_worker_is_killed_after_the_fence(live: LiveGroup, platform: PlatformStack) -> None:
     """The old master's process is stopped, the candidate not yet promoted: no one may start the old one."""
     before = healthy(live)
     old = before["master_id"]
@@ -176,7 +176,7 @@ def test_a_lost_masters_worker_is_killed_behind_the_fence(live: LiveGroup, platf
             answer = live.ask("promote")
             assert answer.status_code == 202, answer.text
             worker.arrived()
-            live.machine_is_back(old)  # it would lead again if somebody started it now
+            live.machine_is_back(old)  # it would lead again if someone started it now
             worker.kill()
             operation = live.finished(answer.json())
         load_flows(load)
@@ -220,7 +220,7 @@ def test_a_restarted_asynchronous_master_leads_again_if_its_slave_was_dead_befor
 
 
 def test_where_the_dead_slave_may_have_led_the_page_waits_for_an_operator(loose: LiveGroup) -> None:
-    """The master died first: somebody could have promoted the slave, which then died, too."""
+    """The master died first: someone could have promoted the slave, which then died, too."""
     before = healthy(loose)
     loose.lose_machine(0)
     loose.wait_group(lambda found: found["state"] == "no_master", "master lost")

@@ -58,7 +58,7 @@ def test_the_moment_at_which_a_master_was_last_seen_leading_is_kept(cluster: Clu
         (ProcessState.RUNNING, -60, False),
         (ProcessState.STARTING, None, False),
     ],
-    ids=["tried again later", "another one by now", "the one that answered", "nobody knows"],
+    ids=["tried again later", "another one by now", "the one that answered", "no one knows"],
 )
 def test_a_silent_replicas_process_has_ended_if_it_is_not_the_one_that_answered(
     cluster: Cluster, driver: DriverTwin, state: ProcessState, started_s: float | None, ended: bool

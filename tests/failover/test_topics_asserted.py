@@ -83,7 +83,7 @@ def test_what_is_missing_or_other_than_its_row_is_reported(
     assert (lacked, asked) == ((["orders"], {"orders": reported}) if reported else ([], {}))
 
 
-def test_a_topic_that_is_not_there_yet_or_is_on_its_way_out_is_nobodys_business(cluster: Cluster) -> None:
+def test_a_topic_that_is_not_there_yet_or_is_on_its_way_out_is_no_ones_business(cluster: Cluster) -> None:
     for state in (TopicState.CREATING, TopicState.FAILED, TopicState.DELETING):
         topic(cluster, f"topic-{state}", state=state)
     with broker_with() as asked:
@@ -139,7 +139,7 @@ def test_a_broker_that_does_not_answer_is_reported(cluster: Cluster) -> None:
         topics_assert(cluster, "broker-a", "127.0.0.1:1")
 
 
-def test_an_operation_has_the_step_behind_the_first_write(cluster: Cluster, driver: DriverTwin) -> None:
+def test_an_operation_has_the_step_after_the_first_write(cluster: Cluster, driver: DriverTwin) -> None:
     with ScriptedGroup.of(cluster).answering() as group:
         lose(group)
         steps = [step.name for step in operation_of(start(cluster, driver, confirm="broker-a")).steps.all()]

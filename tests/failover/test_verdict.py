@@ -130,7 +130,7 @@ def test_a_dead_master_is_reported_with_reads_and_the_way_out() -> None:
     )
 
 
-def test_when_nobody_answers_nothing_is_offered() -> None:
+def test_when_no_one_answers_nothing_is_offered() -> None:
     verdict = judge(group(away(master()), away(replica(1))), NOW)
     assert (verdict.state, verdict.candidates) == (GroupState.NO_MASTER, ())
     assert "nothing can be read either" in verdict.sentences[1]
@@ -203,7 +203,7 @@ def test_what_is_at_risk_is_counted_from_the_masters_last_word() -> None:
     assert (cleanness.bytes_at_risk, cleanness.messages_at_risk) == (500, 5)
 
 
-def test_what_nobody_knows_is_not_zero() -> None:
+def test_what_no_one_knows_is_not_zero() -> None:
     dead = away(master(end_offset=None, held_offset=None))
     cleanness = cleanness_of(group(dead, replica(1), in_sync_replicas=1), 1)
     assert (cleanness.bytes_at_risk, cleanness.messages_at_risk) == (None, None)
@@ -246,7 +246,7 @@ def test_a_restarted_synchronous_master_repeats_without_its_slave() -> None:
     [(30, True), (10.5, False), (5, False)],
     ids=["down before it last led", "its end is known to the second only", "down since"],
 )
-def test_a_restarted_asynchronous_master_repeats_only_if_nobody_can_have_led_since(
+def test_a_restarted_asynchronous_master_repeats_only_if_no_one_can_have_led_since(
     silent_for_s: float, clean: bool
 ) -> None:
     verdict = judge(blocked(claiming(), ended(replica(1), silent_for_s), in_sync_replicas=1), NOW)
@@ -254,7 +254,7 @@ def test_a_restarted_asynchronous_master_repeats_only_if_nobody_can_have_led_sin
     assert (verdict.repeats, verdict.cleanness.clean) == (True, clean)
 
 
-def test_what_somebody_may_have_taken_meanwhile_is_unknown_not_nothing() -> None:
+def test_what_someone_may_have_taken_meanwhile_is_unknown_not_nothing() -> None:
     verdict = judge(blocked(claiming(), ended(replica(1), 5), in_sync_replicas=1), NOW)
     assert verdict.cleanness is not None
     assert (verdict.cleanness.bytes_at_risk, verdict.cleanness.messages_at_risk) == (None, None)

@@ -24,7 +24,7 @@ async def test_a_message_that_waits_for_a_thread_is_not_begun_after_its_queue_wa
         begun.append(received.queue_offset)
 
     settings = SimpleNamespace(consume_threads=1, drain_timeout_ms=1000, consume_timeout_min=1)
-    nobody = cast(Any, None)
+    no_client = cast(Any, None)
     async with anyio.create_task_group() as tasks:
 
         def spawn(work: Any) -> anyio.CancelScope:
@@ -38,7 +38,7 @@ async def test_a_message_that_waits_for_a_thread_is_not_begun_after_its_queue_wa
             return scope
 
         client = cast(Any, SimpleNamespace(spawn=spawn))
-        service = OrderlyConsumeService(MessageHandling(client, "g", cast(Any, settings), nobody, handle))
+        service = OrderlyConsumeService(MessageHandling(client, "g", cast(Any, settings), no_client, handle))
         queue = ProcessQueue(QUEUE)
         queue.locked_until = anyio.current_time() + 60
         async with service._limit:  # another queue's handler has the only thread

@@ -287,7 +287,7 @@ async def test_a_topic_that_does_not_exist_is_sent_to_the_templates_queues() -> 
         assert [(queue.topic, queue.queue_id) for queue in sorted(queues)] == [("new", number) for number in range(4)]
 
 
-async def test_a_topic_that_nobody_knows_and_nobody_may_create_is_an_error() -> None:
+async def test_a_topic_that_no_one_knows_and_no_one_may_create_is_an_error() -> None:
     async with cluster() as brokers, AsyncProducer(brokers.name_server.address) as producer:
         with pytest.raises(errors.NoRouteError, match="'nowhere'"):
             await producer.send(Message("nowhere", b"body"))

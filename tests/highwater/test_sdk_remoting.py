@@ -113,7 +113,7 @@ async def test_after_a_connection_broke_the_next_request_makes_a_new_one() -> No
         assert server.connection_count == 2
 
 
-async def test_where_nobody_listens_the_error_says_so_and_is_retryable() -> None:
+async def test_where_no_one_listens_the_error_says_so_and_is_retryable() -> None:
     async with remoting() as client:
         with pytest.raises(errors.ConnectError, match=r"cannot connect to 127.0.0.1:1\b") as caught:
             await client.invoke("127.0.0.1:1", request(), 5000)
@@ -135,7 +135,7 @@ async def test_bytes_that_are_not_the_protocol_break_the_connection_with_a_clear
             await client.invoke(server.address, request(), 5000)
 
 
-async def test_a_broken_frame_behind_a_good_answer_does_not_spoil_the_answer() -> None:
+async def test_a_broken_frame_after_a_good_answer_does_not_spoil_the_answer() -> None:
     def answer(request: RemotingCommand) -> bytes:
         return request.reply(remark="good").encode() + b"\xff" * 8
 
@@ -159,7 +159,7 @@ async def test_requests_of_the_server_are_served() -> None:
         assert server.responses[0].remark == "served"
 
 
-async def test_a_request_of_the_server_that_nobody_serves_is_answered_as_not_supported() -> None:
+async def test_a_request_of_the_server_that_no_one_serves_is_answered_as_not_supported() -> None:
     async with scripted_server() as server, remoting() as client:
         await client.invoke(server.address, request(), 5000)
         await server.send_to_all(RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE))

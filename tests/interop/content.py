@@ -119,7 +119,7 @@ def assert_exactly_these(expected: Sequence[Plan], received: Sequence[dict[str, 
     for message in received:
         index = index_of(message)
         seen[index] = seen.get(index, 0) + 1
-        assert index in by_index, f"nobody sent message {index} here"
+        assert index in by_index, f"no one sent message {index} here"
         assert_same_message(by_index[index], message)
     missing = sorted(set(by_index) - set(seen))
     assert not missing, f"{len(missing)} of {len(by_index)} messages are missing, first {missing[:10]}"

@@ -329,7 +329,7 @@ def test_a_consumer_group_shows_its_progress(java_client: DriverProcess, target:
     assert all(queue["consumer_offset"] == queue["broker_offset"] for queue in progress)
 
 
-def test_a_topic_that_nobody_created_is_refused(client: DriverProcess, target: Target) -> None:
+def test_a_topic_that_no_one_created_is_refused(client: DriverProcess, target: Target) -> None:
     missing = f"missing-{uuid.uuid4().hex[:8]}"
     (outcome,) = client.produce(target.cluster, missing, plans("missing", 1, sizes=[10]))
     assert outcome["status"] is None

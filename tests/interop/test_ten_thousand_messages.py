@@ -88,7 +88,7 @@ def test_ten_thousand_messages_arrive_once_and_unchanged(
 
 
 @pytest.mark.timeout(300)
-def test_what_nobody_can_consume_ends_in_the_dead_letter_queue(
+def test_what_no_one_can_consume_ends_in_the_dead_letter_queue(
     java_client: DriverProcess, tenant_cluster: PlatformCluster
 ) -> None:
     topic, group = "poison", "poisoned"

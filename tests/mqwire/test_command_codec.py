@@ -141,7 +141,7 @@ def test_these_bytes_are_read_as_the_command_byte_by_byte(wanted: RemotingComman
 
 
 @pytest.mark.parametrize(("wanted", "data"), SIMPLE_CASES)
-def test_garbage_behind_the_command_is_reported_after_it(wanted: RemotingCommand, data: bytes) -> None:
+def test_garbage_after_the_command_is_reported_after_it(wanted: RemotingCommand, data: bytes) -> None:
     connection = Connection()
     connection.receive_data(data + b"GET / HTTP/1.1\r\n\r\n")
     (found,) = connection.commands()

@@ -81,7 +81,7 @@ def test_what_is_not_the_dialect_is_refused(data: bytes) -> None:
         fastjson.loads(data)
 
 
-def test_objects_become_names_where_somebody_knows_how() -> None:
+def test_objects_become_names_where_someone_knows_how() -> None:
     value = fastjson.loads(b'{{"q":1}:"one",{q:2}:"two"}', object_key=lambda members: members["q"])
     assert value == {1: "one", 2: "two"}
 

@@ -177,12 +177,12 @@ def test_a_changed_body_is_noticed_without_the_record_crc_too() -> None:
         decode_record(data)
 
 
-def test_records_behind_one_another_are_all_read() -> None:
+def test_records_after_one_another_are_all_read() -> None:
     messages = decode_records(record(queue_offset=1) + record(queue_offset=2, body=b"") + record(queue_offset=3))
     assert [message.queue_offset for message in messages] == [1, 2, 3]
 
 
-def test_a_rest_behind_records_is_refused() -> None:
+def test_a_rest_after_records_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         decode_records(record() + b"\x00" * 8)
 
@@ -215,7 +215,7 @@ def test_pairs_without_name_or_value_are_left_out(text: str) -> None:
     assert string_to_properties(text) == {}
 
 
-def test_the_last_property_needs_no_separator_behind_it() -> None:
+def test_the_last_property_needs_no_separator_after_it() -> None:
     assert string_to_properties("A\x01b") == {"A": "b"}
 
 

@@ -26,7 +26,7 @@ def refused(accounts: Accounts, key: str, secret: str) -> bool:
     return accounts.why_refused(request) is not None
 
 
-def test_administrators_are_let_in_and_nobody_else(tmp_path: Path) -> None:
+def test_administrators_are_let_in_and_no_one_else(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     write(path, ("root", "rootsecret", True), ("12345678", "87654321", True), ("tenant", "tenantsecret", False))
     accounts = Accounts(str(path))

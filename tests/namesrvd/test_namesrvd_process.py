@@ -221,7 +221,7 @@ def test_a_broker_that_gives_signs_of_life_stays(start: Start) -> None:
         assert exchange(alive, route_request()).code == ResponseCode.SUCCESS
 
 
-def test_the_loss_of_one_of_two_name_servers_harms_nobody_who_knows_both(start: Start) -> None:
+def test_the_loss_of_one_of_two_name_servers_harms_no_one_who_knows_both(start: Start) -> None:
     first, second = start(), start()
     with connect(first.address) as at_first, connect(second.address) as at_second:
         for stream in (at_first, at_second):

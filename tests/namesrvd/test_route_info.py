@@ -220,7 +220,7 @@ def test_a_silent_broker_lives_for_exactly_120_seconds(routes: RouteInfoManager,
     assert addresses(routes) is None
 
 
-def test_every_sign_of_life_counts_anew(routes: RouteInfoManager, clock: Clock) -> None:
+def test_every_sign_of_life_counts_again(routes: RouteInfoManager, clock: Clock) -> None:
     routes.register_broker(broker("a"), topics("orders"), channel=1)
     for _ in range(5):
         clock.now_ms += EXPIRED_MS - 1

@@ -110,7 +110,7 @@ def test_replicas_know_each_other_by_their_own_addresses(group: ReplicaGroup, le
     wait_level(group, 1, 0)
 
 
-def test_a_replica_that_knows_nobody_finds_the_leader_behind_its_port(group: ReplicaGroup) -> None:
+def test_a_replica_that_knows_no_one_finds_the_leader_at_its_port(group: ReplicaGroup) -> None:
     group[1].kill()
     (group[1].folder / "store").rename(group[1].folder / "former")
     group[1].start()

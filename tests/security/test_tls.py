@@ -178,7 +178,7 @@ def test_the_control_plane_shows_a_certificate_of_the_clusters_ca_and_trusts_no_
         secured(broker.address, context_of(Authority(tmp_path / "another-ca")))
 
 
-def test_a_handshake_that_stalls_holds_up_nobody(make_live_broker: MakeLiveBroker, authority: Authority) -> None:
+def test_a_handshake_that_stalls_holds_up_no_one(make_live_broker: MakeLiveBroker, authority: Authority) -> None:
     broker = make_live_broker(**keys(authority))
     with socket.create_connection(broker.address.rsplit(":", 1)) as stalled:  # type: ignore[arg-type] # its two parts
         stalled.sendall(b"\x16\x03\x01")

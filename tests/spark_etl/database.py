@@ -53,7 +53,7 @@ class Database:
             connection.rollback()
 
     def waits_for_lock(self, table: str) -> bool:
-        """Whether somebody waits for a lock on the table."""
+        """Whether a session waits for a lock on the table."""
         waiting = "select 1 from pg_locks where not granted and relation = %s::regclass"
         return bool(self.rows(waiting, table))
 

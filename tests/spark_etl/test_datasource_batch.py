@@ -82,7 +82,7 @@ def test_an_unknown_option_is_refused_with_a_guess(topic: Topic) -> None:
         topic.bodies(startingTimestamps=5)
 
 
-def test_a_topic_that_nobody_knows_is_refused_with_the_way_out(topic: Topic) -> None:
+def test_a_topic_that_no_one_knows_is_refused_with_the_way_out(topic: Topic) -> None:
     with pytest.raises(PySparkException, match=r"(?s)nowhere.*check the options namesrv and topic"):
         Topic(topic.spark, topic.namesrv, "nowhere").bodies(retryTimeoutMs=0)
 

@@ -122,7 +122,7 @@ INTERNAL_TOPICS = case(
 )
 
 
-def test_internal_topics_are_nobodys_usage(usage: Usage) -> None:
+def test_internal_topics_are_no_ones_usage(usage: Usage) -> None:
     assert sorted(row["topic"] for row in usage[INTERNAL_TOPICS]) == ["%RETRY%g", "o"]
 
 

@@ -153,7 +153,7 @@ def test_what_retention_took_is_passed_over() -> None:
     assert read(place(old[9], 9)) == ([(1, sequence) for sequence in range(31, 36)], [])
 
 
-def test_somebody_may_ask_for_everything_again() -> None:
+def test_someone_may_ask_for_everything_again() -> None:
     old = records(10)
     LOGS["here"] = Log(old)
     again = msgspec.structs.replace(place(old[9], 9), from_start=True)

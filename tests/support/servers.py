@@ -59,7 +59,7 @@ class PostgresForTests:
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        # Anybody may enter: where PostgreSQL must run as another user than root, it has to reach its data.
+        # Anyone may enter: where PostgreSQL must run as another user than root, it has to reach its data.
         self._folder.mkdir(mode=0o755, exist_ok=True)
         try:
             self._server.initialise()

@@ -76,7 +76,7 @@ def test_no_file_names_a_package_registry() -> None:
     assert not found, f"clients know their registry by themselves; leave the host out: {found}"
 
 
-def test_no_file_names_a_path_of_somebodys_machine() -> None:
+def test_no_file_names_a_path_of_someones_machine() -> None:
     found = [
         f"{relative(path)}: {match.group()}"
         for path in tracked_files()

@@ -79,7 +79,7 @@ class IdentityAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # unt
         exception: Exception | None = None,
         extra_context: dict[str, Any] | None = None,
     ) -> None:
-        """Answer with a page that says what to do; the log keeps the reason for whoever runs the platform."""
+        """Answer with a page that says what to do; the log keeps the reason for the platform's operators."""
         name = provider.app.name
         if isinstance(exception, requests.RequestException):
             status, sentence = 502, _("%(name)s does not answer. Try again in a minute, or log in another way.")

@@ -16,7 +16,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class IdentityProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One OpenID Connect provider, as whoever runs the platform describes it.
+    """One OpenID Connect provider, as the platform's operator describes it.
 
     `id` stands in addresses and rows: https://console/oidc/ID/callback/ is what the provider has to know. `endpoint_hosts` are
     the hosts that the platform may call beside the issuer's own. Of an address below `email_domains` the provider's word is

@@ -68,7 +68,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.email
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Store the address in lower case, whoever set it (django-allauth's adapter keeps the domain part only)."""
+        """Store the address in lower case, whatever set it (django-allauth's adapter keeps the domain part only)."""
         self.email = self.email.strip().lower()
         super().save(*args, **kwargs)
 

@@ -115,7 +115,7 @@ def notices_mail() -> int:
 
 
 def notice_words(notice: AccountNotice) -> tuple[str, str]:
-    """Return a notice's subject and text, in the language of whoever did it."""
+    """Return a notice's subject and text, in the language of the one who did it."""
     base = settings.HIGHWATER_PUBLIC_URL.rstrip("/")
     with translation.override(notice.language):
         values = {**notice.details, "browser": notice.browser or _("unknown browser")}

@@ -10,7 +10,7 @@ from controlplane.common.api import Api
 
 
 class OperatorApi(Api):
-    """A view that only operators see: everybody else who is logged in gets 404, before any handler runs."""
+    """A view that only operators see: everyone else who is logged in gets 404, before any handler runs."""
 
     actor: Actor
 

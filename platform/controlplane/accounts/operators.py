@@ -1,6 +1,6 @@
 """Operators of the platform: who runs it, as opposed to a tenant's role `operator`. They are Django's staff.
 
-To everybody else their area does not exist: NotFound, as for an absent page.
+To everyone else their area does not exist: NotFound, as for an absent page.
 """
 
 from controlplane.accounts.actors import Actor, SystemActor, TokenActor

@@ -1,4 +1,4 @@
-"""The second factor: what django-allauth's parts do otherwise here, and its end by whoever runs the platform."""
+"""The second factor: what django-allauth's parts do otherwise here, and its removal by an operator of the platform."""
 
 from typing import Any, ClassVar
 

@@ -58,7 +58,7 @@ class AlertDetailApi(TenantApi):
 
 
 class AlertAcknowledgeApi(TenantApi):
-    """An alert that somebody has seen."""
+    """An alert that someone has seen."""
 
     permissions: ClassVar = {"POST": "alert.manage"}
 

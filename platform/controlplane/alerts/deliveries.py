@@ -1,4 +1,4 @@
-"""What is sent to channels: queued with the evaluation, tried by workers, kept as a log, sent again when somebody asks."""
+"""What is sent to channels: queued with the evaluation, tried by workers, kept as a log, sent again on request."""
 
 import random
 import time

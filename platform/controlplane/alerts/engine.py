@@ -142,7 +142,7 @@ def _write(changes: list[Change], rows: dict[uuid.UUID, Alert], now: datetime) -
 
 
 def _update(alerts: list[Alert]) -> None:
-    """Write what the evaluation writes, and no more: somebody may acknowledge one at this moment.
+    """Write what the evaluation writes, and no more: someone may acknowledge one at this moment.
 
     By arrays: Django's bulk_update takes 2 ms for each alert, every 15 s.
     """

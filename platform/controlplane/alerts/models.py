@@ -104,7 +104,7 @@ class ChannelKind(models.TextChoices):
 
 
 class AlertChannel(BaseModel):
-    """Where a tenant's alerts are sent. Address and secret are encrypted: whoever has a chat's address may write there."""
+    """Where a tenant's alerts are sent. Address and secret are encrypted: anyone who has a chat's address may write there."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="alert_channels")
     name = models.CharField(max_length=100)

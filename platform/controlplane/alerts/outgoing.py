@@ -1,6 +1,6 @@
 """One POST to an address that a tenant typed, which must not lead into the platform's own network.
 
-The host's name is resolved here, each address is checked, and the connection goes to a checked address: nobody can answer the check
+The host's name is resolved here, each address is checked, and the connection goes to a checked address: no one can answer the check
 with one address and the connection with another. Redirects are not followed, and of the answer only the beginning is read.
 """
 
@@ -171,7 +171,7 @@ class _Checked(http.client.HTTPConnection):
         self._open = self.sock = _connect(self.addresses, self.port)
 
     def cut_off(self) -> None:
-        """End it from another thread: whoever waits for bytes gets their end."""
+        """End it from another thread: a reader that waits for bytes gets their end."""
         self.is_cut_off = True
         if self._open is not None:
             with contextlib.suppress(OSError):  # it is closed already

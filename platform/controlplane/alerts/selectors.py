@@ -47,7 +47,7 @@ def firing_count(tenant: Tenant) -> int:
 
 
 def firing_in(cluster: Cluster) -> int:
-    """Return how many alerts fire in the cluster that nobody has acknowledged, silenced ones too."""
+    """Return how many alerts fire in the cluster that no one has acknowledged, silenced ones too."""
     return Alert.objects.filter(cluster=cluster, state=AlertState.FIRING, acknowledged_at=None).count()
 
 

@@ -52,7 +52,7 @@ class AlertQuerySerializer(Shape):
 
 
 class AcknowledgeSerializer(Shape):
-    """What whoever has seen an alert wants others to know."""
+    """What the one who has seen an alert wants others to know."""
 
     note = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
 

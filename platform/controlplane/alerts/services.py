@@ -63,7 +63,7 @@ def rule_reset(*, actor: Actor, cluster: Cluster, kind: str) -> Rule:
 
 
 def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
-    """Say that somebody has seen it; of two the first stands. Raises Conflict for one that has ended."""
+    """Say that someone has seen it; of two the first stands. Raises Conflict for one that has ended."""
     tenant = alert.cluster.tenant
     actor_require(actor, "alert.manage", tenant)
     with transaction.atomic():

@@ -1,6 +1,6 @@
 """A month's usage as files: by day, topic, direction, group and credential as CSV or Parquet, and its cost in FOCUS 1.2.
 
-Parquet is written by pyarrow, which comes with the Spark jobs' packages: 45 MB for one button are not asked of everybody. Where
+Parquet is written by pyarrow, which comes with the Spark jobs' packages: 45 MB for one button are not asked of all. Where
 the platform installs those itself, their folder is used as soon as it is complete. Without pyarrow the answer says so, and CSV
 has the same rows.
 """

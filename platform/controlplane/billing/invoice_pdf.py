@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WORDS: Final = {Direction.IN: "Sent", Direction.OUT: "Delivered", Direction.STORAGE: "Stored"}
 _WIDTHS: Final = (9, 64, 18, 34, 34, 31)
 _ALIGNMENTS: Final = ("RIGHT", "LEFT", "LEFT", "RIGHT", "RIGHT", "RIGHT")
-# A file of any size is no invoice that anybody reads: the rest is in the CSV.
+# A file of any size is no invoice that anyone reads: the rest is in the CSV.
 LINES_MAX: Final = 2000
 
 # Of what opens something; of what is beside the point; of rules; of a row that heads others.
@@ -224,7 +224,7 @@ def _digits(amount: Decimal) -> int:
 
 
 def _texts(invoice: InvoiceView) -> Iterable[str]:
-    """Everything that somebody has named or written."""
+    """Everything that someone has named or written."""
     yield invoice.tenant_name
     yield from _notes(invoice)
     for line in invoice.lines[:LINES_MAX]:

@@ -310,7 +310,7 @@ def _issue(tenant: Tenant, month: Month, currency: str, now: datetime) -> Invoic
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
-        # Whoever holds this row issues; the others wait. A number that is taken is used, or no one saw it.
+        # The holder of this row issues; the others wait. A number that is taken is used, or no one saw it.
         last = Invoice.objects.aggregate(last=Max("number"))["last"] or 0
         InvoiceSeries.objects.get_or_create(pk=1, defaults={"next_number": last + 1})
         series = InvoiceSeries.objects.select_for_update().get(pk=1)

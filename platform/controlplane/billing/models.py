@@ -53,7 +53,7 @@ class Price(BaseModel):
     """One version of a plan's prices, valid in [valid_from, valid_to).
 
     Versions of a plan never overlap, and one that usage was priced with never changes: triggers of the database hold
-    both (migration 0002), whoever writes.
+    both (migration 0002), whatever writes.
     """
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="prices")

@@ -1,7 +1,7 @@
 """A cluster's own certificate authority, and the certificates that it signs. Pure: values in, PEM text out.
 
 Keys are of the curve P-256: small, quick on the daemons' loops, and known to every client. An authority signs for one
-cluster only, so that whoever trusts it trusts that cluster's daemons and nothing else.
+cluster only, so that a client that trusts it trusts that cluster's daemons and nothing else.
 """
 
 from collections.abc import Sequence

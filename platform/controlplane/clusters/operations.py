@@ -51,7 +51,7 @@ _LOST_AFTER = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class StepClaim:
-    """The right to run one step, until its lease ends. Whoever works renews it (`claim_renew`); a worker that was killed
+    """The right to run one step, until its lease ends. The worker renews it (`claim_renew`); a worker that was killed
     doesn't, and one that merely was slow finds out at the end: the step ran twice, which is harmless.
     """
 

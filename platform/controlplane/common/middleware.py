@@ -19,7 +19,7 @@ from controlplane.common.request_context import RequestContext, set_request_cont
 
 _log = get_logger("controlplane.request")
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-# Addresses that hold a secret: whoever reads it sets the password, confirms the e-mail address, or sees an invitation.
+# Addresses that hold a secret: its reader sets the password, confirms the e-mail address, or sees an invitation.
 _SECRET_PART = re.compile(r"(?<=^/password/reset/key/)[^/]+|(?<=^/confirm-email/)[^/]+|(?<=^/invitations/)[^/]+")
 _QUIET_PATHS = frozenset({"/healthz", "/readyz"})
 

@@ -46,7 +46,7 @@ class AuditEvent(BaseModel):
 
 
 class AuditChain(models.Model):
-    """The last event of a chain. Whoever adds one holds this row until the transaction ends, so that a chain does not fork."""
+    """The last event of a chain. Who adds one holds this row until the transaction ends, so that a chain does not fork."""
 
     tenant_id = models.UUIDField(primary_key=True, help_text="all zeros: of events that belong to no tenant")
     length = models.BigIntegerField(default=0)
@@ -60,7 +60,7 @@ class IdempotencyRecord(BaseModel):
     """The answer that was given to one (principal, Idempotency-Key).
 
     The answer is encrypted with a key that is derived from the Idempotency-Key itself, of which only the hash is
-    stored: whoever reads the table can't read the secrets that a stored answer may hold.
+    stored: a reader of the table can't read the secrets that a stored answer may hold.
     """
 
     class State(models.TextChoices):

@@ -39,7 +39,7 @@ class ApiThrottle(SimpleRateThrottle):
         try:
             allowed = super().allow_request(request, view)
         except RedisError as error:
-            # Counting is not worth an outage: without the cache everybody is let in.
+            # Counting is not worth an outage: without the cache everyone is let in.
             _log.warning("rate limits are off: the cache does not answer", error=str(error))
             return True
         request._request.rate_window = self  # type: ignore[attr-defined]  # read back by rate_headers

@@ -43,7 +43,7 @@ def interleaved(items: Iterable[tuple[UUID, T]], shuffle: Callable[[list[T]], No
 
 @contextmanager
 def turn(kind: str, tenant: UUID, cluster: UUID, monotonic: Callable[[], float] = time.monotonic) -> Iterator[bool]:
-    """Yield whether this cluster has its turn now. Without the cache everybody has."""
+    """Yield whether this cluster has its turn now. Without the cache every cluster has."""
     own, slow, place = f"turn:{kind}:{cluster}", f"turn:{kind}:slow:{cluster}", f"turn:{kind}:tenant:{tenant}"
     try:
         if not cache.add(own, 1, timeout=_PLACE_S):

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 
 class ConsoleRequest(HttpRequest):
-    """A request of somebody who is logged in, as the pages see it."""
+    """A request of a user who is logged in, as the pages see it."""
 
     user: User
     htmx: HtmxDetails

@@ -22,7 +22,7 @@ _LENGTHS = [
 
 
 class AcknowledgeForm(forms.Form):
-    """Somebody looks after an alert."""
+    """Someone looks after an alert."""
 
     note = forms.CharField(
         label=say("Note"),

@@ -46,7 +46,7 @@ def tenant_render(
         },
         status=status,
     )
-    # Whoever logs out on a shared machine leaves nothing behind the back button.
+    # A user who logs out on a shared machine leaves nothing behind the back button.
     response.headers["Cache-Control"] = "private, no-cache"
     return response
 

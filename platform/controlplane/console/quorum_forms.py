@@ -9,7 +9,7 @@ from controlplane.clusters.services import VOTERS
 from controlplane.common.sentences import say
 from controlplane.console.forms import Choice
 
-_NOBODY = "nobody"
+_NONE = "none"
 
 
 class WhichReplicaForm(forms.Form):
@@ -18,18 +18,18 @@ class WhichReplicaForm(forms.Form):
     replica = forms.ChoiceField(widget=forms.RadioSelect)
 
     def __init__(
-        self, *args: object, label: str, choices: Sequence[tuple[int, Choice]], nobody: Choice | None, **kwargs: object
+        self, *args: object, label: str, choices: Sequence[tuple[int, Choice]], no_one: Choice | None, **kwargs: object
     ) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         offered = [(str(replica_id), choice) for replica_id, choice in choices]
-        if nobody is not None:
-            offered.append((_NOBODY, nobody))
+        if no_one is not None:
+            offered.append((_NONE, no_one))
         self.fields["replica"] = forms.ChoiceField(label=label, widget=forms.RadioSelect, choices=offered)
 
     def replica_id(self) -> int | None:
         """Return which one was chosen, None for no one; call it on a valid form."""
         chosen = str(self.cleaned_data["replica"])
-        return None if chosen == _NOBODY else int(chosen)
+        return None if chosen == _NONE else int(chosen)
 
 
 class ResizeForm(forms.Form):

@@ -95,7 +95,7 @@ def message_consume(
 
 
 def _ask(admin: Admin, group: str, client_id: str, message_id: str, topic: str, broker_name: str) -> Handled:
-    # The id names who stored it first. Whoever leads has the message as well, and the members are connected there.
+    # The id names the broker that stored it first. The present leader has the message as well, and the members are connected there.
     broker = admin.cluster_info().broker_addr_table.get(broker_name)
     address = None if broker is None else broker.broker_addrs.get(0)
     if address is None:

@@ -185,7 +185,9 @@ def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> Non
     """One that was made in the last moment may be known to no one but the leader that died."""
     try:
         lacked = topics_assert(cluster, election.group_name, leader.address)
-    except ApplicationError as error:  # whoever asks for such a topic gets an error, and may change it in the console
+    except (
+        ApplicationError
+    ) as error:  # a client that asks for such a topic gets an error, and may change it in the console
         _log.warning("the topics of the elected leader could not be checked", error=error.message)
         return
     if lacked:
@@ -199,7 +201,7 @@ def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> Non
 def _stopped(
     cluster: Cluster, driver: Driver, election: Failover, old: Replica | None, before: datetime
 ) -> _Moment | None:
-    """When sends were last taken, as far as anybody knows: the end of the old leader's process, or the last sample of it."""
+    """When sends were last taken, as far as is known: the end of the old leader's process, or the last sample of it."""
     led_at = election.writes_stopped_at
     if old is not None:
         ended = _process_end(cluster, driver, old)

@@ -1,4 +1,4 @@
-"""What can be wrong with a promotion that somebody asks for."""
+"""What can be wrong with a promotion that is asked for."""
 
 from typing import ClassVar
 

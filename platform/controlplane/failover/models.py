@@ -87,9 +87,9 @@ class ReplicaSample(BaseModel):
 
 
 class FailoverKind(models.TextChoices):
-    """PROMOTE: somebody asked, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked.
+    """PROMOTE: requested, the master being away. SWITCHOVER: planned, both alive. AUTOMATIC: the detector asked.
 
-    DRILL: somebody had the leader's process stopped on purpose, to measure that.
+    DRILL: the leader's process was stopped on purpose, to measure that.
 
     REPEAT: the detector gave the last master its role again, which a restart had made it ask for in vain. Of groups that
     elect their leader: TRANSFER, planned, to another voter; ELECTION, which no one ordered, noticed by a sample.
@@ -119,7 +119,7 @@ class Failover(BaseModel):
         null=True, help_text="replica id; null when no replica is known to have led"
     )
     expected_epoch = models.BigIntegerField(null=True, help_text="the fence, which the replicas promise; reserved")
-    new_epoch = models.BigIntegerField(null=True, help_text="reserved for whoever is promoted, by compare-and-set")
+    new_epoch = models.BigIntegerField(null=True, help_text="reserved for the promoted replica, by compare-and-set")
     decided_id = models.PositiveIntegerField(
         null=True, help_text="replica id: who leads in new_epoch, decided once by the promises"
     )

@@ -120,7 +120,7 @@ def _has_run(cluster: Cluster) -> bool:
 
 
 def _is_agreed(context: StepContext) -> bool:
-    """Whether somebody agreed on an end since the deletion was asked for."""
+    """Whether an operator agreed on an end since the deletion was asked for."""
     progress = progress_get(context.cluster)
     return progress.agreed_until is not None and progress.agreed_until >= context.operation.started_at
 

@@ -19,7 +19,7 @@ from controlplane.topics.models import Topic
 
 _log = get_logger("controlplane.insight")
 
-# A deleted cluster's last hours are still billed, and counted again when somebody asks for them.
+# A deleted cluster's last hours are still billed, and counted again on request.
 _DELETED_FOR_MAX = timedelta(days=400)
 
 

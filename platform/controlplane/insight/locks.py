@@ -31,7 +31,7 @@ class JobLock:
 
 @contextmanager
 def job_lock(job: str) -> Iterator[JobLock | None]:
-    """Hold the job's lock for the length of the block; None when somebody else does."""
+    """Hold the job's lock for the length of the block; None when another does."""
     connection = connections.create_connection("default")
     try:
         with connection.cursor() as cursor:

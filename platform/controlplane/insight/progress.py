@@ -129,7 +129,7 @@ def cluster_sealed(cluster: Cluster, at: datetime) -> None:
 
 
 def cluster_agreed_by_system(cluster: Cluster, until: datetime, reason: str) -> None:
-    """Note an end that follows from how the platform is set up, not from anybody's judgement."""
+    """Note an end that follows from how the platform is set up, not from anyone's judgement."""
     ClusterProgress.objects.get_or_create(cluster=cluster)
     ClusterProgress.objects.filter(pk=cluster.pk, agreed_until=None).update(agreed_until=until, agreed_reason=reason)
     audit_event_record(

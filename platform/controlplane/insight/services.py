@@ -142,7 +142,7 @@ def job_run_execute(run_id: uuid.UUID) -> str:
 
 
 def job_runs_mark_lost(job: str) -> int:
-    """Mark as failed what claims to run. Call it while holding the job's lock: whoever ran it has lost it."""
+    """Mark as failed what claims to run. Call it while holding the job's lock: the worker that ran it has lost it."""
     lost = JobRun.objects.filter(job=job, state=JobRunState.RUNNING)
     for run in lost:
         _finish(run, JobResult(False, "Its worker was lost while it ran. What it had written counts once: retry it."))

@@ -1,6 +1,6 @@
 """How far the installation of Spark is, where a program of the platform's own does it: a file that it writes.
 
-The local platform's program is `deploy/local/spark_install.py`. Without HIGHWATER_SPARK_SETUP, whoever deploys installs Spark.
+The local platform's program is `deploy/local/spark_install.py`. Without HIGHWATER_SPARK_SETUP, the operator installs Spark.
 """
 
 import json

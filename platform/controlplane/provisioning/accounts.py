@@ -22,7 +22,7 @@ from mqwire.acl import accounts_version
 _log = get_logger("controlplane.accounts")
 
 _FILE = "plain_acl.yml"
-# These run no program that could let somebody in; they read the file when they start.
+# These run no program that could let a client in; they read the file when they start.
 _AT_REST = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.MISSING)
 _TRIES = 2  # another worker may have written a newer file in between
 

@@ -1,7 +1,7 @@
 """Makes a cluster's certificate authority, and gives its daemons certificates: at their birth, and again in time.
 
 Daemons read their files again by themselves, so that no one restarts. A certificate is not kept anywhere but in its
-daemon's folder: whoever needs one again gets a fresh one.
+daemon's folder: a daemon that needs one again gets a fresh one.
 """
 
 from datetime import datetime

@@ -3,7 +3,7 @@
 The tree is `highwater/CLUSTER/PROCESS`. Clusters share the processor evenly, however many daemons each has; each daemon has its own
 bound of memory, page cache included (it is given back before anything is killed). A group is nothing but files that are written in
 order, so what is to be written is computed here, and a shell before the daemon writes it: after the machine's restart the
-groups are gone, and supervisord starts daemons without asking anybody.
+groups are gone, and supervisord starts daemons by itself.
 
 Both interfaces are served: one hierarchy with all controllers (cgroup2), and one for each controller (cgroup).
 Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of the kernel.

@@ -31,7 +31,7 @@ _DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 class Outcome(StrEnum):
-    """How a run ended. NOT_CLAIMED: another worker has the step, or it isn't its turn. LOST: somebody took over
+    """How a run ended. NOT_CLAIMED: another worker has the step, or it isn't its turn. LOST: another took over
     meanwhile, or will, because the database was away.
     """
 

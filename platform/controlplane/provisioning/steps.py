@@ -88,7 +88,7 @@ Step = Callable[[StepContext], None]
 
 
 def allocate_ports(context: StepContext) -> None:
-    """Give every daemon its ports. A port that somebody else took in the meantime is exchanged."""
+    """Give every daemon its ports. A port that another program took in the meantime is exchanged."""
     cluster = context.cluster
     Cluster.objects.filter(pk=cluster.pk, state=ClusterState.REQUESTED).update(
         state=ClusterState.PROVISIONING, error=None, updated_at=context.now

@@ -18,7 +18,7 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 
-# Somebody has just started it and wants to see figures: records twice a minute.
+# Someone has just started it and wants to see figures: records twice a minute.
 HIGHWATER_METERING_INTERVAL_MS = value("HIGHWATER_METERING_INTERVAL_MS", default="30000")
 # Each task that runs at the same time has a Python process of its own: however many cores there are, two will do.
 HIGHWATER_SPARK_MASTER = value("HIGHWATER_SPARK_MASTER", default="local[2,4]")

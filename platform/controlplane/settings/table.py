@@ -3,7 +3,7 @@
     ./dev manage settings_table
 
 A value is checked when a process starts: what can't be read, or is out of bounds, stops it with a sentence that names the
-variable. Each may come from a file instead, named by the variable with `_FILE` behind (SECRET_KEY_FILE=/run/secrets/secret_key).
+variable. Each may come from a file instead, named by the variable with `_FILE` appended (SECRET_KEY_FILE=/run/secrets/secret_key).
 """
 
 import difflib
@@ -346,7 +346,7 @@ _HEAD = [
     "",
     "Printed by `./dev manage settings_table`; what is written here by hand is lost. All come from the environment, and are",
     "checked when a process starts: one that can't be read stops it with a sentence, and a variable `HIGHWATER_…` that nothing",
-    "reads is reported by `manage.py check`. Each may come from a file, named by the variable with `_FILE` behind:",
+    "reads is reported by `manage.py check`. Each may come from a file, named by the variable with `_FILE` appended:",
     "`SECRET_KEY_FILE=/run/secrets/secret_key`.",
     "",
     "| Variable | Type | Default | Meaning |",

@@ -104,7 +104,7 @@ def maintenance_announced() -> QuerySet[Maintenance]:
 
 
 def _measure(now: datetime) -> dict[Part, PartState]:
-    """Return what can be seen. Whoever reads this was answered by the console, which reached the database."""
+    """Return what can be seen. The reader of this was answered by the console, which reached the database."""
     beats = dict(WorkerBeat.objects.values_list("queue", "beaten_at"))
     running = Cluster.objects.filter(state=ClusterState.RUNNING).annotate(
         healthy=Count("name_servers", filter=Q(name_servers__health=Health.HEALTHY))

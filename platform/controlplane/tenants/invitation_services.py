@@ -130,9 +130,9 @@ def invitation_of_secret(secret: str) -> Invitation:
 
 
 def invitation_accept(*, user: User, secret: str) -> Membership:
-    """Make the user a member. Raises NotFound, and NotAllowed for somebody with another address.
+    """Make the user a member. Raises NotFound, and NotAllowed for a user with another address.
 
-    Whoever became a member meanwhile keeps their role: an invitation never lowers or raises one.
+    A user who became a member meanwhile keeps the role: an invitation never lowers or raises one.
     """
     with transaction.atomic():
         invitation = _locked(user, secret)

@@ -88,7 +88,7 @@ class ServiceAccount(BaseModel):
 
 
 class Invitation(BaseModel):
-    """An offer of a role to whoever owns an address. It is open until it is accepted, ended or too old.
+    """An offer of a role to the owner of an address. It is open until it is accepted, ended or too old.
 
     Only a hash of the link's secret is kept; `sealed_secret` holds it encrypted until the mail is sent.
     """

@@ -145,7 +145,7 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     if options.message_type != topic.message_type:
         raise InvalidInput.for_field("message_type", say("A topic's message type can't be changed."), "immutable")
     require_running(topic.cluster)
-    # After a cluster has grown, its first groups keep more read queues than their share, until somebody changes that.
+    # After a cluster has grown, its first groups keep more read queues than their share, until someone changes that.
     keep_read_queues = topic.read_queue_nums == options.read_queue_nums
     with transaction.atomic():
         _assign(topic, options)

@@ -25,7 +25,7 @@ MAX_INFLATED_BYTES = 16 * 1024 * 1024
 # Topic lines of real brokers shrink to a fifteenth or so; deflate itself can reach 1,032 to 1.
 MAX_INFLATION = 200
 _INFLATE_STEP_BYTES = 64 * 1024
-_ZLIB_FIRST_BYTE = b"\x78"  # deflate with a window of 32 KiB, which is what everybody writes
+_ZLIB_FIRST_BYTE = b"\x78"  # deflate with a window of 32 KiB, which is what every writer uses
 
 
 class RegisterBrokerBody(Body, frozen=True, kw_only=True):

@@ -271,7 +271,7 @@ def perm_words(perm: int) -> str:
 
 @register.simple_tag(takes_context=True)
 def open_failures(context: template.Context) -> list[JobRun]:
-    """Return the jobs' failures that an operator of the platform has to look at; nothing for anybody else."""
+    """Return the jobs' failures that an operator of the platform has to look at; nothing for anyone else."""
     request = context.get("request")
     return failures_open() if request is not None and is_operator(request.user) else []
 
@@ -308,7 +308,7 @@ def passkey_obstacle(context: template.Context) -> str:
     place = passkey_place(settings.HIGHWATER_PUBLIC_URL)
     if not place.is_usable:
         return say(
-            "Passkeys need this console to have a host name and HTTPS. Whoever runs the platform can set that up."
+            "Passkeys need this console to have a host name and HTTPS. The platform’s operators can set that up."
         )
     if host_name(context["request"].get_host()) != place.host:
         return say("Passkeys work at %(origin)s only. Open the console there.", origin=place.origin)
@@ -317,7 +317,7 @@ def passkey_obstacle(context: template.Context) -> str:
 
 @register.simple_tag(takes_context=True)
 def my_tenants(context: template.Context) -> QuerySet[Tenant]:
-    """Return the tenants of whoever is logged in, for the switcher in the top bar."""
+    """Return the tenants of the logged-in user, for the switcher in the top bar."""
     return tenant_list(context["request"].user).order_by("name")
 
 

@@ -145,7 +145,7 @@ def alerts_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @tenant_page("alert.view")
 def alert_page(request: ConsoleRequest, tenant: Tenant, alert: uuid.UUID) -> HttpResponse:
-    """Show one alert; a POST says that somebody looks after it."""
+    """Show one alert; a POST says that someone looks after it."""
     found = alert_get(tenant, alert)
     form = AcknowledgeForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
@@ -281,7 +281,7 @@ def _silence(
     except ApplicationError as error:
         form_take_error(form, error)
         return False
-    tell_done(request, say("Silenced. It is still shown, but notifies nobody."))
+    tell_done(request, say("Silenced. It is still shown, but notifies no one."))
     return True
 
 

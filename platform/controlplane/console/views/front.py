@@ -35,9 +35,9 @@ with Producer(
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Show the front page; whoever is logged in goes to their only tenant, to the list of them, or to make the first.
+    """Show the front page; a logged-in user goes to their only tenant, to the list of them, or to make the first.
 
-    An operator without a tenant goes to the operators' pages, and whoever opened an invitation before the log-in back to it.
+    An operator without a tenant goes to the operators' pages, and a user who opened an invitation before the log-in back to it.
     """
     if not request.user.is_authenticated:
         return render(request, "console/home.html", {"example": _EXAMPLE})

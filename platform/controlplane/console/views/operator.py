@@ -1,4 +1,4 @@
-"""The operators' pages: plans with their prices, subscriptions, and runs of the jobs. To everybody else they don't exist."""
+"""The operators' pages: plans with their prices, subscriptions, and runs of the jobs. To everyone else they don't exist."""
 
 import uuid
 from collections.abc import Callable
@@ -58,7 +58,7 @@ _PER_PAGE = 25
 def operator_page(
     view: Callable[Concatenate[ConsoleRequest, P], HttpResponseBase],
 ) -> Callable[..., HttpResponseBase]:
-    """Wrap a page for operators: everybody else who is logged in gets 404."""
+    """Wrap a page for operators: everyone else who is logged in gets 404."""
 
     @wraps(view)
     def wrapped(request: ConsoleRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:

@@ -56,7 +56,7 @@ class _Page:
 def _transfer_form(group: GroupRow, data: QueryDict | None) -> Form:
     others = [replica for replica in group.replicas if replica.is_voter and replica.replica_id != group.master_id]
     return WhichReplicaForm(
-        data, label=say("New leader"), choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+        data, label=say("New leader"), choices=[(one.replica_id, _choice(one)) for one in others], no_one=None
     )
 
 
@@ -66,7 +66,7 @@ def _prefer_form(group: GroupRow, data: QueryDict | None) -> Form:
         data,
         label=say("Preferred leader"),
         choices=[(one.replica_id, _choice(one)) for one in voters],
-        nobody=Choice(say("No preference"), say("The elected leader stays.")),
+        no_one=Choice(say("No preference"), say("The elected leader stays.")),
     )
 
 
@@ -76,7 +76,7 @@ def _replace_form(group: GroupRow, data: QueryDict | None) -> Form:
         key=lambda replica: (replica.role != "unknown", replica.replica_id),
     )
     return WhichReplicaForm(
-        data, label=say("Replica to replace"), choices=[(one.replica_id, _choice(one)) for one in others], nobody=None
+        data, label=say("Replica to replace"), choices=[(one.replica_id, _choice(one)) for one in others], no_one=None
     )
 
 
@@ -86,7 +86,7 @@ def _recover_form(group: GroupRow, data: QueryDict | None) -> Form:
         data,
         label=say("Replica to go on with: the one that holds most"),
         choices=[(one.replica_id, _recover_choice(one)) for one in left],
-        nobody=None,
+        no_one=None,
     )
 
 

@@ -38,7 +38,7 @@ class SessionRow:
 @require_http_methods(["GET", "HEAD"])
 @console_page
 def session_list(request: ConsoleRequest) -> HttpResponse:
-    """Show the sessions of whoever asks, the last used first. What has ended meanwhile is taken out of the list."""
+    """Show the user's sessions, the last used first. What has ended meanwhile is taken out of the list."""
     now_s = time.time()
     sessions = sorted(UserSession.objects.purge_and_list(request.user), key=lambda one: one.last_seen_at, reverse=True)
     rows = [

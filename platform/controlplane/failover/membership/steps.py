@@ -27,7 +27,7 @@ from controlplane.provisioning.steps import Step, StepContext, daemons_start, re
 from highwater.promotion import ballot_above
 from mqwire.bodies import ReplicaStatus
 
-# A leader gives a transfer up after 1.5 s and goes on; an election of somebody else takes three at most.
+# A leader gives a transfer up after 1.5 s and goes on; an election of another takes three at most.
 _TRANSFER_S = 6.0
 _POLL_S = 0.02
 _MEBIBYTE = 1024 * 1024
@@ -232,7 +232,7 @@ def quorum_recover(context: StepContext) -> None:
     leadership = GroupLeadership.objects.get(group__cluster=context.cluster, group__name=name)
     ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
     if not leadership_raise(leadership, ballot.epoch, leadership.leader):
-        raise StepNotReady(say("The group's epoch was raised by somebody else."), delay_s=0.2)
+        raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
     address = next(row.address for row in _replicas(context) if row.broker_id == target)
     answer = replica_remoting.replica_promote(
         context.cluster,

@@ -1,6 +1,6 @@
 """The detector's word on a group that elects its leader: who leads, who counts, who is away, and what that means. Pure.
 
-Nothing is to be done by anybody: the group decides, so that there are no candidates and no cleanness. What a majority of
+No one has to do anything: the group decides, so that there are no candidates and no cleanness. What a majority of
 the voters holds is confirmed, and stays.
 """
 

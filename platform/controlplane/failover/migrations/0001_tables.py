@@ -56,7 +56,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "new_epoch",
-                    models.BigIntegerField(help_text="reserved for whoever is promoted, by compare-and-set", null=True),
+                    models.BigIntegerField(
+                        help_text="reserved for the promoted replica, by compare-and-set", null=True
+                    ),
                 ),
                 (
                     "decided_id",

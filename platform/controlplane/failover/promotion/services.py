@@ -48,7 +48,7 @@ _WISHES: dict[str, Callable[[int], str]] = {
     FailoverKind.DRILL: lambda replica: say("a drill, after which replica %(replica)s leads", replica=replica),
 }
 
-# A failed automatic promotion is not repeated at once: somebody should look.
+# A failed automatic promotion is not repeated at once: an operator should look.
 _AUTOMATIC_PAUSE_S = 60.0
 
 
@@ -212,7 +212,7 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
             driver=driver,
             candidate_id=verdict.candidates[0],
         )
-    except ApplicationError as error:  # somebody else was quicker, or it is not clean on a second look
+    except ApplicationError as error:  # another worker was quicker, or it is not clean on a second look
         _log.info("no automatic promotion", group=view.name, cause=error.message)
         return None
 

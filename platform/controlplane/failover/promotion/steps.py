@@ -56,7 +56,7 @@ _TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
 def failover_preflight(context: StepContext) -> None:
-    """Look at every replica, and reserve an epoch above all that anybody has seen."""
+    """Look at every replica, and reserve an epoch above all that any replica has seen."""
     failover, view = present_failover(context), _view(context)
     candidate = _answering(view, failover.candidate_id)
     if failover.new_epoch is not None:
@@ -172,7 +172,7 @@ def failover_promote(context: StepContext) -> None:
     failover, view = present_failover(context), _view(context)
     if not _is_done(failover, view):
         if any(replica.leads for replica in view.replicas):
-            raise StepFailed(say("Another replica leads: somebody else changed the group."), hint=_TRY_AGAIN)
+            raise StepFailed(say("Another replica leads: someone else changed the group."), hint=_TRY_AGAIN)
         _require_no_elections(view)
         candidate = _answering(view, failover.candidate_id)
         if failover.decided_id is None or has_promised_newer(candidate, failover.expected_epoch or 0):
@@ -258,7 +258,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
 def failover_topics(context: StepContext) -> None:
     """Have the new master know every topic: one that was made in the last moment may be known to no one who is alive.
 
-    Groups need no such thing: whoever consumes makes its own. What can't be done in time does not fail what is done.
+    Groups need no such thing: consumers make their own. What can't be done in time does not fail what is done.
     """
     failover = present_failover(context)
     address = _addresses(context.cluster, failover.group_name)[failover.candidate_id]
@@ -370,7 +370,7 @@ def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -
     ballot = next_ballot(view, leadership.epoch)
     with transaction.atomic():
         if not leadership_raise(leadership, ballot.epoch, leadership.leader):
-            raise StepNotReady(say("The group's epoch was raised by somebody else."), delay_s=0.2)
+            raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
         won = Failover.objects.filter(pk=failover.pk, new_epoch=failover.new_epoch).update(
             expected_epoch=ballot.fence, new_epoch=ballot.epoch, decided_id=None, updated_at=timezone.now()
         )

@@ -94,7 +94,7 @@ class LocalDriver:
 
     def _give_folders(self, cluster_id: uuid.UUID, user: int) -> None:
         """Make the user the owner of the daemons' folders. The cluster's directory stays the platform's, which writes there as
-        root: whoever owned it could put a link in a folder's place.
+        root: its owner could put a link in a folder's place.
         """
         cluster = self.cluster_dir(cluster_id)
         for folder in (cluster, cluster.parent):

@@ -1,4 +1,4 @@
-"""`manage.py make_operator EMAIL`: let somebody run the platform (or, with --remove, no longer)."""
+"""`manage.py make_operator EMAIL`: let someone run the platform (or, with --remove, no longer)."""
 
 import os
 from argparse import ArgumentParser

@@ -32,9 +32,9 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.alert_forms import AcknowledgeForm, RuleForm, SilenceForm, TenantSilenceForm
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 

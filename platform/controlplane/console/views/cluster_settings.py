@@ -11,10 +11,10 @@ from controlplane.clusters.services import cluster_delete, cluster_grow, cluster
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl, curl_answer, form_values, wants_curl
 from controlplane.console.forms import ClusterNameForm, GrowForm, PolicyForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
 
 

@@ -8,7 +8,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.alerts.selectors import firing_in
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -25,6 +24,7 @@ from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context as cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ClusterForm
 from controlplane.console.health import HealthWords, health_words
@@ -136,18 +136,6 @@ def cluster_health(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
     """Return the health sentence alone; the overview asks for it every ten seconds."""
     context = {"health": health_words(cluster_get(tenant, cluster))}
     return render(request, "console/parts/health.html", context)
-
-
-def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
-    """Return what every page of a cluster needs: the cluster, and which buttons to show."""
-    return {
-        "cluster": cluster,
-        "can_create_topic": actor_can(request.user, "topic.create", cluster.tenant),
-        "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant),
-        "can_see_alerts": actor_can(request.user, "alert.view", cluster.tenant),
-        "firing_here": firing_in(cluster),
-        "can_trace": actor_can(request.user, "message.browse", cluster.tenant),
-    }
 
 
 def mode_words(cluster: Cluster) -> str:

@@ -22,10 +22,10 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_all
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.configuration_forms import ConfigurationForm
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
 
 _HISTORY = 20

@@ -9,6 +9,7 @@ from controlplane.clusters.credential_services import credential_reveal
 from controlplane.clusters.models import Cluster, Credential, CredentialState
 from controlplane.clusters.selectors import cluster_get, credential_list
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.pages import never_store, tenant_render
 from controlplane.console.snippets import (
     ACCESS_PLACEHOLDER,
@@ -17,7 +18,6 @@ from controlplane.console.snippets import (
     Values,
     snippets_render,
 )
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 from controlplane.topics.models import TopicState

@@ -18,10 +18,10 @@ from controlplane.clusters.selectors import cluster_get, credential_get, credent
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.forms import ConfirmForm, CredentialForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 

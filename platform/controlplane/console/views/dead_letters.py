@@ -13,10 +13,10 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.group_forms import ReplayForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
 from controlplane.consumers.dead_letter_apis import EXPORT_TYPES
 from controlplane.consumers.dead_letters import dead_letters, dead_letters_export

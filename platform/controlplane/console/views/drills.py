@@ -12,10 +12,10 @@ from controlplane.clusters.models import OperationState
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_render
 from controlplane.console.curl import curl
 from controlplane.console.forms import DrillForm
-from controlplane.console.pages import form_take_error, status_of, tenant_render
-from controlplane.console.views.clusters import cluster_context
+from controlplane.console.pages import form_take_error, status_of
 from controlplane.console.views.failover import timeline_context
 from controlplane.failover.drill.measurement import pauses_of, probes_of
 from controlplane.failover.drill.services import drill_preview, drill_start
@@ -75,7 +75,6 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
         else:
             return redirect("console:drill", tenant.slug, found.slug, drill.pk)
     context = {
-        **cluster_context(request, found),
         "plan": drill_preview(cluster=found, group=row, driver=driver, gives_back=gives_back, fault=None),
         "form": form,
         "curl": curl(
@@ -88,9 +87,7 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
             },
         ),
     }
-    return tenant_render(
-        request, tenant, "console/drill_new.html", context, section="clusters", page="overview", status=status_of(form)
-    )
+    return cluster_render(request, found, "console/drill_new.html", context, page="overview", status=status_of(form))
 
 
 @require_safe
@@ -99,11 +96,10 @@ def drill_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Ht
     """Show the history: every drill with its verdict and figures."""
     found = cluster_get(tenant, cluster)
     context = {
-        **cluster_context(request, found),
         "drills": list(drill_list(found).order_by("-created_at")[:_SHOWN_DRILLS]),
         "curl": curl("GET", f"{found.path}drills/"),
     }
-    return tenant_render(request, tenant, "console/drills.html", context, section="clusters", page="failovers")
+    return cluster_render(request, found, "console/drills.html", context, page="failovers")
 
 
 @require_safe
@@ -113,12 +109,11 @@ def drill_page(request: ConsoleRequest, tenant: Tenant, cluster: str, drill: uui
     found = cluster_get(tenant, cluster)
     row = drill_get(found, drill)
     context = {
-        **cluster_context(request, found),
         **_report(row),
         "can_drill": actor_can(request.user, "group.promote", tenant),
         "curl": curl("GET", row.path),
     }
-    return tenant_render(request, tenant, "console/drill.html", context, section="clusters", page="failovers")
+    return cluster_render(request, found, "console/drill.html", context, page="failovers")
 
 
 @require_safe

@@ -11,9 +11,10 @@ from controlplane.clusters.models import Cluster, ClusterMode, Operation, Operat
 from controlplane.clusters.selectors import cluster_get, operation_list, operation_view
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_render
 from controlplane.console.curl import curl
 from controlplane.console.forms import TypedLossForm
-from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.pages import form_take_error, status_of
 from controlplane.failover.models import Drill, Failover, FailoverKind
 from controlplane.failover.promotion.services import failover_start, group_preflight
 from controlplane.failover.role_map import group_rows
@@ -78,11 +79,10 @@ def failover_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) ->
     """Show the history: every change of a master, with the measured outage."""
     found = cluster_get(tenant, cluster)
     context = {
-        **_cluster_context(request, found),
         "failovers": list(failover_list(found).order_by("-created_at")[:_SHOWN_FAILOVERS]),
         "curl": curl("GET", f"{found.path}failovers/"),
     }
-    return tenant_render(request, tenant, "console/failovers.html", context, section="clusters", page="failovers")
+    return cluster_render(request, found, "console/failovers.html", context, page="failovers")
 
 
 @require_safe
@@ -92,12 +92,11 @@ def failover_page(request: ConsoleRequest, tenant: Tenant, cluster: str, failove
     found = cluster_get(tenant, cluster)
     row = failover_get(found, failover)
     context = {
-        **_cluster_context(request, found),
         **timeline_context(row),
         "drill": Drill.objects.filter(failover=row).first(),
         "curl": curl("GET", row.path),
     }
-    return tenant_render(request, tenant, "console/failover.html", context, section="clusters", page="failovers")
+    return cluster_render(request, found, "console/failover.html", context, page="failovers")
 
 
 @require_safe
@@ -141,19 +140,12 @@ def _change(
             return redirect("console:failover", tenant.slug, cluster.slug, failover.pk)
     body = {} if preflight.candidate is None else {"candidate": preflight.candidate.replica_id}
     context = {
-        **_cluster_context(request, cluster),
         "preflight": preflight,
         "is_switchover": kind == FailoverKind.SWITCHOVER,
         "form": form,
         "curl": curl("POST", f"{cluster.path}groups/{group.name}/{kind.value}/", body),
     }
-    return tenant_render(
-        request, tenant, "console/promote.html", context, section="clusters", page="overview", status=status_of(form)
-    )
-
-
-def _cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
-    return {"cluster": cluster, "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant)}
+    return cluster_render(request, cluster, "console/promote.html", context, page="overview", status=status_of(form))
 
 
 def timeline_context(failover: Failover) -> dict[str, object]:

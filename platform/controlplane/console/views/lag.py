@@ -20,10 +20,10 @@ from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl
 from controlplane.console.pages import tell_done, tenant_render
 from controlplane.console.templatetags.console import day_words, zone_mark
-from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.group_members import members_context
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job, LagWindow

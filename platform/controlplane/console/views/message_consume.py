@@ -9,10 +9,10 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, FactorNeeded
 from controlplane.common.sentences import say_all
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.message_forms import ConsumeForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.consumers.direct import message_consume, message_groups
 from controlplane.consumers.selectors import Member, group_members
 from controlplane.tenants.models import Tenant

@@ -10,10 +10,10 @@ from django.views.decorators.http import require_http_methods
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.message_forms import ResendForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.models import Tenant
 from controlplane.topics.gateway import message_get
 from controlplane.topics.resends import message_resend, resend_list

@@ -8,10 +8,10 @@ from django.views.decorators.http import require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import TraceForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
 from controlplane.insight.whereabouts import Whereabouts, message_whereabouts
 from controlplane.tenants.models import Tenant

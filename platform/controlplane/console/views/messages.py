@@ -10,10 +10,10 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import (
     PREVIEW_BYTES,
     SEARCH_LIMIT,

@@ -7,11 +7,11 @@ from django.views.decorators.http import require_http_methods
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_render
 from controlplane.console.curl import curl
 from controlplane.console.forms import ConfirmForm
-from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.pages import form_take_error, status_of
 from controlplane.console.quorum_forms import ModeForm
-from controlplane.console.views.clusters import cluster_context
 from controlplane.failover.mode.services import mode_change_start, mode_preview
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
@@ -37,13 +37,10 @@ def cluster_mode(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpR
         preview = mode_preview(cluster=found, driver=driver, **wanted)
     body = {} if preview is None else {"mode": preview.mode_after, "replicas": preview.replicas_after}
     context = {
-        **cluster_context(request, found),
         "form": form,
         "confirm_form": confirm,
         "preview": preview,
         "curl": curl("POST", f"{found.path}mode/", body),
     }
     status = status_of(form) if preview is None else status_of(confirm)
-    return tenant_render(
-        request, tenant, "console/mode_change.html", context, section="clusters", page="settings", status=status
-    )
+    return cluster_render(request, found, "console/mode_change.html", context, page="settings", status=status)

@@ -14,11 +14,11 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.group_forms import OffsetResetForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.consumers.models import OffsetReset
 from controlplane.consumers.reset_plan import ResetPlan
 from controlplane.consumers.selectors import group_path, reset_get

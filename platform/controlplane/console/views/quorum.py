@@ -17,9 +17,10 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_render
 from controlplane.console.curl import curl
 from controlplane.console.forms import Choice, TypedLossForm
-from controlplane.console.pages import form_take_error, status_of, tenant_render
+from controlplane.console.pages import form_take_error, status_of
 from controlplane.console.quorum_forms import ResizeForm, WhichReplicaForm
 from controlplane.failover.membership.plan import ChangeKind
 from controlplane.failover.membership.services import (
@@ -37,7 +38,6 @@ from controlplane.failover.role_map import GroupRow, ReplicaRow, group_row
 from controlplane.failover.selectors import group_get
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.rules import actor_can
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +243,6 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
     if body and loses:
         body["confirm"] = group.name
     context = {
-        "cluster": cluster,
-        "can_delete_cluster": actor_can(request.user, "cluster.delete", tenant),
         "group": group,
         "change": page,
         "heading": say(page.heading, group=group.name),
@@ -254,6 +252,4 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
         "curl": curl("POST", f"{cluster.path}groups/{group.name}/{page.verb}/", body) if body else "",
     }
     status = status_of(confirm) if preview is not None else status_of(chosen)
-    return tenant_render(
-        request, tenant, "console/quorum_change.html", context, section="clusters", page="overview", status=status
-    )
+    return cluster_render(request, cluster, "console/quorum_change.html", context, page="overview", status=status)

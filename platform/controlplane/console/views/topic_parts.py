@@ -9,10 +9,10 @@ from django.urls import reverse
 
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl, form_values
 from controlplane.console.forms import BrowseForm, MessageForm, SearchForm
 from controlplane.console.pages import status_of, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.tenants.rules import actor_can
 from controlplane.topics.gateway import messages_browse
 from controlplane.topics.models import Topic

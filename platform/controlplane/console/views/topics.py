@@ -9,10 +9,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, TopicChangeForm, TopicForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import queues_context, topic_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require

@@ -63,7 +63,6 @@ class IndexService:
         # The store timestamp up to which the files on disk are whole. From the CommitLog file of that moment on an Apache broker
         # that opens the directory after a kill reads the log again: from a later one, keys in between would be in no index.
         self.written_until_ms = 0 if config.message_index_enable else _ALL_MS
-        self._next_name = 0
 
     # -- state
 

@@ -67,7 +67,6 @@ class Recovery:
         self._checkpoint = checkpoint
         self._doubts = doubts
         self._tags_code = DispatchTagsCode(config.delay_levels_ms)
-        self._first_file_problems: list[str] = []
         self._complete_rebuild = False
 
     def run(self) -> RecoveryReport:

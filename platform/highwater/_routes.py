@@ -169,10 +169,6 @@ class NameServers:
             responses.append(response)
         return responses
 
-    async def current_address(self) -> str:
-        """The name server that is asked at the moment, for messages."""
-        return self.addresses[self._current]
-
 
 class RouteTable:
     """The routes of the topics in use."""

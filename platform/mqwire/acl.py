@@ -156,11 +156,6 @@ _CODE: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">I")
 
 
-def is_signed_by_version_2(request: RemotingCommand) -> bool:
-    """Whether the request claims to be signed by version 2."""
-    return SIGNATURE_VERSION in request.ext_fields
-
-
 def signature_2(request: RemotingCommand, secret_key: str) -> str:
     """The signature by version 2 of all that the request holds but its Signature."""
     fields = request.ext_fields

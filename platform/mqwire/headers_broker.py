@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqwire.header import CustomHeader, Int32, Int64
+from mqwire.header import CustomHeader
 
 
 class GetBrokerConfigResponseHeader(CustomHeader, frozen=True, kw_only=True):
@@ -37,13 +37,6 @@ class DeleteAccessConfigRequestHeader(CustomHeader, frozen=True, kw_only=True):
     access_key: str
 
 
-class UpdateGlobalWhiteAddrsConfigRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); addresses are joined by commas."""
-
-    global_white_addrs: str
-    acl_file_full_path: str | None = None
-
-
 class GetBrokerAclConfigResponseHeader(CustomHeader, frozen=True, kw_only=True):
     """GET_BROKER_CLUSTER_ACL_INFO (52): the version of the rules in force, a DataVersion's JSON."""
 
@@ -54,43 +47,8 @@ class GetBrokerAclConfigResponseHeader(CustomHeader, frozen=True, kw_only=True):
     cluster_name: str
 
 
-class ExchangeHAInfoRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """EXCHANGE_BROKER_HA_INFO (906)."""
-
-    master_ha_address: str | None = None
-    master_flush_offset: Int64 | None = None
-    master_address: str | None = None
-
-
-class ExchangeHAInfoResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """Answer to EXCHANGE_BROKER_HA_INFO."""
-
-    master_ha_address: str | None = None
-    master_flush_offset: Int64 | None = None
-    master_address: str | None = None
-
-
-class NotifyMinBrokerIdChangeRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """NOTIFY_MIN_BROKER_ID_CHANGE (905), name server to brokers."""
-
-    min_broker_id: Int64 | None = None
-    broker_name: str | None = None
-    min_broker_addr: str | None = None
-    offline_broker_addr: str | None = None
-    ha_broker_addr: str | None = None
-
-
 class GetBrokerMemberGroupRequestHeader(CustomHeader, frozen=True, kw_only=True):
     """GET_BROKER_MEMBER_GROUP (901)."""
 
     cluster_name: str
     broker_name: str
-
-
-class NotifyBrokerRoleChangedRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """NOTIFY_BROKER_ROLE_CHANGED (1008)."""
-
-    master_address: str | None = None
-    master_epoch: Int32 | None = None
-    sync_state_set_epoch: Int32 | None = None
-    master_broker_id: Int64 | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mqwire.header import CustomHeader, RpcRequestHeader, TopicRequestHeader
+from mqwire.header import RpcRequestHeader, TopicRequestHeader
 
 
 class HeartbeatRequestHeader(RpcRequestHeader, frozen=True, kw_only=True):
@@ -59,14 +59,6 @@ class GetConsumerRunningInfoRequestHeader(RpcRequestHeader, frozen=True, kw_only
     jstack_enable: bool = False
 
 
-class GetConsumerStatusRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
-    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and, to the client, GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
-
-    topic: str
-    group: str
-    client_addr: str | None = None
-
-
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
     """CONSUME_MESSAGE_DIRECTLY (309): one message to one client, now."""
 
@@ -77,7 +69,3 @@ class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader, frozen=True,
     topic: str | None = None
     topic_sys_flag: int | None = None
     group_sys_flag: int | None = None
-
-
-class UnregisterClientResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """Empty."""

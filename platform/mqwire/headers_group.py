@@ -40,12 +40,6 @@ class GetConsumeStatsRequestHeader(TopicRequestHeader, frozen=True, kw_only=True
     topic_list: str | None = None
 
 
-class GetConsumeStatsInBrokerHeader(CustomHeader, frozen=True, kw_only=True):
-    """GET_BROKER_CONSUME_STATS (317)."""
-
-    is_order: bool
-
-
 class QueryTopicsByConsumerRequestHeader(RpcRequestHeader, frozen=True, kw_only=True):
     """QUERY_TOPICS_BY_CONSUMER (343)."""
 
@@ -57,11 +51,3 @@ class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader, frozen=True, 
 
     group: str
     topic: str | None = None
-
-
-class UpdateGroupForbiddenRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
-    """UPDATE_AND_GET_GROUP_FORBIDDEN (353)."""
-
-    group: str
-    topic: str
-    readable: bool | None = None

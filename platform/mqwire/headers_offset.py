@@ -108,26 +108,8 @@ class CloneGroupOffsetRequestHeader(RpcRequestHeader, frozen=True, kw_only=True)
     offline: bool = False
 
 
-class QueryCorrectionOffsetHeader(TopicRequestHeader, frozen=True, kw_only=True):
-    """QUERY_CORRECTION_OFFSET (308)."""
-
-    filter_groups: str | None = None
-    compare_group: str
-    topic: str
-
-
 class QueryConsumeTimeSpanRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
     """QUERY_CONSUME_TIME_SPAN (303)."""
 
     topic: str
     group: str
-
-
-class QueryConsumeQueueRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
-    """QUERY_CONSUME_QUEUE (321): `count` ConsumeQueue entries from `index` on."""
-
-    topic: str
-    queue_id: Int32
-    index: Int64
-    count: Int32
-    consumer_group: str | None = None

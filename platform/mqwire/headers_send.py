@@ -122,14 +122,3 @@ class EndTransactionRequestHeader(RpcRequestHeader, frozen=True, kw_only=True):
     from_transaction_check: bool | None = False
     msg_id: str
     transaction_id: str | None = None
-
-
-class CheckTransactionStateRequestHeader(RpcRequestHeader, frozen=True, kw_only=True):
-    """CHECK_TRANSACTION_STATE (39), broker to producer; the body is the half message's record."""
-
-    topic: str | None = None
-    tran_state_table_offset: Int64
-    commit_log_offset: Int64
-    msg_id: str | None = None
-    transaction_id: str | None = None
-    offset_msg_id: str | None = None

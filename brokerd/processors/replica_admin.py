@@ -1,4 +1,4 @@
-"""Roles and what replicas hold: status, promote, demote, claim, freeze, and the messages that were cut.
+"""Roles and what replicas hold: status, promote, demote, reclaim, freeze, and the messages that were truncated.
 
 All of them need an admin account (acl_needs.py). Source: replication.md, "Assigned leadership".
 """
@@ -20,11 +20,11 @@ from mqwire.headers_replica import (
     DivergedReadRequestHeader,
     DivergedReadResponseHeader,
     NetworkCutRequestHeader,
-    ReplicaClaimRequestHeader,
-    ReplicaClaimResponseHeader,
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
     ReplicaPromoteRequestHeader,
+    ReplicaReclaimRequestHeader,
+    ReplicaReclaimResponseHeader,
 )
 
 if TYPE_CHECKING:
@@ -105,17 +105,17 @@ def demote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply(body=replica_status(broker).to_json())
 
 
-def claim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """REPLICA_CLAIM: a restarted leader asks to lead again."""
-    header = request.header(ReplicaClaimRequestHeader)
+def reclaim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """REPLICA_RECLAIM: a restarted leader asks to lead again."""
+    header = request.header(ReplicaReclaimRequestHeader)
     replica = broker.replica
     granted, reason = True, ""
-    before = (replica.leads, replica.must_claim)
+    before = (replica.leads, replica.must_reclaim)
     if header.group != replica.settings.group:
         granted, reason = False, f"this replica belongs to group {replica.settings.group}"
     else:
         try:
-            replica.grant_claim(
+            replica.grant_reclaim(
                 replica_id=header.replica_id,
                 epoch=header.epoch,
                 last_epoch=header.last_epoch,
@@ -124,9 +124,9 @@ def claim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
             )
         except RoleRefused as refused:
             granted, reason = False, str(refused)
-    if granted or (replica.leads, replica.must_claim) != before:  # it may claim in the claimant's place now
+    if granted or (replica.leads, replica.must_reclaim) != before:  # it may reclaim leadership in the other's place now
         broker.role_changed()
-    answer = ReplicaClaimResponseHeader(
+    answer = ReplicaReclaimResponseHeader(
         granted=granted,
         reason=reason,
         epoch=replica.epoch,
@@ -218,7 +218,7 @@ HANDLERS: dict[int, Handler] = {
     HighwaterRequestCode.REPLICA_STATUS: status,
     HighwaterRequestCode.REPLICA_PROMOTE: promote,
     HighwaterRequestCode.REPLICA_DEMOTE: demote,
-    HighwaterRequestCode.REPLICA_CLAIM: claim,
+    HighwaterRequestCode.REPLICA_RECLAIM: reclaim,
     HighwaterRequestCode.REPLICA_FREEZE_SENDS: freeze_sends,
     HighwaterRequestCode.NETWORK_CUT: network_cut,
     HighwaterRequestCode.DIVERGED_LIST: diverged_list,

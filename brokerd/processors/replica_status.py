@@ -73,7 +73,7 @@ def replica_status(broker: StatusSource) -> ReplicaStatus:
         leader_address=replica.leader_address,
         accepts_sends=refusal is None,
         refusal=refusal,
-        claims=replica.must_claim,
+        claims=replica.must_reclaim,
         promotable=not_promotable is None,
         not_promotable_because=not_promotable,
         log_may_be_incomplete=replica.saved.log_may_be_incomplete or store.damaged_from is not None,

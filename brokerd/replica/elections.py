@@ -196,10 +196,10 @@ class Elections:
         """A peer named an epoch; returns whether this replica led until now."""
         return self._do(self._quorum.saw_epoch(epoch, leader_address, self._now_s), 0).role_changed
 
-    def grant_claim(self, replica_id: int, epoch: int, last_epoch: int, end_offset: int) -> None:
+    def grant_reclaim(self, replica_id: int, epoch: int, last_epoch: int, end_offset: int) -> None:
         """A vote for a restarted leader of a group whose leader is assigned again; raises RoleRefused.
 
-        This replica has slept through the way back from DLedger, and the claimant needs everyone. One that hears a living
+        This replica has slept through the way back from DLedger, and a restarted leader needs everyone. One that hears a living
         leader refuses, and keeps its epoch, as before any campaign.
         """
         settings = self._replica.settings
@@ -210,7 +210,7 @@ class Elections:
             reply = self.step(asked(group=settings.group, pre=pre), self._now_s, 0).reply
             if not isinstance(reply, VoteAnswer) or not reply.granted:
                 why = reply.reason if isinstance(reply, VoteAnswer) else self.why_not_electable()
-                raise RoleRefused(f"this replica elects its leader, and does not vote for the claimant: {why}")
+                raise RoleRefused(f"this replica elects its leader, and does not vote for the restarted leader: {why}")
 
     def heard_leader(self, epoch: int, now_s: float) -> None:
         """The leader of `epoch` answered a pull of this replica with anything but "fenced"."""

@@ -45,7 +45,7 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     leader_address: str | None = None
     # Of the log, oldest first; a cache, checked against the log's own epoch records where they are still there.
     epoch_map: tuple[tuple[int, int], ...] = ()
-    # Every other replica that ever followed this one or was followed: id -> address. Whom a claim must ask.
+    # Every other replica that ever followed this one or was followed: id -> address. A restarted leader must ask them all.
     replicas: dict[int, str] = {}
     # Up to where readers could be shown the log when this was saved: what comes after may still be truncated.
     confirm_offset: int = 0

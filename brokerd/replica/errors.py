@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RoleRefused(Exception):
-    """A promotion, demotion, claim or transfer that this replica does not take; the text says why.
+    """A promotion, demotion, reclaim or transfer that this replica does not take; the text says why.
 
     `for_good`: asking again later changes nothing.
     """

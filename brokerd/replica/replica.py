@@ -85,7 +85,7 @@ class Replica:
         self._in_sync: InSyncSet | None = None
         self._leader_confirm_offset = 0  # the leader's, of the bytes that are held here
         self._frozen_until_s = float("-inf")
-        self._claiming: int | None = None
+        self._reclaiming: int | None = None
         self._lease: tuple[int, float] | None = None
         self._joins_at: int | None = None  # held up to there it has a voice
 
@@ -126,8 +126,8 @@ class Replica:
         return self.has_confirmed_epoch and (self.elections is None or self.elections.has_recent_majority(now_s))
 
     @property
-    def must_claim(self) -> bool:
-        """Whether it led when it stopped: it may lead again once every other replica has agreed (`claimed`)."""
+    def must_reclaim(self) -> bool:
+        """Whether it led when it stopped: it may lead again once every other replica has agreed (`reclaimed`)."""
         return self._in_sync is None and self._state.role is Role.LEADER and self.elections is None
 
     @property
@@ -148,7 +148,7 @@ class Replica:
 
     @property
     def unknown_replicas(self) -> int:
-        """How many of the group's replicas were never seen: they must be found before this one can claim to lead."""
+        """How many of the group's replicas were never seen: they must be found before this one can lead again."""
         return max(0, self._settings.total_replicas - 1 - len(self._state.replicas))
 
     @property
@@ -196,7 +196,7 @@ class Replica:
         if self.elections is not None:
             return self.elections.refuses_sends(now_s)
         if self._in_sync is None:
-            if self.must_claim:
+            if self.must_reclaim:
                 return "this replica was the master and waits for the other replicas' agreement to lead again"
             return f"this replica is a slave; the master is {self.leader_address or 'not known here yet'}"
         if now_s < self._frozen_until_s:
@@ -214,7 +214,7 @@ class Replica:
         """Find out what this replica is, after the store was opened.
 
         The only replica of its group leads at once if it led before, or if it is fresh and configured so. With others, it
-        waits for `claimed`: one of them may have been promoted since, or this directory may be a new one in the place of
+        waits for `reclaimed`: one of them may have been promoted since, or this directory may be a new one in the place of
         one that was lost. Everyone else follows.
         """
         state = self._storage.load()
@@ -295,22 +295,22 @@ class Replica:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
         self._lead(new_epoch, now_s, now_ms, in_sync=in_sync)
 
-    def begin_claim(self, highest_seen: int = 0) -> int:
-        """The epoch to ask the other replicas for, above all that anyone has seen. Then end_claim().
+    def begin_reclaim(self, highest_seen: int = 0) -> int:
+        """The epoch to ask the other replicas for, above all that anyone has seen. Then end_reclaim().
 
         A replica that has agreed may name it before all have.
         """
-        self._claiming = max(self.epoch, highest_seen) + 1
-        return self._claiming
+        self._reclaiming = max(self.epoch, highest_seen) + 1
+        return self._reclaiming
 
-    def end_claim(self) -> None:
+    def end_reclaim(self) -> None:
         """All have answered, or one has not: from now on that epoch may be another replica's, like any other."""
-        self._claiming = None
+        self._reclaiming = None
 
-    def claimed(self, epoch: int, now_s: float, now_ms: int) -> None:
+    def reclaimed(self, epoch: int, now_s: float, now_ms: int) -> None:
         """Every known replica has agreed to `epoch`: lead again."""
-        if not self.must_claim or epoch <= self.epoch:
-            raise RoleRefused(f"epoch {epoch} is not to be claimed any more: this replica is in epoch {self.epoch}")
+        if not self.must_reclaim or epoch <= self.epoch:
+            raise RoleRefused(f"epoch {epoch} is not to be reclaimed any more: this replica is in epoch {self.epoch}")
         if self.unknown_replicas:
             raise RoleRefused(f"{self.unknown_replicas} of the group's replicas (totalReplicas) were not found yet")
         refusal = self._store.refusal
@@ -318,35 +318,35 @@ class Replica:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
         self._lead(epoch, now_s, now_ms, in_sync=self._state.replicas)
 
-    def grant_claim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
+    def grant_reclaim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
         """Agree, durably, that a restarted leader leads in `epoch`; raises RoleRefused.
 
         The Raft paper's voting rule (sections 5.2 and 5.4.1): never two in one epoch, never one with a shorter log. A
-        claimant that cannot lead for that reason would wait for ever, and the group with it: whose log is longer claims in
-        its place, and needs every replica's agreement like it.
+        restarted leader that cannot lead for that reason would wait for ever, and the group with it: the replica with the
+        longer log reclaims leadership in its place, and needs every other's agreement, too.
         """
         if self.elections is not None:
-            self.elections.grant_claim(replica_id, epoch, last_epoch, end_offset)
+            self.elections.grant_reclaim(replica_id, epoch, last_epoch, end_offset)
             self.add_known_replica(replica_id, address)
             return
         if self.leads:
             led = self.epoch
             self.saw_epoch(epoch)
             raise RoleRefused(f"this replica leads in epoch {led}")
-        # Asked again by the same claimant: its first answer was lost, or another replica did not answer it.
-        agreed_before = epoch == self.epoch and self._state.leader_address == address and not self.must_claim
+        # Asked again by the same replica: its first answer was lost, or another replica did not answer it.
+        agreed_before = epoch == self.epoch and self._state.leader_address == address and not self.must_reclaim
         if epoch <= self.epoch and not agreed_before:
             raise RoleRefused(f"epoch {epoch} is not above {self.epoch}, which this replica has seen")
         own = (self._epochs.last_epoch, self._store.end_offset)
         if (last_epoch, end_offset) < own:
-            if not self.must_claim and self._store.refusal is None:
+            if not self.must_reclaim and self._store.refusal is None:
                 self._save(role=Role.LEADER, leader_address=None)
             raise RoleRefused(
-                f"this replica's log goes on to {own[1]} in epoch {own[0]}, the claimant's only to {end_offset}"
+                f"this replica's log goes on to {own[1]} in epoch {own[0]}, the other's only to {end_offset}"
                 f" in epoch {last_epoch}: this one is to lead"
             )
-        if (last_epoch, end_offset) == own and self.must_claim and self._settings.replica_id < replica_id:
-            raise RoleRefused("this replica claims to lead too, with the same log, and comes first by its id")
+        if (last_epoch, end_offset) == own and self.must_reclaim and self._settings.replica_id < replica_id:
+            raise RoleRefused("this replica is to lead again, too, with the same log, and comes first by its id")
         self._lease = None  # who leads now shows what it likes
         self._save(
             epoch=epoch,
@@ -378,12 +378,12 @@ class Replica:
         """Anyone named a higher epoch: a leader stops before it acknowledges anything more; returns whether it did so.
 
         A higher epoch alone says that a replica was to lead, not that one does: it may be the one of this replica's own
-        claim, whose last answers were lost. So a leader that no other is named to waits to lead again (`must_claim`), and
+        reclaim, whose last answers were lost. So a leader that no other is named to waits to lead again (`must_reclaim`), and
         learns of the leader, if there is one, when it asks.
         """
         if self.elections is not None:
             return self.elections.saw_epoch(epoch, leader_address)
-        if epoch < self.epoch or (epoch == self._claiming and self.must_claim):
+        if epoch < self.epoch or (epoch == self._reclaiming and self.must_reclaim):
             return False
         if epoch == self.epoch:
             known = (None, self._settings.address, self._state.leader_address)

@@ -23,7 +23,7 @@ class ReplicaSettings:
     mode: Mode
     durable_counts: bool  # flushDiskType is SYNC_FLUSH: held means durable
     starts_as_leader: bool  # brokerRole at the very first start
-    total_replicas: int = 1  # of the group, as configured: a claim needs the agreement of all others
+    total_replicas: int = 1  # of the group, as configured: a reclaim needs the agreement of all others
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
     auto_in_sync_replicas: bool = False

@@ -1,4 +1,4 @@
-"""A follower's life: find the leader, pull its log, and what belongs to it; a restarted leader's is in replica_claim.py.
+"""A follower's life: find the leader, pull its log, and what belongs to it; a restarted leader's is in replica_reclaim.py.
 
 One loop, which looks at the replica's role each round, so that a promotion or a demotion needs no restart. Nothing is
 decided here: brokerd/replica/replica.py says what an answer means.
@@ -18,9 +18,9 @@ from brokerd.replica.pull_protocol import Cut, Empty, Halt
 from brokerd.replica.replica import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
-from brokerd.services.replica_claim import LeaderClaim
 from brokerd.services.replica_lookup import own_address_at, registered_members
 from brokerd.services.replica_metadata import MetadataFollower
+from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.services.replica_server import parse_replicas
 from brokerd.store import DiskFullError, StoreError
 from mqwire.codes import HighwaterRequestCode, ResponseCode
@@ -118,7 +118,7 @@ class FollowerService:
         self._role_changed = trio.Event()
         self._round = trio.CancelScope()
         self._metadata = MetadataFollower(broker.store, broker.consumer_offsets, broker.schedule, broker.client_of)
-        self._claim = LeaderClaim(broker, self._metadata)
+        self._reclaim = LeaderReclaim(broker, self._metadata)
         self._halted: str | None = None
         self._starting_over = False
         self.hears_leader = False  # whether its last pull was answered by the leader of its epoch
@@ -156,8 +156,8 @@ class FollowerService:
         replica = self._broker.replica
         self._role_changed = trio.Event()
         try:
-            if replica.must_claim:
-                await self._claim.attempt()
+            if replica.must_reclaim:
+                await self._reclaim.attempt()
                 self._failures = 0
             else:
                 await self._follow()
@@ -242,7 +242,7 @@ class FollowerService:
         wait_ms = min(longest_ms, broker.config.ha_send_heartbeat_interval_ms)
         leads = False
         self._flushed.set()
-        while not replica.leads and not replica.must_claim:
+        while not replica.leads and not replica.must_reclaim:
             # While a flush takes long the report of its end must not wait for the leader's next record.
             pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if self._flushed.is_set() else 0)
             request = RemotingCommand.request(

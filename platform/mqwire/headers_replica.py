@@ -87,8 +87,8 @@ class NetworkCutRequestHeader(CustomHeader, frozen=True, kw_only=True):
     for_millis: Int32
 
 
-class ReplicaClaimRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """REPLICA_CLAIM (20008): a restarted leader asks each of its group's replicas to let it lead in `epoch`."""
+class ReplicaReclaimRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_RECLAIM (20008): a restarted leader asks each of its group's replicas to let it lead in `epoch`."""
 
     group: str
     replica_id: Int64
@@ -98,7 +98,7 @@ class ReplicaClaimRequestHeader(CustomHeader, frozen=True, kw_only=True):
     address: str
 
 
-class ReplicaClaimResponseHeader(CustomHeader, frozen=True, kw_only=True):
+class ReplicaReclaimResponseHeader(CustomHeader, frozen=True, kw_only=True):
     """Granted, or why not; and where the answering replica stands."""
 
     granted: bool

@@ -17,7 +17,7 @@ from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.pull_protocol import Cut, Diverged, PullDecision, SendBytes
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.services.remoting_client import RequestFailed
-from brokerd.services.replica_claim import LeaderClaim
+from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.store import AppendFailedError, MessageStore
 from mqwire.bodies import BrokerData, ClusterInfo
 from mqwire.codes import HighwaterRequestCode
@@ -101,14 +101,14 @@ class Member:
     def _truncate(self, offset: int) -> None:
         self.store.truncate(offset)
 
-    def claim_from(self, *others: Member, answers_lost_from: Member | None = None) -> bool:
+    def reclaim_from(self, *others: Member, answers_lost_from: Member | None = None) -> bool:
         """One attempt to lead again, by the service that the broker runs; returns whether it was granted.
 
         Raises StoreError when this replica's log can't be written.
         """
-        claim = LeaderClaim(cast("Any", Around(self, others, answers_lost_from)), cast("Any", NoOffsets()))
+        reclaim = LeaderReclaim(cast("Any", Around(self, others, answers_lost_from)), cast("Any", NoOffsets()))
         try:
-            trio.run(claim.attempt)
+            trio.run(reclaim.attempt)
         except (RequestFailed, RoleRefused):
             return False
         return True
@@ -118,7 +118,7 @@ class Member:
 
 
 class Around:
-    """What a member's claim, and its answer to another's, use of a broker: the others are reached without sockets."""
+    """What a member's reclaim, and its answer to another's, use of a broker: the others are reached without sockets."""
 
     def __init__(self, member: Member, others: Sequence[Member] = (), answers_lost_from: Member | None = None) -> None:
         self.store = member.store
@@ -166,7 +166,7 @@ class ClientWithoutSockets:
         if not found:
             raise RequestFailed(f"no replica is at {self._address}")
         answer = replica_admin.HANDLERS[command.code](cast("Any", Around(found[0])), cast("Any", None), command)
-        if found[0] is self._answers_lost_from and command.code == HighwaterRequestCode.REPLICA_CLAIM:
+        if found[0] is self._answers_lost_from and command.code == HighwaterRequestCode.REPLICA_RECLAIM:
             raise RequestFailed("the answer was lost")
         assert isinstance(answer, RemotingCommand)
         return answer

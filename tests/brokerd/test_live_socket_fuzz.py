@@ -43,7 +43,7 @@ _HARMFUL_CODES = {
     HighwaterRequestCode.REPLICA_PROMOTE,
     HighwaterRequestCode.REPLICA_DEMOTE,
     HighwaterRequestCode.REPLICA_FREEZE_SENDS,
-    HighwaterRequestCode.REPLICA_CLAIM,
+    HighwaterRequestCode.REPLICA_RECLAIM,
     HighwaterRequestCode.METERING_CLOSE,
     HighwaterRequestCode.NETWORK_CUT,
     RequestCode.UPDATE_BROKER_CONFIG,

@@ -382,7 +382,7 @@ def test_who_has_a_slave_again_asks_it_before_it_leads() -> None:
     settle(group)
     group[0].restart()
     assert group.leaders == []
-    assert group[0].replica.must_claim
+    assert group[0].replica.must_reclaim
 
 
 def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None:
@@ -440,9 +440,9 @@ def half_way_back() -> QuorumGroup:
     return group
 
 
-def claim(group: QuorumGroup, voter: int, epoch: int) -> None:
+def reclaim(group: QuorumGroup, voter: int, epoch: int) -> None:
     replica = group[0].replica
-    group[voter].replica.grant_claim(
+    group[voter].replica.grant_reclaim(
         replica_id=0,
         epoch=epoch,
         last_epoch=replica.epochs.last_epoch,
@@ -456,32 +456,32 @@ def test_one_that_slept_through_the_way_back_votes_for_a_restarted_leader() -> N
     group.wait(LONG_S)
     group[2].tick()
     group.lose_letters()
-    epoch = group[0].replica.begin_claim()
-    claim(group, 1, epoch)
-    claim(group, 2, epoch)
-    claim(group, 2, epoch)  # asked again: its first answer was lost
+    epoch = group[0].replica.begin_reclaim()
+    reclaim(group, 1, epoch)
+    reclaim(group, 2, epoch)
+    reclaim(group, 2, epoch)  # asked again: its first answer was lost
     assert group[2].replica.saved.voted_for == 0
-    group[0].replica.claimed(epoch, group[0].now_s, FIRST_MS)
+    group[0].replica.reclaimed(epoch, group[0].now_s, FIRST_MS)
     group[2].replica.step_down(epoch, "r0")  # as the leader announces itself
     settle(group)
     assert modes(group) == ["sync"] * 3
     assert group[2].log == group[0].log
 
 
-def test_one_that_elects_gives_no_second_vote_to_a_claim() -> None:
+def test_one_that_elects_gives_no_second_vote_to_a_reclaim() -> None:
     group = half_way_back()
     group.wait(LONG_S)
     group[2].tick()
-    epoch = group[0].replica.begin_claim()
-    claim(group, 2, epoch)
+    epoch = group[0].replica.begin_reclaim()
+    reclaim(group, 2, epoch)
     with pytest.raises(RoleRefused, match="is in epoch"):
-        group[2].replica.grant_claim(replica_id=1, epoch=epoch, last_epoch=9, end_offset=1 << 30, address="r1")
+        group[2].replica.grant_reclaim(replica_id=1, epoch=epoch, last_epoch=9, end_offset=1 << 30, address="r1")
 
 
-def test_one_that_elects_refuses_a_claim_while_it_hears_a_leader() -> None:
+def test_one_that_elects_refuses_a_reclaim_while_it_hears_a_leader() -> None:
     group = electing()
     with pytest.raises(RoleRefused, match="the leader of epoch 1 answers here"):
-        group[1].replica.grant_claim(replica_id=2, epoch=2, last_epoch=1, end_offset=1 << 30, address="r2")
+        group[1].replica.grant_reclaim(replica_id=2, epoch=2, last_epoch=1, end_offset=1 << 30, address="r2")
     assert group[1].replica.epoch == 1
 
 

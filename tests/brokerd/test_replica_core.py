@@ -1,4 +1,4 @@
-"""A replica's promises across restarts, promotions and claims: the pure core over a store and an epoch file in memory."""
+"""A replica's promises across restarts, promotions and reclaims: the pure core over a store and an epoch file in memory."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def test_the_only_replica_of_its_group_leads_at_once_and_again() -> None:
 
 def test_a_fresh_master_of_several_replicas_asks_the_others_first() -> None:
     fresh = Member(0, leader=True)  # its directory may stand in the place of one that was lost
-    assert (fresh.replica.leads, fresh.replica.must_claim, fresh.replica.unknown_replicas) == (False, True, 1)
+    assert (fresh.replica.leads, fresh.replica.must_reclaim, fresh.replica.unknown_replicas) == (False, True, 1)
     with pytest.raises(RoleRefused, match="totalReplicas"):
-        fresh.replica.claimed(1, 0.0, 0)
+        fresh.replica.reclaimed(1, 0.0, 0)
 
 
-def test_a_replica_that_agreed_to_a_claim_agrees_again_when_its_answer_was_lost() -> None:
+def test_a_replica_that_agreed_to_a_reclaim_agrees_again_when_its_answer_was_lost() -> None:
     leader, follower = group()
     leader.restart()
     log = {"last_epoch": 1, "end_offset": leader.store.end_offset}
     for _ in range(2):
-        follower.replica.grant_claim(replica_id=0, epoch=2, address="r0", **log)
+        follower.replica.grant_reclaim(replica_id=0, epoch=2, address="r0", **log)
     with pytest.raises(RoleRefused, match="not above"):
-        follower.replica.grant_claim(replica_id=2, epoch=2, address="r2", **log)
+        follower.replica.grant_reclaim(replica_id=2, epoch=2, address="r2", **log)
 
 
 def test_a_restarted_slave_shows_what_was_confirmed_and_not_more() -> None:

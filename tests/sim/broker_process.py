@@ -111,7 +111,7 @@ class BrokerProcess:
         elections = replica.elections
         state = "" if elections is None else f"{elections.state.value} {elections.why_not_electable() or ''} "
         return (
-            f"{state}{replica.settings.mode} epoch {replica.epoch} leads {replica.leads} claims {replica.must_claim}"
+            f"{state}{replica.settings.mode} epoch {replica.epoch} leads {replica.leads} must reclaim {replica.must_reclaim}"
             f" log {replica.epochs.last_epoch}:{store.end_offset} held {replica.held_offset} confirmed {replica.confirm_offset}"
             f" voters {replica.members.voters} follows {replica.leader_address} {self.follower.halted or ''} {store.refusal or ''}"
         )
@@ -132,7 +132,7 @@ class BrokerProcess:
         """Record what leaves no trace in the broker's state."""
         broker, replica = self.broker, self.broker.replica
         append, append_batch = broker.append, broker.append_batch
-        promote, claimed, grant_claim = replica.promote, replica.claimed, replica.grant_claim
+        promote, reclaimed, grant_reclaim = replica.promote, replica.reclaimed, replica.grant_reclaim
         start = replica.start
 
         def watched_start(now_s: float, now_ms: int) -> None:
@@ -162,14 +162,14 @@ class BrokerProcess:
                 self._inherits(in_sync, now_s, confirmed)
                 self._promoted(expected_epoch, epoch, *log)
 
-        def watched_claimed(epoch: int, now_s: float, now_ms: int) -> None:
+        def watched_reclaimed(epoch: int, now_s: float, now_ms: int) -> None:
             confirmed = replica.confirm_offset
-            claimed(epoch, now_s, now_ms)
+            reclaimed(epoch, now_s, now_ms)
             self._inherits(replica.known_replicas, now_s, confirmed)
 
-        def watched_claim(*, last_epoch: int, end_offset: int, **others: Any) -> None:
+        def watched_reclaim(*, last_epoch: int, end_offset: int, **others: Any) -> None:
             own = (replica.epochs.last_epoch, broker.store.end_offset)
-            grant_claim(last_epoch=last_epoch, end_offset=end_offset, **others)
+            grant_reclaim(last_epoch=last_epoch, end_offset=end_offset, **others)
             self.history.granted(self.name, own, (last_epoch, end_offset))
 
         stop_leading = replica.stop_leading
@@ -195,8 +195,8 @@ class BrokerProcess:
         broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
         replica.start = watched_start  # type: ignore[method-assign] # the observer stands in between
         replica.promote = watched_promote  # type: ignore[method-assign] # as above
-        replica.claimed = watched_claimed  # type: ignore[method-assign] # as above
-        replica.grant_claim = watched_claim  # type: ignore[method-assign] # as above
+        replica.reclaimed = watched_reclaimed  # type: ignore[method-assign] # as above
+        replica.grant_reclaim = watched_reclaim  # type: ignore[method-assign] # as above
         replica.stop_leading = watched_end  # type: ignore[method-assign] # as above
 
     def _appended(self, topic: str, body: bytes, physical_offset: int, size_bytes: int) -> None:

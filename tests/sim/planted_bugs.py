@@ -118,12 +118,12 @@ def _confirm_offset_falls() -> AbstractContextManager[Any]:
 
 
 def _shorter_log_may_lead_again() -> AbstractContextManager[Any]:
-    grant_claim = Replica.grant_claim
+    grant_reclaim = Replica.grant_reclaim
 
     def grants(self: Replica, *, last_epoch: int, **others: Any) -> None:
-        grant_claim(self, last_epoch=last_epoch + 1_000_000, **others)
+        grant_reclaim(self, last_epoch=last_epoch + 1_000_000, **others)
 
-    return patch.object(Replica, "grant_claim", grants)
+    return patch.object(Replica, "grant_reclaim", grants)
 
 
 def _leads_without_the_last_replica() -> AbstractContextManager[Any]:
@@ -138,7 +138,7 @@ def _leads_again_without_asking() -> AbstractContextManager[Any]:
 
     def leads(self: Replica, now_s: float, now_ms: int) -> None:
         start(self, now_s, now_ms)
-        if self.must_claim:
+        if self.must_reclaim:
             self._lead(self.epoch + 1, now_s, now_ms)
 
     return patch.object(Replica, "start", leads)

@@ -15,7 +15,7 @@ from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.voters import Members, Tally
 from brokerd.services.acknowledgement import PendingAcknowledgements
 from brokerd.services.metadata_log import MetadataLog
-from brokerd.services.replica_claim import LeaderClaim
+from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
@@ -102,7 +102,7 @@ def _checkpoint_above_the_cut() -> Patched:
 
 
 def _leads_without_silent_replicas() -> Patched:
-    return patch.object(LeaderClaim, "_check_complete", lambda self, others: None)
+    return patch.object(LeaderReclaim, "_check_complete", lambda self, others: None)
 
 
 def _ended_leader_still_answers() -> Patched:

@@ -1,6 +1,6 @@
-"""A restarted leader's claim to lead again: look who leads, find everyone, then ask each of them to agree.
+"""A restarted leader reclaims leadership: it looks for a leader, finds every replica, then asks each of them to agree.
 
-It looks before it asks, like the pre-vote of the Raft thesis (section 9.6): a claim that cannot succeed, because a replica
+It looks before it asks, like the pre-vote of the Raft thesis (section 9.6): a reclaim that cannot succeed, because a replica
 is away or another one leads, raises no one's epoch and disturbs no leader. What an answer means, and who may lead, is
 decided in brokerd/replica/replica.py.
 """
@@ -18,7 +18,7 @@ from brokerd.services.remoting_client import RequestFailed
 from brokerd.services.replica_lookup import registered_members, replica_status_of
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_replica import ReplicaClaimRequestHeader, ReplicaClaimResponseHeader
+from mqwire.headers_replica import ReplicaReclaimRequestHeader, ReplicaReclaimResponseHeader
 
 if TYPE_CHECKING:
     from brokerd.clock import SystemClock
@@ -35,7 +35,7 @@ _REQUEST_TIMEOUT_S: Final = 3.0
 
 
 class _Broker(Protocol):
-    """What a claim to lead uses of the broker."""
+    """What a reclaim uses of the broker."""
 
     config: BrokerConfig
     clock: SystemClock
@@ -52,8 +52,8 @@ class _Broker(Protocol):
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None: ...
 
 
-class LeaderClaim:
-    """One attempt at a time, by the follower's loop, while the replica `must_claim`."""
+class LeaderReclaim:
+    """One attempt at a time, by the follower's loop, while the replica `must_reclaim`."""
 
     def __init__(self, broker: _Broker, metadata: MetadataFollower) -> None:
         self._broker = broker
@@ -70,22 +70,22 @@ class LeaderClaim:
         if broker.store.refusal is not None:
             raise broker.store.refusal
         others = await self._find_all()
-        if not replica.must_claim:
-            return  # a promotion or another's claim came meanwhile
+        if not replica.must_reclaim:
+            return  # a promotion or another's reclaim came meanwhile
         if self._follow_leader_among(others):
             return
         self._check_complete(others)
         # Before anyone agrees: failing later would leave the agreement behind.
         for _, address in others.values():
             await self._metadata.merge_offsets_from(address)
-        epoch = replica.begin_claim(max((status.epoch for status, _ in others.values()), default=0))
+        epoch = replica.begin_reclaim(max((status.epoch for status, _ in others.values()), default=0))
         try:
-            # The longest log first: if it refuses, it claims in this one's place, and no one else was bothered.
+            # The longest log first: if it refuses, it reclaims in this one's place, and no other was asked.
             for replica_id in sorted(others, key=lambda key: _log_of(others[key][0]), reverse=True):
                 await self._ask(replica_id, others[replica_id][1], epoch)
         finally:
-            replica.end_claim()
-        replica.claimed(epoch, broker.clock.monotonic(), broker.clock.time_ms())
+            replica.end_reclaim()
+        replica.reclaimed(epoch, broker.clock.monotonic(), broker.clock.time_ms())
         broker.role_changed()
 
     async def _find_all(self) -> dict[int, tuple[ReplicaStatus, str]]:
@@ -155,7 +155,7 @@ class LeaderClaim:
     async def _ask(self, replica_id: int, address: str, epoch: int) -> None:
         broker = self._broker
         replica = broker.replica
-        header = ReplicaClaimRequestHeader(
+        header = ReplicaReclaimRequestHeader(
             group=replica.settings.group,
             replica_id=replica.settings.replica_id,
             epoch=epoch,
@@ -166,15 +166,15 @@ class LeaderClaim:
         client = broker.client_of(address)
         try:
             reply = await client.request(
-                RemotingCommand.request(HighwaterRequestCode.REPLICA_CLAIM, header), timeout_s=_REQUEST_TIMEOUT_S
+                RemotingCommand.request(HighwaterRequestCode.REPLICA_RECLAIM, header), timeout_s=_REQUEST_TIMEOUT_S
             )
         finally:
             client.close()
         if reply.code != ResponseCode.SUCCESS:
-            raise RequestFailed(f"replica {replica_id} answered the claim with code {reply.code}: {reply.remark}")
-        answer = reply.header(ReplicaClaimResponseHeader)
+            raise RequestFailed(f"replica {replica_id} answered the reclaim with code {reply.code}: {reply.remark}")
+        answer = reply.header(ReplicaReclaimResponseHeader)
         if not answer.granted:
-            replica.end_claim()
+            replica.end_reclaim()
             broker.saw_epoch(answer.epoch, None)
             raise RoleRefused(f"replica {replica_id} does not agree that this one leads again: {answer.reason}")
 

@@ -15,11 +15,11 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.diverged_forms import CutDoneForm, CutResendForm
 from controlplane.console.forms import TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
 from controlplane.consumers.models import ReplayState
 from controlplane.failover.diverged.apis import JSON_LINES

@@ -8,9 +8,9 @@ from django.views.decorators.http import require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import curl
 from controlplane.console.pages import tenant_render
-from controlplane.console.views.clusters import cluster_context
 from controlplane.consumers.route_map import topic_route_map
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can

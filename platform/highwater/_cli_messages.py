@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,6 +14,7 @@ from highwater._admin_messages import MAX_TIMESTAMP_MS
 from highwater._admin_models import QueryResult
 from highwater._admin_topics import is_system_topic
 from highwater._cli_format import body_text, parse_time, time_text
+from highwater._cli_output import UNKNOWN
 from highwater._cli_session import Session, verb
 from highwater._models import Message, MessageQueue, ReceivedMessage
 from highwater._sync_admin import Admin
@@ -23,6 +27,7 @@ app = typer.Typer()
 
 Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 SEND_GROUP = "HIGHWATER_CLI"
+_TAIL_EVERY_S = 1.0
 
 
 def _facts(message: ReceivedMessage) -> dict[str, object]:
@@ -248,6 +253,57 @@ def consume_message(
                 start = max(start, admin.search_offset(queue, parse_time(begin)))
             messages += _read(admin, queue, start, count, end_ms)
     _rows(session, messages)
+
+
+@verb(app, "tailMessages")
+def tail_messages(
+    session: Session,
+    topic: Topic,
+    tag: Annotated[str | None, typer.Option("-c", "--tags", help="Only of this tag.")] = None,
+    key: Annotated[str | None, typer.Option("-k", "--msg-key", help="Only with this key.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="Only with this in their body.")] = None,
+    seconds: Annotated[
+        int | None, typer.Option("--seconds", min=1, help="End after so long. Else with Ctrl-C.")
+    ] = None,
+) -> None:
+    """Print messages as they are stored, without consuming them: no group's progress changes. With --json one a line."""
+    end = float("inf") if seconds is None else time.monotonic() + seconds
+    with session.admin() as admin, contextlib.suppress(KeyboardInterrupt):
+        places = {queue: admin.max_offset(queue) for queue in admin.topic_route(topic).subscribe_queues}
+        while time.monotonic() < end:
+            for message in _since(admin, places):
+                if (
+                    tag in (None, message.tags)
+                    and (key is None or key in message.keys)
+                    and (text is None or text.casefold() in message.body.decode("utf-8", "replace").casefold())
+                ):
+                    print(_line(session, message), flush=True)
+            time.sleep(min(_TAIL_EVERY_S, max(0.0, end - time.monotonic())))
+
+
+def _since(admin: Admin, places: dict[MessageQueue, int]) -> list[ReceivedMessage]:
+    """What was stored in the queues from their places on, oldest first, one answer of each; the places move on."""
+    found: list[ReceivedMessage] = []
+    for queue, start in places.items():
+        batch = [message for message in admin.pull(queue, start, 32) if message.queue_offset >= start]
+        if batch:
+            places[queue] = batch[-1].queue_offset + 1
+            found += batch
+    return sorted(found, key=lambda message: (message.store_timestamp_ms, message.queue_offset))
+
+
+def _line(session: Session, message: ReceivedMessage) -> str:
+    if session.as_json:
+        return json.dumps(_facts(message), ensure_ascii=False)
+    place = f"{message.queue.broker_name}/{message.queue.queue_id}/{message.queue_offset}"
+    words = [
+        time_text(message.store_timestamp_ms),
+        place,
+        message.tags,
+        " ".join(message.keys),
+        body_text(message.body, 200),
+    ]
+    return "  ".join(word or UNKNOWN for word in words)
 
 
 def _read(admin: Admin, queue: MessageQueue, start: int, count: int, end_ms: int | None) -> list[ReceivedMessage]:

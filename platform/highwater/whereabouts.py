@@ -225,6 +225,7 @@ class Cause(StrEnum):
     TOPIC_EMPTY = "topic_empty"
     TOPICS_LEFT_OUT = "topics_left_out"
     NO_SUCH_KEY = "no_such_key"
+    KEYS_MASKED = "keys_masked"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
+from controlplane.topics.masking_rules import masking_rule_create
 from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
@@ -42,6 +43,9 @@ def addresses(world: World) -> list[str]:
         actor=world.alice, tenant=world.tenant, email="x@example.com", role="viewer"
     ).invitation
     account = service_account_create(actor=world.alice, tenant=world.tenant, name="ci", role="developer")
+    rule = masking_rule_create(
+        actor=world.alice, tenant=world.tenant, topic="*", part="property", pattern="row", visible_from="admin"
+    )
     failover = Failover.objects.create(
         operation=operation,
         cluster=world.cluster,
@@ -101,6 +105,8 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/alerts/",
             "clusters/orders/alerts/disk_used/",
             "limits/",
+            "masking/",
+            f"masking/{rule.pk}/delete/",
             "service-accounts/",
             f"service-accounts/{account.pk}/",
             f"service-accounts/{account.pk}/delete/",
@@ -172,6 +178,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/send/",
             "clusters/orders/topics/payments/messages/",
             "clusters/orders/topics/payments/messages/search/",
+            "clusters/orders/topics/payments/messages/tail/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/resend/",
             "clusters/orders/topics/payments/messages/broker-a/0/0/consume/",

@@ -184,6 +184,11 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
         {"name": "Acme", "time_zone": "Asia/Tokyo"},
         {"name": "Acme", "time_zone": "Asia/Tokyo", "wants_second_factor": False},
     ),
+    (
+        "masking/",
+        {"part": "body", "pattern": "*.email", "topic": "orders-*", "visible_from": "owner"},
+        {"part": "body", "pattern": "*.email", "topic": "orders-*", "visible_from": "owner", "withholds": False},
+    ),
     ("clusters/orders/settings/name/", {"name": "Orders, EU"}, {"name": "Orders, EU"}),
     (
         "clusters/orders/settings/policy/",

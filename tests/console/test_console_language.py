@@ -36,14 +36,16 @@ _NAMES = {
     "FIFO", "FinOps", "FOCUS", "Follower", "gRPC", "Go", "Highwater", "ID", "IP", "Java", "JavaScript", "Key", "Leader", "MiB",
     "mode", "mqadmin", "multi", "NameServer", "Node", "NORMAL", "npm", "Observer", "offsetMsgId", "OpenAPI", "Parquet", "PDF",
     "POST", "Python", "Remoting", "REST", "RocketMQ", "RPO", "RTO", "SecretKey", "Shell", "single", "Slack", "sync", "Tag", "TLS",
-    "URL", "UTC", "Webhook", "ali-ons", "rocketmq-client-go", "rocketmq-client-nodejs", "GiB", "highwater",
+    "URL", "UTC", "Webhook", "ali-ons", "rocketmq-client-go", "rocketmq-client-nodejs", "GiB", "highwater", "JSON", "KEYS",
+    "TAGS",
 }  # fmt: skip
 # What people and programs of the tests' world have said, the names of what they have, and fields as the API has them.
 _TYPED = (
     r"acme|Acme Trading|Acme|orders|payments|billing|staging|broker-a|script|upkeep|default|EUR|What payments are for"
     r"|checkout service|sharding key"
     r"|Port 20017 is in use by another program\.|Stop that program, then retry\.|cannot connect to [0-9.:]+|\[Errno \d+\][^)]*\)"
-    r"|\b(?:credentials|manage|messages|read)\b|\b(?:ci|developer|email|id|name|operator|public|role|scopes|viewer)\b"
+    r"|visible.from|withholds|card\.number|\[masked\]|\btrue\b"
+    r"|\b(?:credentials|manage|messages|read)\b|\b(?:admin|part|pattern|property|row|topic)\b|\b(?:ci|developer|email|id|name|operator|public|role|scopes|viewer)\b"
 )
 # A string of the source that Django makes of a template.
 _TEXT = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""

@@ -22,6 +22,7 @@ from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.bodies import ShownBody
 from controlplane.topics.gateway import BrowsedMessage
+from controlplane.topics.masking_rules import masking_rule_create
 from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.selectors import LimitUse, LiveState, QueueOffsets, TopicLive
 from highwater.diverged import Fate
@@ -67,6 +68,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("audit", "/t/acme/audit/"),
         ("tokens", "/t/acme/tokens/"),
         ("service accounts", "/t/acme/service-accounts/"),
+        ("masking", "/t/acme/masking/"),
         ("service account", "/t/acme/service-accounts/{account}/"),
         ("not found", "/t/globex/"),
         ("e-mail addresses", "/email/"),
@@ -83,6 +85,14 @@ def test_a_page_of_a_tenant_looks_right(
     api_token_issue(actor=world.alice, tenant=world.tenant, name="deployment script", days=90)
     account = service_account_create(actor=world.alice, tenant=world.tenant, name="deployment", role="operator")
     api_token_issue(actor=world.alice, tenant=world.tenant, name="first", role="operator", service_account=account)
+    for topic, part, pattern in (
+        ("payments", "body", "$.card.number"),
+        ("*", "body", "*.email"),
+        ("*", "property", "KEYS"),
+    ):
+        masking_rule_create(
+            actor=world.alice, tenant=world.tenant, topic=topic, part=part, pattern=pattern, visible_from="admin"
+        )
     credential = world.cluster.credentials.get(is_control=False)
     invitation_create(actor=world.alice, tenant=world.tenant, email="dora.with.a.long.name@example.com", role="viewer")
     to_alice = invitation_create(

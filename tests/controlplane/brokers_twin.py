@@ -43,7 +43,7 @@ class BrokersTwin:
 
     def delete_topic(self, name: str, *, cluster: str) -> None: ...
 
-    def group_list(self, *, cluster: str) -> tuple[str, ...]:
+    def group_list(self, *, cluster: str = "") -> tuple[str, ...]:
         return ("billing",)
 
     def send(self, message: Message) -> SendResult:

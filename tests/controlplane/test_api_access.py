@@ -23,7 +23,7 @@ from controlplane.status.models import Incident, Maintenance
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
-from controlplane.topics.models import Topic, TopicState
+from controlplane.topics.models import MaskingRule, Topic, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
 from tests.controlplane.world import SYSTEM, Json, World, alert_of, dead_letter_replay, diverged_resend, offset_reset
 
@@ -81,6 +81,10 @@ ROWS = [
     Row(f"{TENANT}tokens/<uuid:token_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}audit-events/", "GET", 200, 403),
     Row(f"{TENANT}audit-chain/", "GET", 200, 403),
+    Row(f"{TENANT}masking-rules/", "GET", 200, 200),
+    Row(f"{TENANT}masking-rules/", "POST", 201, 403, body={"pattern": "$.card.number"}),
+    Row(f"{TENANT}masking-rules/<uuid:rule_id>/", "GET", 200, 200),
+    Row(f"{TENANT}masking-rules/<uuid:rule_id>/", "DELETE", 204, 403),
     Row(f"{TENANT}limits/", "GET", 200, 200),
     Row(f"{TENANT}clusters/<slug:cluster>/figures/", "GET", 200, 200),
     Row(f"{TENANT}operations/", "GET", 200, 200),
@@ -204,6 +208,7 @@ ROWS = [
     Row(f"{TOPIC}route/", "GET", 503, 503),
     Row(f"{TOPIC}messages/", "GET", 503, 503),
     Row(f"{TOPIC}messages/search/", "GET", 400, 400),  # it asks for a key
+    Row(f"{TOPIC}messages/tail/", "GET", 503, 503),
     Row(f"{TOPIC}messages/", "POST", 503, 503, body={"body": "hello"}),
     Row(MESSAGE, "GET", 503, 503),
     Row(f"{MESSAGE}resend/", "POST", 503, 503, body={}),
@@ -301,7 +306,11 @@ def _address(world: World, pattern: str) -> str:
     window = Maintenance.objects.create(
         title="x", text="x", parts=["api"], starts_at=now, ends_at=now + timedelta(hours=1)
     )
+    rule, _ = MaskingRule.objects.get_or_create(
+        tenant=world.acme, part="property", pattern="row", visible_from="admin", created_by="alice@example.com"
+    )
     values = {
+        "<uuid:rule_id>": str(rule.pk),
         "<uuid:alert_id>": str(alert.pk),
         "<uuid:resend_id>": str(resend.pk),
         "<int:replica_id>": "0",

@@ -26,6 +26,7 @@ from controlplane.consumers.replays import (
     replay_turn,
     replays_resume,
 )
+from controlplane.topics.masking import Sight
 from highwater import (
     BrokerError,
     ConnectError,
@@ -314,4 +315,4 @@ def test_a_replay_of_a_cluster_that_stays_silent_rests_longer(world: World, brok
 
 @pytest.mark.parametrize("born_ms", [2**62, -(2**62), -62_135_596_800_000])
 def test_a_dead_letter_whose_sender_wrote_no_time_is_shown_without_one(born_ms: int) -> None:
-    assert dead_letter(replace(dead(1), born_timestamp_ms=born_ms), 10).born_at is None
+    assert dead_letter(replace(dead(1), born_timestamp_ms=born_ms), Sight([]), 10).born_at is None

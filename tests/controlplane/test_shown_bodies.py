@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm, NotOfThisForm, body_shown, indented
+from controlplane.topics.masking import tokens_of
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -37,7 +38,7 @@ def test_members_of_one_name_stay() -> None:
 @given(VALUES, st.sampled_from([None, 2]))
 def test_indented_json_is_the_same_json(value: object, indent: int | None) -> None:
     source = json.dumps(value, indent=indent, ensure_ascii=False)
-    text, read = indented(source, 10**9)
+    text, read = indented(tokens_of(source), len(source), 10**9)
     assert json.loads(text) == value
     assert read == len(source)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -61,6 +65,50 @@ def test_system_topics_are_listed_only_when_asked_for(n: tuple[str, str], topic:
     assert topic in shown
     assert {"TBW102", "DefaultCluster"} & set(everything)
     assert not {"TBW102", "DefaultCluster"} & set(shown)
+
+
+def test_messages_are_printed_as_they_are_stored_and_not_consumed(
+    cluster: Cluster, n: tuple[str, str], topic: str
+) -> None:
+    succeed("sendMessage", *n, "-t", topic, "-p", "before", "-k", "k1")
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "highwater.cli",
+            "admin",
+            "tailMessages",
+            *n,
+            "-t",
+            topic,
+            "-k",
+            "k1",
+            "--text",
+            "GRÜ",
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(program.stdout or ()), daemon=True)
+    reader.start()
+
+    def is_seen() -> bool:
+        for body, key in (("grüße", "k1"), ("grüße", "k2"), ("adieu", "k1")):
+            succeed("sendMessage", *n, "-t", topic, "-p", body, "-k", key)
+        return bool(lines)
+
+    wait_until(is_seen, "a message is printed")
+    program.send_signal(signal.SIGINT)
+    assert program.wait(30) == 0
+    reader.join(30)
+    assert {(json.loads(line)["body"], json.loads(line)["keys"]) for line in lines} == {("grüße", "k1")}
+
+
+def test_a_tail_ends_after_its_seconds(n: tuple[str, str], topic: str) -> None:
+    assert succeed("tailMessages", *n, "-t", topic, "--seconds", "1") == ""
 
 
 def test_a_message_is_sent_and_found_again(n: tuple[str, str], topic: str) -> None:

@@ -117,6 +117,18 @@ class Unprocessable(ApplicationError):
     title: ClassVar[str] = say("Unprocessable")
 
 
+class TooOften(ApplicationError):
+    """Asked for more often than is good for others; `retry_after_s` says when to ask again."""
+
+    status = 429
+    code = "too_often"
+    title: ClassVar[str] = say("Too many requests")
+
+    def __init__(self, message: str, *, retry_after_s: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
 class BrokerRefused(ApplicationError):
     """A broker or name server answered with an error."""
 

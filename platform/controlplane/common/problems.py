@@ -14,7 +14,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from controlplane.common.errors import ApplicationError, FieldError, NotFound
+from controlplane.common.errors import ApplicationError, FieldError, NotFound, TooOften
 from controlplane.common.request_context import current_request_context
 
 CONTENT_TYPE = "application/problem+json"
@@ -55,6 +55,8 @@ def problem_exception_handler(error: Exception, context: Mapping[str, Any]) -> R
     match error:
         case ApplicationError():
             body = application_problem(error, instance)
+            if isinstance(error, TooOften):
+                headers["Retry-After"] = str(error.retry_after_s)
         case Http404():
             body = application_problem(NotFound("There is nothing here."), instance)
         case RequestDataTooBig():

@@ -8,13 +8,36 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext as _
 
+from controlplane.common.sentences import say
 from controlplane.console.forms import CODE_INPUT, Choice, properties_of
 from controlplane.consumers.selectors import Member
+from controlplane.topics.bodies import Masking
 from controlplane.topics.copies import RESEND_OF, Edit
 from controlplane.topics.gateway import BrowsedMessage
+from controlplane.topics.tail import FILTER_MAX_CHARACTERS
 from highwater.copies import own_properties
 
 KEEP, TEXT, BASE64 = "keep", "text", "base64"
+
+
+class TailForm(forms.Form):
+    """Which messages of a topic are shown as they come. Empty fields want all."""
+
+    tag = forms.CharField(
+        label=say("Tag"), max_length=FILTER_MAX_CHARACTERS, required=False, widget=forms.TextInput(attrs=CODE_INPUT)
+    )
+    key = forms.CharField(
+        label=say("Message key"),
+        max_length=FILTER_MAX_CHARACTERS,
+        required=False,
+        widget=forms.TextInput(attrs=CODE_INPUT),
+    )
+    text = forms.CharField(
+        label=say("Text in the body"),
+        help_text=say("In its beginning, as the table shows it."),
+        max_length=FILTER_MAX_CHARACTERS,
+        required=False,
+    )
 
 
 class ConsumeForm(forms.Form):
@@ -46,7 +69,9 @@ class ResendForm(forms.Form):
     def __init__(
         self, data: Any = None, *, message: BrowsedMessage, topic: str, topics: Sequence[str], sent_before: bool
     ) -> None:
-        is_text = message.body.encoding == "utf-8" and not message.body.truncated
+        is_text = (
+            message.body.encoding == "utf-8" and not message.body.truncated and message.body.masking is Masking.NONE
+        )
         self.own_properties = {
             name: value for name, value in own_properties(message.properties).items() if name != RESEND_OF
         }

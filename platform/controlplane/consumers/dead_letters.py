@@ -15,9 +15,11 @@ from controlplane.common.audit import audit_event_record
 from controlplane.consumers.replay_plan import original_topic
 from controlplane.consumers.selectors import group_path
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, ShownBody, body_shown
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, ShownBody
 from controlplane.topics.browse import newest_messages
 from controlplane.topics.gateway import browsed_message
+from controlplane.topics.masking import Sight
+from controlplane.topics.masking_rules import sight_of
 from highwater import Admin, MessageQueue, NoRouteError, ReceivedMessage
 from highwater._admin_models import QueueStats
 from mqwire.names import DLQ_GROUP_TOPIC_PREFIX
@@ -46,6 +48,7 @@ class DeadLetter:
     message_id: str
     offset_message_id: str
     body: ShownBody
+    masked: tuple[str, ...]
 
     @property
     def place(self) -> str:
@@ -81,11 +84,12 @@ def dead_letters(
 ) -> DeadLetters:
     """Return the group's newest dead letters. Raises NotAllowed, Conflict, BrokerRefused, BrokerUnreachable."""
     actor_require(actor, "message.browse", cluster.tenant)
+    sight = sight_of(actor, cluster.tenant)
     with cluster_admin(cluster) as admin:
         queues = dead_letter_queues(admin, group)
 
         def pull(queue: MessageQueue, offset: int, count: int) -> list[_Read]:
-            return [_Read.of(message, body_limit_bytes) for message in admin.pull(queue, offset, count)]
+            return [_Read.of(message, sight, body_limit_bytes) for message in admin.pull(queue, offset, count)]
 
         newest = newest_messages(
             [(one.queue, one.min_offset, one.max_offset) for one in queues],
@@ -125,7 +129,7 @@ def dead_letters_export(*, actor: Actor, cluster: Cluster, group: str, as_csv: b
 
 def _row(letter: DeadLetter) -> dict[str, object]:
     values = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name != "body"}
-    values["keys"] = list(letter.keys)
+    values["keys"], values["masked"] = list(letter.keys), list(letter.masked)
     values["queue_offset"] = str(letter.queue_offset)
     values |= {"died_at": letter.died_at.isoformat(), "born_at": letter.born_at and letter.born_at.isoformat()}
     body = letter.body
@@ -152,9 +156,9 @@ def _cell(value: object) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def dead_letter(message: ReceivedMessage, body_limit_bytes: int) -> DeadLetter:
+def dead_letter(message: ReceivedMessage, sight: Sight, body_limit_bytes: int) -> DeadLetter:
     """Return a message of a dead-letter topic as it is shown."""
-    shown = browsed_message(message, 0)
+    shown = browsed_message(message, sight, body_limit_bytes)
     return DeadLetter(
         broker_name=shown.broker_name,
         queue_id=shown.queue_id,
@@ -167,7 +171,8 @@ def dead_letter(message: ReceivedMessage, body_limit_bytes: int) -> DeadLetter:
         keys=shown.keys,
         message_id=shown.message_id,
         offset_message_id=shown.offset_message_id,
-        body=body_shown(message.body, body_limit_bytes),
+        body=shown.body,
+        masked=shown.masked,
     )
 
 
@@ -181,6 +186,6 @@ class _Read:
     shown: DeadLetter
 
     @classmethod
-    def of(cls, message: ReceivedMessage, body_limit_bytes: int) -> "_Read":
-        shown = dead_letter(message, body_limit_bytes)
+    def of(cls, message: ReceivedMessage, sight: Sight, body_limit_bytes: int) -> "_Read":
+        shown = dead_letter(message, sight, body_limit_bytes)
         return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)

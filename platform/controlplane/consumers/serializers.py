@@ -287,6 +287,9 @@ class DeadLetterSerializer(Shape):
     message_id = serializers.CharField()
     offset_message_id = serializers.CharField()
     body = ShownBodySerializer()
+    masked = serializers.ListField(
+        child=serializers.CharField(), help_text="what is hidden from your role: body, and names of properties"
+    )
 
 
 class DeadLettersSerializer(Shape):

@@ -1,5 +1,6 @@
 """Where is my message? One search over a cluster: where it is stored, which replicas hold it, where each group stands."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,14 +17,16 @@ from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import BrowsedMessage, browsed_message, calendar_moment
+from controlplane.topics.masking import Sight
+from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.search import Sought
 from controlplane.topics.selectors import topic_list
 from highwater import Admin, HighwaterError, ReceivedMessage
 from highwater.message_trace import MessageTrace, home_topic, trace_message
 from highwater.trace_story import TraceStory
-from highwater.whereabouts import GroupStanding, IdReading, Reason
+from highwater.whereabouts import Cause, GroupStanding, IdReading, Reason, read_id
 from mqwire.bodies import ReplicaStatus
-from mqwire.names import RMQ_SYS_TRACE_TOPIC
+from mqwire.names import PROPERTY_KEYS, RMQ_SYS_TRACE_TOPIC
 
 _log = get_logger("controlplane.whereabouts")
 
@@ -94,6 +97,7 @@ def message_whereabouts(
         Sought(text).check()
     except InvalidInput as error:
         raise InvalidInput.for_field("q", error.errors[0].message, error.errors[0].code) from None
+    sight = sight_of(actor, cluster.tenant)
     replicas = list(
         Replica.objects.filter(group__cluster=cluster, port__isnull=False).select_related("group", "sample")
     )
@@ -102,11 +106,12 @@ def message_whereabouts(
         if trace_topic and trace_topic != RMQ_SYS_TRACE_TOPIC and trace_topic not in topics:
             raise InvalidInput.for_field("trace_topic", f"The cluster has no topic {trace_topic}.", "not_found")
         statuses = _statuses(cluster, replicas)
+        searched = _searched(sight, text, topics)
         trace = trace_message(
             admin,
             text,
             topic=topic or None,
-            topics=topics,
+            topics=searched,
             addresses={replica.address: replica.group.name for replica in replicas},
             log_span=_log_spans(replicas, statuses),
         )
@@ -116,8 +121,8 @@ def message_whereabouts(
     return Whereabouts(
         text=text,
         reading=trace.reading,
-        matches=[browsed_message(one, body_limit_bytes) for one in trace.matches],
-        message=None if message is None else browsed_message(message, body_limit_bytes),
+        matches=[browsed_message(one, sight, body_limit_bytes) for one in trace.matches],
+        message=None if message is None else browsed_message(message, sight, body_limit_bytes),
         topic="" if message is None else home_topic(message),
         original_is_gone=trace.original_is_gone,
         delayed_until=_moment(trace.delayed_until_ms),
@@ -128,9 +133,29 @@ def message_whereabouts(
             replace(one, sentence=from_sdk(one.sentence)) for one in trace.groups if not group_is_system(one.group)
         ],
         groups_left_out=trace.groups_left_out,
-        reasons=[replace(one, sentence=from_sdk(one.sentence), attempt=from_sdk(one.attempt)) for one in trace.reasons],
+        reasons=_reasons(trace, hidden=len(topics) - len(searched)),
         traces=traces,
     )
+
+
+def _searched(sight: Sight, text: str, topics: Sequence[str]) -> list[str]:
+    """The topics where this text may be looked for: as a key, not where keys are hidden. An answer would tell who has it."""
+    reading = read_id(text, int(time.time() * 1000))
+    if reading.broker is not None or reading.client is not None:
+        return list(topics)
+    return [one for one in topics if not sight.masks_for([one]).hides_property(PROPERTY_KEYS)]
+
+
+def _reasons(trace: MessageTrace, hidden: int) -> list[Reason]:
+    reasons = [replace(one, sentence=from_sdk(one.sentence), attempt=from_sdk(one.attempt)) for one in trace.reasons]
+    if reasons and hidden:
+        sentence = say_count(
+            "Keys are masked for you in %(count)s topic, which was not looked at.",
+            "Keys are masked for you in %(count)s topics, which were not looked at.",
+            hidden,
+        )
+        reasons.insert(0, Reason(Cause.KEYS_MASKED, sentence, say("Look for the message id.")))
+    return reasons
 
 
 def _traces(admin: Admin, message: ReceivedMessage, trace_topic: str) -> TraceStory | None:

@@ -332,6 +332,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "DeliveryState": "controlplane.alerts.models.DeliveryState",
         "AlertKind": "controlplane.alerts.kinds.KIND_CHOICES",
         "AlertSeverity": "controlplane.alerts.kinds.SEVERITY_CHOICES",
+        "MaskedPart": "controlplane.topics.models.MaskedPart",
         "PlatformPart": "controlplane.status.models.Part",
         "PlatformPartState": "controlplane.status.serializers.PART_STATES",
         "IncidentImpact": "controlplane.status.models.Impact",

@@ -71,6 +71,8 @@ PERMISSIONS: dict[str, Requirement] = {
     "message.send": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "message.consume": Requirement(Role.DEVELOPER, Scope.MESSAGES),
     "dead_letter.replay": Requirement(Role.DEVELOPER, Scope.MESSAGES),
+    "masking.view": Requirement(Role.VIEWER, Scope.READ),
+    "masking.manage": Requirement(Role.ADMIN, Scope.MANAGE),
     "credential.view": Requirement(Role.VIEWER, Scope.READ),
     "credential.reveal": Requirement(Role.DEVELOPER, Scope.CREDENTIALS),
     "credential.create": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
@@ -119,6 +121,12 @@ def actor_includes(actor: Actor, tenant: Tenant, role: str) -> bool:
     """Return whether the actor may do all that the role may: no one gives or takes more than that."""
     roles = actor_roles(actor, tenant)
     return bool(roles) and all(role_includes(own, role) for own in roles)
+
+
+def actor_ranks(actor: Actor, tenant: Tenant, role: str) -> bool:
+    """Return whether the actor has at least this role in the tenant: a token, with its own role and its person's."""
+    roles = actor_roles(actor, tenant)
+    return bool(roles) and all(_RANK.get(own, 0) >= _RANK[role] for own in roles)
 
 
 def roles_to_give(actor: Actor, tenant: Tenant) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ SENSITIVE_ACTS: dict[str, str] = {
     "credential.create": say("makes a key pair"),
     "credential.reveal": say("reads a secret"),
     "token.create": say("makes an API token"),
+    "masking_rule.delete": say("shows what a masking rule hides"),
     "tenant.factor_off": say("turns this question off"),
 }
 

@@ -28,6 +28,8 @@ from controlplane.topics.serializers import (
     SearchQuerySerializer,
     SentMessageSerializer,
     StoredMessageSerializer,
+    TailQuerySerializer,
+    TailSerializer,
     TestMessageSerializer,
     TopicCreateSerializer,
     TopicLiveSerializer,
@@ -36,6 +38,7 @@ from controlplane.topics.serializers import (
     TopicWithLiveSerializer,
 )
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
+from controlplane.topics.tail import TailFilter, messages_tail
 
 _LIVE = OpenApiParameter("live", bool, description="false: don't ask the brokers for offsets.", default=True)
 
@@ -125,6 +128,25 @@ class MessageListApi(ClusterApi):
         )
         sent = message_send(actor=self.actor, topic=found, message=message)
         return Response(SentMessageSerializer(sent).data, status=201)
+
+
+class MessageTailApi(ClusterApi):
+    """Messages of a topic as they come."""
+
+    permissions: ClassVar = {"GET": "message.browse"}
+
+    @extend_schema(operation_id="message_tail", parameters=[TailQuerySerializer], responses={200: TailSerializer})
+    def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
+        """Return what was stored since the cursor of the last answer, and a new one. It consumes nothing: no group, no offsets.
+
+        Ask each 2 seconds or less often: 12 times in 10 seconds at most, and 150 for all of a tenant (429).
+        """
+        query = TailQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(query.validated_data)
+        wanted = TailFilter(values.pop("tag"), values.pop("key"), values.pop("text"))
+        page = messages_tail(actor=self.actor, topic=topic_get(self.cluster, topic), wanted=wanted, **values)
+        return Response(TailSerializer(page).data)
 
 
 class MessageDetailApi(ClusterApi):

@@ -3,19 +3,15 @@
 import base64
 import codecs
 import json
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from controlplane.common.sentences import say
+from controlplane.topics.masking import JSON_MAX_BYTES, Masks, Token, tokens_of, verbatim
 
 BODY_SHOWN_MAX_BYTES = 64 * 1024
-# Parsed and indented whole, before it is cut.
-_JSON_MAX_BYTES = 512 * 1024
 _INDENT = "  "
-# Of valid JSON: an empty object or array, a sign, a text, or a number or word. The possessive repeats (`*+`) keep no state to
-# go back to; without them, a long text takes more than 100 bytes for each of its characters.
-_TOKEN = re.compile(r'\{\s*\}|\[\s*\]|[{}\[\],:]|"(?:[^"\\]++|\\.)*+"|[^\s{}\[\],:"]+')
 
 
 class BodyForm(StrEnum):
@@ -36,6 +32,14 @@ class NotOfThisForm(ValueError):
         self.sentence = sentence
 
 
+class Masking(StrEnum):
+    """What a reader's rules did to a body. MASKED: some values are replaced; WITHHELD: nothing of it is shown."""
+
+    NONE = "none"
+    MASKED = "masked"
+    WITHHELD = "withheld"
+
+
 @dataclass(frozen=True, slots=True)
 class ShownBody:
     """A body for the eye. `encoding` is utf-8, json, hex or base64.
@@ -47,23 +51,36 @@ class ShownBody:
     text: str
     size_bytes: int
     shown_bytes: int
+    masking: Masking = Masking.NONE
 
     @property
     def truncated(self) -> bool:
         return self.shown_bytes < self.size_bytes
 
 
-def body_shown(body: bytes, limit_bytes: int, form: BodyForm = BodyForm.AUTO) -> ShownBody:
+def body_withheld(body: bytes) -> ShownBody:
+    """Return of the body its size alone."""
+    return ShownBody("utf-8", "", len(body), 0, Masking.WITHHELD)
+
+
+def body_shown(body: bytes, limit_bytes: int, form: BodyForm = BodyForm.AUTO, masks: Masks | None = None) -> ShownBody:
     """Return the body, cut after `limit_bytes` (at most 64 KiB) and never inside a character. Raises NotOfThisForm.
 
-    Of JSON its indented text has at most about so many bytes; `shown_bytes` says how far in the body it goes.
+    Of JSON its indented text has at most about so many bytes; `shown_bytes` says how far in the body it goes. What `masks`
+    hides is replaced, and what they can't look into is withheld or shown, as they say.
     """
     limit_bytes = max(0, min(limit_bytes, BODY_SHOWN_MAX_BYTES))
+    if masks is not None and masks.hide_bodies and body:
+        document = masks.document_of(body)
+        if document is not None:
+            return _masked(document, len(body), limit_bytes, form, masks)
+        if masks.withholds:
+            return body_withheld(body)
     head = body[:limit_bytes]
     match form:
         case BodyForm.JSON:
             source = _json_text(body)
-            text, read = indented(source, limit_bytes)
+            text, read = indented(tokens_of(source), len(source), limit_bytes)
             return ShownBody("json", text, len(body), len(source[:read].encode("utf-8")))
         case BodyForm.BASE64:
             return ShownBody("base64", base64.b64encode(head).decode("ascii"), len(body), len(head))
@@ -88,8 +105,8 @@ def _as_text(head: bytes, *, complete: bool) -> str | None:
 
 
 def _json_text(body: bytes) -> str:
-    if len(body) > _JSON_MAX_BYTES:
-        kibibytes = _JSON_MAX_BYTES // 1024
+    if len(body) > JSON_MAX_BYTES:
+        kibibytes = JSON_MAX_BYTES // 1024
         raise NotOfThisForm(say("A body of more than %(kibibytes)s KiB is not shown as JSON.", kibibytes=kibibytes))
     try:
         text = body.decode("utf-8")
@@ -100,15 +117,56 @@ def _json_text(body: bytes) -> str:
     return text
 
 
-def indented(text: str, limit: int) -> tuple[str, int]:
-    """Return valid JSON with a line for each member and element, and how many of its characters were read.
+def _masked(source: str, size_bytes: int, limit_bytes: int, form: BodyForm, masks: Masks) -> ShownBody:
+    """Return a document with hidden values replaced; only as text, as its bytes would hold them."""
+    is_masked = False
+
+    def noted(tokens: Iterable[Token]) -> Iterable[Token]:
+        nonlocal is_masked
+        for token in tokens:
+            is_masked |= token.is_mask
+            yield token
+
+    tokens = noted(masks.tokens(source))
+    if form in (BodyForm.HEX, BodyForm.BASE64):
+        raise NotOfThisForm(
+            say("Rules mask values of this topic’s bodies, so that they are shown as text or JSON only.")
+        )
+    if form is BodyForm.JSON:
+        text, read = indented(tokens, len(source), limit_bytes)
+    else:
+        text, read = _cut(source, tokens, limit_bytes)
+    shown_bytes = len(source[:read].encode("utf-8"))
+    encoding = "json" if form is BodyForm.JSON else "utf-8"
+    return ShownBody(encoding, text, size_bytes, shown_bytes, Masking.MASKED if is_masked else Masking.NONE)
+
+
+def _cut(source: str, tokens: Iterable[Token], limit_bytes: int) -> tuple[str, int]:
+    """Return the document as it is written, as far as whole characters fit, and how many of the source's stand for that."""
+    parts: list[bytes] = []
+    left_bytes, read = limit_bytes, 0
+    for part, end in verbatim(source, tokens):
+        encoded = part.encode("utf-8")
+        parts.append(encoded[:left_bytes])
+        left_bytes -= len(encoded)
+        if left_bytes < 0:
+            break
+        read = end
+    else:
+        read = len(source)
+    text = b"".join(parts).decode("utf-8", "ignore")
+    return "".join(one if one.isprintable() or one in "\t\r\n" else "\ufffd" for one in text), read
+
+
+def indented(tokens: Iterable[Token], length: int, limit: int) -> tuple[str, int]:
+    """Return JSON with a line for each member and element, and how many of its source's `length` characters were read.
 
     It ends after a number, text or sign with which it reaches `limit` characters. Numbers and texts stay as they were written.
     """
     parts: list[str] = []
     size = depth = 0
-    for match in _TOKEN.finditer(text):
-        part = match[0]
+    for token in tokens:
+        part = token.text
         if part[0] in "{[" and len(part) == 1:
             depth += 1
             part = f"{part}\n{_INDENT * depth}"
@@ -124,5 +182,5 @@ def indented(text: str, limit: int) -> tuple[str, int]:
         parts.append(part)
         size += len(part)
         if size >= limit:
-            return "".join(parts), match.end()
-    return "".join(parts), len(text)
+            return "".join(parts), token.end
+    return "".join(parts), length

@@ -16,9 +16,20 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm, NotOfThisForm, ShownBody, body_shown
+from controlplane.topics.bodies import (
+    BODY_SHOWN_MAX_BYTES,
+    BodyForm,
+    Masking,
+    NotOfThisForm,
+    ShownBody,
+    body_shown,
+    body_withheld,
+)
 from controlplane.topics.browse import first_messages, newest_messages
+from controlplane.topics.masking import MASK, Masks, Sight
+from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.models import Topic
+from controlplane.topics.names import topic_name_is_system
 from highwater import (
     BrokerError,
     ConnectError,
@@ -30,7 +41,9 @@ from highwater import (
     ReceivedMessage,
     SendResult,
 )
+from highwater.message_trace import home_topic
 from mqwire.codes import ResponseCode
+from mqwire.names import PROPERTY_KEYS, PROPERTY_TAGS
 
 BROWSE_LIMIT_MAX = 100
 TEST_BODY_MAX_BYTES = 256 * 1024
@@ -88,7 +101,10 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class BrowsedMessage:
-    """A message of the browser. `message_id` is the client's (UNIQ_KEY), `offset_message_id` the broker's."""
+    """A message of the browser. `message_id` is the client's (UNIQ_KEY), `offset_message_id` the broker's.
+
+    `masked` names what is hidden from the reader: `body` and properties, with KEYS and TAGS for keys and tags.
+    """
 
     message_id: str
     offset_message_id: str
@@ -103,6 +119,7 @@ class BrowsedMessage:
     properties: dict[str, str]
     reconsume_times: int
     body: ShownBody
+    masked: tuple[str, ...] = ()
 
 
 def message_send(*, actor: Actor, topic: Topic, message: TestMessage) -> SentMessage:
@@ -175,12 +192,13 @@ def messages_browse(
     BrokerUnreachable.
     """
     actor_require(actor, "message.browse", topic.cluster.tenant)
+    sight = sight_of(actor, topic.cluster.tenant)
     with cluster_admin(topic.cluster) as admin:
         deadline = time.monotonic() + _BROWSE_SECONDS_MAX
 
-        def pull(queue: MessageQueue, offset: int, count: int) -> list[_Read]:
+        def pull(queue: MessageQueue, offset: int, count: int) -> list[ReadMessage]:
             # Kept as they are shown: a body may have 4 MiB, of which a few KiB are looked at.
-            return [_Read.of(message, body_limit_bytes) for message in admin.pull(queue, offset, count)]
+            return [ReadMessage.of(message, sight, body_limit_bytes) for message in admin.pull(queue, offset, count)]
 
         queues = [(queue.queue, queue.min_offset, queue.max_offset) for queue in admin.topic_stats(topic.name).queues]
         merge = newest_messages
@@ -222,13 +240,13 @@ def message_get(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
     )
     try:
-        return browsed_message(message, body_limit_bytes, body_as)
+        return browsed_message(message, sight_of(actor, topic.cluster.tenant), body_limit_bytes, body_as)
     except NotOfThisForm as error:
         raise InvalidInput.for_field("body_as", error.sentence, "not_of_this_form") from error
 
 
 def message_read(*, actor: Actor, topic: Topic, broker_name: str, queue_id: int, queue_offset: int) -> ReceivedMessage:
-    """Return the message at one place of one queue, whole; raises as `message_get`."""
+    """Return the message at one place of one queue, whole and not masked, for what is not shown; raises as `message_get`."""
     actor_require(actor, "message.browse", topic.cluster.tenant)
     nothing = NotFound(say("There is no message at this place."))
     if (
@@ -246,7 +264,7 @@ def message_read(*, actor: Actor, topic: Topic, broker_name: str, queue_id: int,
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class ReadMessage:
     """A message that was read, with what the merge needs to order and to count it."""
 
     store_timestamp_ms: int
@@ -255,8 +273,8 @@ class _Read:
     shown: BrowsedMessage
 
     @classmethod
-    def of(cls, message: ReceivedMessage, body_limit_bytes: int) -> "_Read":
-        shown = browsed_message(message, body_limit_bytes)
+    def of(cls, message: ReceivedMessage, sight: Sight, body_limit_bytes: int) -> "ReadMessage":
+        shown = browsed_message(message, sight, body_limit_bytes)
         return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)
 
 
@@ -272,10 +290,28 @@ def calendar_moment(timestamp_ms: int) -> datetime | None:
     return moment if 1 < moment.year < 9999 else None
 
 
+def masks_of(message: ReceivedMessage, sight: Sight) -> Masks:
+    """Return what is hidden of a message: by the topic that it lies in, and the one that it was sent to.
+
+    Of a copy in a topic of RocketMQ's own that doesn't tell where it was sent to, all is hidden that is hidden anywhere.
+    """
+    lies_in, sent_to = message.queue.topic, home_topic(message)
+    return sight.masks_for(one for one in (lies_in, sent_to) if one and not topic_name_is_system(one))
+
+
 def browsed_message(
-    message: ReceivedMessage, body_limit_bytes: int, body_as: BodyForm = BodyForm.AUTO
+    message: ReceivedMessage, sight: Sight, body_limit_bytes: int, body_as: BodyForm = BodyForm.AUTO
 ) -> BrowsedMessage:
-    """Return the message as it is shown, its body cut after `body_limit_bytes`; raises NotOfThisForm."""
+    """Return the message as a reader may see it, its body cut after `body_limit_bytes`; raises NotOfThisForm.
+
+    The only way from a stored message to an answer or a page: what is hidden from the reader is replaced here.
+    """
+    masks = masks_of(message, sight)
+    hidden = {name for name in message.properties if masks.hides_property(name)}
+    if masks.hide_bodies and not sight.may_look_into(len(message.body)):
+        body = body_withheld(message.body)
+    else:
+        body = body_shown(message.body, body_limit_bytes, body_as, masks)
     return BrowsedMessage(
         message_id=message.message_id,
         offset_message_id=message.offset_message_id,
@@ -285,9 +321,16 @@ def browsed_message(
         born_at=calendar_moment(message.born_timestamp_ms),
         stored_at=datetime.fromtimestamp(message.store_timestamp_ms / 1000, UTC),
         born_host=message.born_host[0],
-        tags=message.tags or "",
-        keys=message.keys,
-        properties=dict(message.properties),
+        tags=MASK if message.tags and masks.hides_property(PROPERTY_TAGS) else message.tags or "",
+        keys=(MASK,) if message.keys and masks.hides_property(PROPERTY_KEYS) else message.keys,
+        properties={name: MASK if name in hidden else value for name, value in message.properties.items()},
         reconsume_times=message.reconsume_times,
-        body=body_shown(message.body, body_limit_bytes, body_as),
+        body=body,
+        masked=(*(["body"] if body.masking is not Masking.NONE else []), *sorted(hidden)),
     )
+
+
+def is_findable(message: ReceivedMessage, text: str, sight: Sight) -> bool:
+    """Whether a reader may learn that the message has this key or id: not by a key that is hidden from them."""
+    by_id = text in (message.message_id, message.offset_message_id)
+    return by_id or not masks_of(message, sight).hides_property(PROPERTY_KEYS)

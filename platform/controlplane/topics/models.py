@@ -7,7 +7,8 @@ from django.db import models
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
-from controlplane.common.sentences import SentencesField
+from controlplane.common.sentences import SentencesField, say
+from controlplane.tenants.models import Role, Tenant
 
 
 class TopicState(models.TextChoices):
@@ -91,3 +92,37 @@ class MessageResend(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.topic} {self.broker_name}/{self.queue_id}/{self.queue_offset} {self.outcome}"
+
+
+class MaskedPart(models.TextChoices):
+    """What a masking rule is about."""
+
+    BODY = "body", say("Body")
+    PROPERTY = "property", say("Property")
+
+
+class MaskingRule(BaseModel):
+    """What of the tenant's messages is hidden from roles below `visible_from`. `topic` and `pattern` as in `topics.masking`."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="masking_rules")
+    topic = models.CharField(max_length=127, default="*", help_text="a name in any cluster; * and ? may be in it")
+    part = models.CharField(max_length=16, choices=MaskedPart.choices)
+    pattern = models.CharField(max_length=200)
+    withholds = models.BooleanField(default=True, help_text="a body that is no JSON object or array is not shown")
+    visible_from = models.CharField(max_length=16, choices=Role.choices, help_text="the least role that sees it")
+    created_by = models.CharField(max_length=254)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant", "topic", "part", "pattern", "visible_from"], name="masking_rule_unique"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.pattern} of {self.topic}"
+
+    @property
+    def path(self) -> str:
+        """The rule's API path."""
+        return f"{self.tenant.path}masking-rules/{self.pk}/"

@@ -4,19 +4,24 @@ A resend is a row before it is sent, so that the next one finds it, whatever bec
 stored leaves no row.
 """
 
+from dataclasses import replace
+
 from django.db import transaction
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_producer
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotFound
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed, NotFound
 from controlplane.common.sentences import say, say_count
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.copies import Edit, edited_copy
-from controlplane.topics.gateway import SentMessage, may_be_stored, message_read, sent_message
+from controlplane.topics.gateway import SentMessage, masks_of, may_be_stored, message_read, sent_message
+from controlplane.topics.masking import MASK, Sight
+from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.models import MessageResend, ResendOutcome, Topic, TopicState
 from controlplane.topics.selectors import topic_get
-from highwater import BrokerError, HighwaterError
+from highwater import BrokerError, HighwaterError, ReceivedMessage
+from mqwire.names import PROPERTY_KEYS, PROPERTY_TAGS
 
 RESENDS_SHOWN = 20
 _STATES = {
@@ -50,7 +55,7 @@ def message_resend(
     original = message_read(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
     )
-    message = edited_copy(original, target.name, edit)
+    message = edited_copy(original, target.name, _unmasked(edit, original, target, sight_of(actor, tenant)))
     # Nothing is tried twice: a send that was not answered may have been stored.
     with cluster_producer(topic.cluster, retries=0) as producer:
         with transaction.atomic():
@@ -112,6 +117,29 @@ def message_resend(
             },
         )
     return sent
+
+
+def _unmasked(edit: Edit, original: ReceivedMessage, target: Topic, sight: Sight) -> Edit:
+    """Return the edit with the original's values where its maker only saw that there is one.
+
+    Raises NotAllowed when the copy would lie where its maker sees more of it.
+    """
+    masks = masks_of(original, sight)
+    if not masks.rules <= sight.masks_for([target.name]).rules:
+        raise NotAllowed(
+            say("Parts of this message are masked for you. It can be sent again only to topics where they are, too."),
+            code="masked_elsewhere",
+        )
+    keys = None if edit.keys == (MASK,) and masks.hides_property(PROPERTY_KEYS) else edit.keys
+    tags = None if edit.tags == MASK and masks.hides_property(PROPERTY_TAGS) else edit.tags
+    if edit.properties is None:
+        return replace(edit, keys=keys, tags=tags)
+    kept = {
+        name: original.properties[name]
+        for name, value in edit.properties.items()
+        if value == MASK and name in original.properties and masks.hides_property(name)
+    }
+    return replace(edit, keys=keys, tags=tags, properties={**edit.properties, **kept})
 
 
 def _target(topic: Topic, name: str) -> Topic:

@@ -8,12 +8,14 @@ from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import say, say_as
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.gateway import BrowsedMessage, browsed_message
+from controlplane.topics.gateway import BrowsedMessage, browsed_message, is_findable
+from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.models import Topic
 from highwater import Admin, BrokerError, NotFoundError, QueryResult, ReceivedMessage, TopicStats
 from mqwire.codes import ResponseCode
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import parse_offset_message_id
+from mqwire.names import PROPERTY_KEYS
 
 SEARCH_LIMIT_MAX = 64  # a broker answers with no more (maxMsgsNumBatch)
 KEY_MAX_LENGTH = 255
@@ -62,6 +64,7 @@ def messages_search(
     begin_ms = 0 if sought.since is None else int(sought.since.timestamp() * 1000)
     end_ms = _END_OF_TIME_MS if sought.until is None else int(sought.until.timestamp() * 1000)
     limit = max(1, min(limit, SEARCH_LIMIT_MAX))
+    sight = sight_of(actor, topic.cluster.tenant)
     with cluster_admin(topic.cluster) as admin:
         result = admin.query_messages(topic.name, sought.key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
         found = list(result.messages)
@@ -71,8 +74,12 @@ def messages_search(
                 for message in _by_offset_id(admin, topic.name, sought.key)
                 if begin_ms <= message.store_timestamp_ms <= end_ms
             ]
+        keys_are_hidden = sight.masks_for([topic.name]).hides_property(PROPERTY_KEYS)
+        found = [message for message in found if is_findable(message, sought.key, sight)]
         reasons = [] if found else why_nothing(sought, result, admin.topic_stats(topic.name))
-    return FoundMessages([browsed_message(message, body_limit_bytes) for message in found], reasons)
+        if reasons and keys_are_hidden:
+            reasons.insert(0, say("Keys of this topic’s messages are masked for you: look for a message id."))
+    return FoundMessages([browsed_message(message, sight, body_limit_bytes) for message in found], reasons)
 
 
 def _by_offset_id(admin: Admin, topic: str, text: str) -> list[ReceivedMessage]:

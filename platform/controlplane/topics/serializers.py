@@ -12,13 +12,18 @@ from rest_framework import serializers
 from controlplane.clusters.broker_keys import BROKER_KEYS
 from controlplane.clusters.serializers import ErrorSerializer
 from controlplane.common.strictness import Shape
-from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm, Masking
 from controlplane.topics.gateway import BROWSE_LIMIT_MAX
-from controlplane.topics.models import MessageType, ResendOutcome, TopicState
+from controlplane.topics.masking import PATH_MAX_CHARACTERS
+from controlplane.topics.masking_rules import VISIBLE_FROM
+from controlplane.topics.models import MaskedPart, MessageType, ResendOutcome, TopicState
 from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
 from controlplane.topics.services import LIMIT_MAX, MESSAGE_TYPES, NO_TRANSACTIONS, QUEUES_MAX
+from controlplane.topics.tail import FILTER_MAX_CHARACTERS
+from controlplane.topics.tail import LIMIT_MAX as TAIL_LIMIT_MAX
+from controlplane.topics.tail_cursor import CURSOR_MAX_CHARACTERS
 
 
 class QueueOffsetsSerializer(Shape):
@@ -173,6 +178,10 @@ class ShownBodySerializer(Shape):
     size_bytes = serializers.IntegerField()
     shown_bytes = serializers.IntegerField()
     truncated = serializers.BooleanField()
+    masking = serializers.ChoiceField(
+        choices=[one.value for one in Masking],
+        help_text="masked: values that rules hide from your role are [masked]; withheld: nothing of it is shown",
+    )
 
 
 class MessageSerializer(Shape):
@@ -191,6 +200,9 @@ class MessageSerializer(Shape):
     properties = serializers.DictField(child=serializers.CharField())
     reconsume_times = serializers.IntegerField()
     body = ShownBodySerializer()
+    masked = serializers.ListField(
+        child=serializers.CharField(), help_text="what is hidden from your role: body, and names of properties"
+    )
 
 
 class MessageQuerySerializer(Shape):
@@ -211,6 +223,38 @@ class MessagesSerializer(Shape):
 
     results = MessageSerializer(many=True)
     complete = serializers.BooleanField()
+
+
+class TailQuerySerializer(Shape):
+    """Where to go on, and which messages are wanted."""
+
+    cursor = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=CURSOR_MAX_CHARACTERS,
+        help_text="the last answer's; left out: no messages, and a cursor that begins now",
+    )
+    tag = serializers.CharField(required=False, default="", allow_blank=True, max_length=FILTER_MAX_CHARACTERS)
+    key = serializers.CharField(required=False, default="", allow_blank=True, max_length=FILTER_MAX_CHARACTERS)
+    text = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=FILTER_MAX_CHARACTERS,
+        help_text="in what is shown of the body, whatever its capitals",
+    )
+    limit = serializers.IntegerField(min_value=1, max_value=TAIL_LIMIT_MAX, default=50)
+    body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
+
+
+class TailSerializer(Shape):
+    """What was stored since the cursor, oldest first, and where the next request goes on."""
+
+    results = MessageSerializer(many=True, source="messages")
+    cursor = serializers.CharField()
+    skipped = serializers.IntegerField(help_text="more came than one request reads; the newest ones are here")
+    unwanted = serializers.IntegerField(help_text="looked at, and left out by the filter")
 
 
 class SearchQuerySerializer(Shape):
@@ -314,3 +358,38 @@ class ResendSerializer(Shape):
         if "body" in attrs and "body_base64" in attrs:
             raise serializers.ValidationError("Give body or body_base64, not both.")
         return {**attrs, "bytes": _bytes_of(attrs) if "body" in attrs or "body_base64" in attrs else None}
+
+
+class MaskingRuleSerializer(Shape):
+    """What of messages is hidden from whom."""
+
+    id = serializers.UUIDField()
+    topic = serializers.CharField()
+    part = serializers.ChoiceField(choices=MaskedPart.choices)
+    pattern = serializers.CharField()
+    withholds = serializers.BooleanField()
+    visible_from = serializers.ChoiceField(choices=[one.value for one in VISIBLE_FROM])
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class MaskingRuleCreateSerializer(Shape):
+    """What a new rule hides."""
+
+    topic = serializers.CharField(
+        max_length=127, default="*", help_text="a topic's name in any cluster of the tenant; * and ? may be in it"
+    )
+    part = serializers.ChoiceField(choices=MaskedPart.choices, default=MaskedPart.BODY)
+    pattern = serializers.CharField(
+        max_length=PATH_MAX_CHARACTERS,
+        help_text=(
+            "of a body: a path in JSON such as $.card.number, *.email for a member at any depth, or $ for all of it;"
+            " of a property: its name, KEYS and TAGS for keys and tags; * and ? may be in it, capitals don't matter"
+        ),
+    )
+    withholds = serializers.BooleanField(
+        default=True, help_text="a body that is no JSON object or array is not shown, as no path can be found in it"
+    )
+    visible_from = serializers.ChoiceField(
+        choices=[one.value for one in VISIBLE_FROM], default="admin", help_text="the least role that sees it"
+    )

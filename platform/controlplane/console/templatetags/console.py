@@ -28,7 +28,7 @@ from controlplane.status.models import Incident, Maintenance, Part
 from controlplane.status.selectors import incidents_open, maintenance_announced
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_list
-from controlplane.topics.bodies import ShownBody
+from controlplane.topics.bodies import Masking, ShownBody
 
 register = template.Library()
 
@@ -248,8 +248,12 @@ _ENCODINGS = {
 @register.filter
 def body_label(body: ShownBody) -> str:
     """Return what a shown body is: its encoding, its size, and whether it is cut. A cut body is never shown as if it were whole."""
-    encoding = _ENCODINGS[body.encoding]
     size = byte_size(body.size_bytes)
+    if body.masking is Masking.WITHHELD:
+        return say("Withheld from your role by a masking rule, %(size)s", size=size)
+    encoding = _ENCODINGS[body.encoding]
+    if body.masking is Masking.MASKED:
+        encoding = say("%(encoding)s, with masked values", encoding=encoding)
     if not body.truncated:
         return say("%(encoding)s, %(size)s", encoding=encoding, size=size)
     return say(

@@ -20,6 +20,8 @@ from controlplane.failover.models import DivergedDone
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.bodies import BodyForm, NotOfThisForm
 from controlplane.topics.gateway import BrowsedMessage, browsed_message
+from controlplane.topics.masking import Sight
+from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.selectors import topic_list
 from highwater import Admin, HighwaterError, NotFoundError, ReceivedMessage
 from highwater.diverged import Comparison, Fate, compare, is_internal, message_again, topic_of
@@ -229,6 +231,7 @@ def cut_messages(
     limit = max(1, min(limit, limit_max))
     topics = frozenset(topic_list(cut.cluster).values_list("name", flat=True))
     shown: list[CutMessage] = []
+    sight = sight_of(actor, cut.cluster.tenant)
     own = read = 0
     at: int | None = max(0, position)
     with cluster_admin(cut.cluster) as admin:
@@ -240,7 +243,7 @@ def cut_messages(
                     own += 1
                     continue
                 fate = _compared(admin, cut.group_name, message, deadline) if compares else None
-                shown.append(_shown(begins, message, fate, topics, body_limit_bytes, body_as))
+                shown.append(_shown(begins, message, sight, fate, topics, body_limit_bytes, body_as))
             read += len(found.messages)
             at = found.next_position
             if not found.messages:
@@ -288,15 +291,16 @@ def _compared(admin: Admin, group: str, message: ReceivedMessage, deadline: floa
 def _shown(
     position: int,
     message: ReceivedMessage,
+    sight: Sight,
     comparison: Comparison | None,
     topics: Collection[str],
     body_limit_bytes: int,
     body_as: BodyForm,
 ) -> CutMessage:
     try:
-        browsed = browsed_message(message, body_limit_bytes, body_as)
+        browsed = browsed_message(message, sight, body_limit_bytes, body_as)
     except NotOfThisForm:
-        browsed = browsed_message(message, body_limit_bytes)
+        browsed = browsed_message(message, sight, body_limit_bytes)
     again = message_again(message, "", topics)
     return CutMessage(
         position=position,

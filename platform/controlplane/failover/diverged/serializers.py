@@ -91,6 +91,11 @@ class CutMessageSerializer(Shape):
     keys = serializers.ListField(source="message.keys", child=serializers.CharField())
     properties = serializers.DictField(source="message.properties", child=serializers.CharField())
     body = ShownBodySerializer(source="message.body")
+    masked = serializers.ListField(
+        source="message.masked",
+        child=serializers.CharField(),
+        help_text="what is hidden from your role: body, and names of properties",
+    )
     fate = serializers.ChoiceField(
         choices=[one.value for one in Fate if one is not Fate.INTERNAL],
         allow_null=True,

@@ -69,6 +69,7 @@ def _row(one: CutMessage) -> dict[str, object]:
         "body": message.body.text,
         "body_encoding": message.body.encoding,
         "body_truncated": message.body.truncated,
+        "masked": list(message.masked),
     }
 
 

@@ -196,6 +196,7 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
         {"failover_policy": "automatic_when_lossless"},
     ),
     ("clusters/orders/settings/grow/", {"by": "replica"}, {"by": "replica"}),
+    ("clusters/orders/settings/suspend/", {"reason": "the weekend"}, {"reason": "the weekend"}),
 ]
 
 

@@ -107,6 +107,10 @@ ROWS = [
     Row(ONE, "GET", 200, 200),
     Row(ONE, "PATCH", 200, 403, body={"name": "Orders"}),
     Row(ONE, "DELETE", 202, 403),
+    Row(f"{ONE}suspend/", "POST", 202, 403, body={"reason": "the weekend"}),
+    Row(f"{ONE}resume/", "POST", 409, 403),  # it runs
+    Row(f"{ONE}restore/", "POST", 409, 403),  # it is not deleted
+    Row(f"{ONE}purge/", "POST", 409, 403, body={"confirm": "orders"}),
     Row(f"{ONE}grow/", "POST", 400, 403),  # it has one master
     Row(f"{ONE}configuration/", "GET", 200, 200),
     Row(f"{ONE}configuration/", "PATCH", 200, 403, body={"values": {"fileReservedTime": 96}}),

@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.clusters.lifecycle import cluster_delete
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -22,7 +23,6 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.replica_remoting import Answer, Closed
-from controlplane.clusters.services import cluster_delete
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight import deletion_steps
 from controlplane.insight.bounds import cluster_loss_bound, log_samples_take, loss_bound

@@ -367,6 +367,10 @@ def test_deleting_the_cluster_stops_its_daemons_and_frees_everything(cluster: Li
     assert answer.status_code == 202, answer.text
     operation = _finished(cluster.api, answer.json())
     assert operation["state"] == "completed", operation
+    answer = cluster.api.post(f"{cluster.path}purge/", json={"confirm": "orders"})
+    assert answer.status_code == 202, answer.text
+    operation = _finished(cluster.api, answer.json())
+    assert operation["state"] == "completed", operation
     assert cluster.api.get(cluster.path).status_code == 404
     names = [process.name for process in cluster.platform.stack.processes() or []]
     assert not [name for name in names if name.startswith(cluster.process_prefix)]

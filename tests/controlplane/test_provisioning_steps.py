@@ -10,6 +10,7 @@ import pytest
 import yaml
 from django.utils import timezone
 
+from controlplane.clusters.lifecycle import cluster_delete
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -22,7 +23,7 @@ from controlplane.clusters.models import (
     Replica,
     StepState,
 )
-from controlplane.clusters.services import cluster_create, cluster_delete
+from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import Conflict
 from controlplane.provisioning import health, probe, steps
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus

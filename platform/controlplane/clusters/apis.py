@@ -14,6 +14,13 @@ from controlplane.clusters.credential_services import (
     credential_delete,
     credential_reveal,
 )
+from controlplane.clusters.lifecycle import (
+    cluster_delete,
+    cluster_purge,
+    cluster_restore,
+    cluster_resume,
+    cluster_suspend,
+)
 from controlplane.clusters.limits import broker_uses, limit_uses
 from controlplane.clusters.models import Cluster, Operation
 from controlplane.clusters.operations import operation_retry
@@ -28,7 +35,9 @@ from controlplane.clusters.selectors import (
 from controlplane.clusters.serializers import (
     ClusterCreateSerializer,
     ClusterGrowSerializer,
+    ClusterPurgeSerializer,
     ClusterSerializer,
+    ClusterSuspendSerializer,
     ClusterUpdateSerializer,
     CredentialCreateSerializer,
     CredentialSecretSerializer,
@@ -37,7 +46,7 @@ from controlplane.clusters.serializers import (
     LimitsSerializer,
     OperationSerializer,
 )
-from controlplane.clusters.services import cluster_create, cluster_delete, cluster_grow, cluster_update
+from controlplane.clusters.services import cluster_create, cluster_grow, cluster_update
 from controlplane.common.api import Api, accepted
 from controlplane.common.etags import etag_response, require_match
 from controlplane.common.idempotency import idempotent
@@ -109,8 +118,82 @@ class ClusterDetailApi(ClusterApi):
 
     @extend_schema(operation_id="cluster_delete", responses={202: OperationSerializer})
     def delete(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Delete the cluster with all its messages. The answer is the operation."""
+        """Delete the cluster with all its messages. It is stopped now, and removed for good at `stopped.delete_at`; until then
+        `restore/` takes the deletion back. The answer is the operation.
+        """
         return accepted(_operation(cluster_delete(actor=self.actor, cluster=self.cluster)))
+
+
+class ClusterSuspendApi(ClusterApi):
+    """A cluster that is stopped for a while."""
+
+    permissions: ClassVar = {"POST": "cluster.suspend"}
+
+    @extend_schema(
+        operation_id="cluster_suspend",
+        request=ClusterSuspendSerializer,
+        responses={202: OperationSerializer},
+        tags=["clusters"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Stop the cluster's daemons and keep its data, keys and addresses: clients are refused until it is resumed.
+
+        The answer is the operation.
+        """
+        form = ClusterSuspendSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        reason = form.validated_data["reason"]
+        return accepted(_operation(cluster_suspend(actor=self.actor, cluster=self.cluster, reason=reason)))
+
+
+class ClusterResumeApi(ClusterApi):
+    """A suspended cluster that is started again."""
+
+    permissions: ClassVar = {"POST": "cluster.resume"}
+
+    @extend_schema(operation_id="cluster_resume", request=None, responses={202: OperationSerializer}, tags=["clusters"])
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Start a suspended cluster again, with its data, at its addresses. The answer is the operation."""
+        return accepted(_operation(cluster_resume(actor=self.actor, cluster=self.cluster)))
+
+
+class ClusterRestoreApi(ClusterApi):
+    """A deletion that is taken back."""
+
+    permissions: ClassVar = {"POST": "cluster.resume"}
+
+    @extend_schema(
+        operation_id="cluster_restore", request=None, responses={202: OperationSerializer}, tags=["clusters"]
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Take the deletion back, until `stopped.delete_at`: the cluster starts again, with its data, at its addresses.
+
+        The answer is the operation.
+        """
+        return accepted(_operation(cluster_restore(actor=self.actor, cluster=self.cluster)))
+
+
+class ClusterPurgeApi(ClusterApi):
+    """The end of a deletion, before its time."""
+
+    permissions: ClassVar = {"POST": "cluster.delete"}
+
+    @extend_schema(
+        operation_id="cluster_purge",
+        request=ClusterPurgeSerializer,
+        responses={202: OperationSerializer},
+        tags=["clusters"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str) -> Response:
+        """Remove a deleted cluster for good, now. The answer is the operation."""
+        form = ClusterPurgeSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        confirm = form.validated_data["confirm"]
+        return accepted(_operation(cluster_purge(actor=self.actor, cluster=self.cluster, confirm=confirm)))
 
 
 class ClusterGrowApi(ClusterApi):

@@ -45,13 +45,21 @@ class FlushType(models.TextChoices):
 
 
 class ClusterState(models.TextChoices):
-    """requested -> provisioning -> running; failed can be retried; any but deleted can be deleted."""
+    """requested -> provisioning -> running; failed can be retried; any but deleted can be deleted.
+
+    running -> suspending -> suspended -> resuming -> running. A deletion is running -> deleting -> deletion_pending, from where
+    it is taken back (resuming) until its time is up (deleting -> deleted). A cluster that never ran is deleted at once.
+    """
 
     REQUESTED = "requested"
     PROVISIONING = "provisioning"
     RUNNING = "running"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    RESUMING = "resuming"
     FAILED = "failed"
     DELETING = "deleting"
+    DELETION_PENDING = "deletion_pending"
     DELETED = "deleted"
 
 
@@ -84,6 +92,11 @@ class Cluster(BaseModel):
     )
     tls_ca_key_encrypted = models.BinaryField(null=True)
     tls_renew_at = models.DateTimeField(null=True, help_text="when the daemons get fresh certificates")
+    # Of one that was stopped on purpose: suspended, or deleted and still to be restored.
+    stopped_at = models.DateTimeField(null=True, help_text="when that was asked for")
+    stopped_by = models.CharField(max_length=254, blank=True, db_default="")
+    stopped_because = models.CharField(max_length=200, blank=True, db_default="")
+    delete_at = models.DateTimeField(null=True, help_text="until then a deletion can be taken back")
     deleted_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -310,6 +323,8 @@ class ConfigurationChange(BaseModel):
 class OperationType(models.TextChoices):
     CLUSTER_CREATE = "cluster.create"
     CLUSTER_DELETE = "cluster.delete"
+    CLUSTER_SUSPEND = "cluster.suspend"
+    CLUSTER_RESUME = "cluster.resume"
     CLUSTER_GROW = "cluster.grow"
     CLUSTER_MODE = "cluster.mode"
     GROUP_PROMOTE = "group.promote"

@@ -45,6 +45,8 @@ _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_GROW: ("wait_for_registration", "wait_for_replication", "verify", "spread_topics"),
     OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_update_masters", "mode_pass", "mode_change"),
 }
+# The failure of an operation stands beside these; a running cluster goes on whatever fails.
+_SHOWING_ERRORS = (ClusterState.FAILED, ClusterState.DELETING, ClusterState.SUSPENDING, ClusterState.RESUMING)
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
 _LOST_AFTER = timedelta(seconds=10)
 
@@ -111,6 +113,8 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
     expected = {
         OperationType.CLUSTER_CREATE: (ClusterState.FAILED, ClusterState.PROVISIONING),
         OperationType.CLUSTER_DELETE: (ClusterState.DELETING, ClusterState.DELETING),
+        OperationType.CLUSTER_SUSPEND: (ClusterState.SUSPENDING, ClusterState.SUSPENDING),
+        OperationType.CLUSTER_RESUME: (ClusterState.RESUMING, ClusterState.RESUMING),
     }.get(OperationType(operation.type), (ClusterState.RUNNING, ClusterState.RUNNING))
     moved_on = Conflict(say("The cluster has moved on since this operation."), code="operation_outdated")
     try:
@@ -163,9 +167,35 @@ def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
     running = Operation.objects.select_for_update().filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
     if running is None or not operation_yields(running):
         return None
-    now = timezone.now()
     step = running.steps.exclude(state=StepState.COMPLETED).order_by("position")[0]
     # The worker that has it finds its claim gone.
+    _end_as_failed(running, step, cause, say("Retry it when every group has a master again."))
+    _log.warning("operation interrupted", operation=str(running.pk), step=step.name, cause=cause)
+    return running
+
+
+def operation_withdraw(cluster: Cluster, operation_type: OperationType, *, cause: str) -> None:
+    """End the cluster's operation of this type where it only waits, so that the opposite can begin; nothing is to be ended where
+    none is in progress. Call it inside the transaction of what comes instead.
+
+    Raises Conflict while a worker is at one of its steps: that one would go on beside what comes.
+    """
+    running = (
+        Operation.objects.select_for_update()
+        .filter(cluster=cluster, type=operation_type, state=OperationState.IN_PROGRESS)
+        .first()
+    )
+    if running is None:
+        return
+    step = running.steps.select_for_update().exclude(state=StepState.COMPLETED).order_by("position").first()
+    if step is None or step.state != StepState.PENDING:
+        raise _in_progress(cluster)
+    _end_as_failed(running, step, cause, "")
+    _log.info("operation withdrawn", operation=str(running.pk), step=step.name)
+
+
+def _end_as_failed(operation: Operation, step: OperationStep, cause: str, hint: str) -> None:
+    now = timezone.now()
     OperationStep.objects.filter(pk=step.pk).update(
         state=StepState.FAILED,
         claim=None,
@@ -174,12 +204,10 @@ def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
         message=bounded(cause, 1024),
         updated_at=now,
     )
-    error = {"cause": cause, "hint": say("Retry it when every group has a master again."), "step": step.name}
-    Operation.objects.filter(pk=running.pk).update(
+    error = {"cause": cause, "hint": hint, "step": step.name}
+    Operation.objects.filter(pk=operation.pk).update(
         state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
     )
-    _log.warning("operation interrupted", operation=str(running.pk), step=step.name, cause=cause)
-    return running
 
 
 def _in_progress(cluster: Cluster) -> Conflict:
@@ -324,7 +352,7 @@ def step_fail(claim: StepClaim, *, cause: str, hint: str = "") -> bool:
         )
         cluster = Cluster.objects.filter(pk=step.operation.cluster_id)
         cluster.filter(state=ClusterState.PROVISIONING).update(state=ClusterState.FAILED, updated_at=now)
-        cluster.filter(state__in=[ClusterState.FAILED, ClusterState.DELETING]).update(error=error, updated_at=now)
+        cluster.filter(state__in=_SHOWING_ERRORS).update(error=error, updated_at=now)
     _log.warning("step failed", step=step.name, operation=str(step.operation_id), cause=cause)
     return True
 

@@ -87,6 +87,22 @@ def cluster_place(cluster: Cluster) -> Iterator[None]:
 
 def require_running(cluster: Cluster) -> None:
     """Raise Conflict unless the cluster is running."""
+    if cluster.state == ClusterState.SUSPENDED and cluster.stopped_at is not None:
+        raise Conflict(
+            say(
+                "The cluster is suspended: %(who)s stopped it at %(time)s UTC.",
+                who=cluster.stopped_by,
+                time=f"{cluster.stopped_at:%Y-%m-%d %H:%M}",
+            ),
+            code="cluster_not_running",
+            hint=say("Resume it first: POST …/resume/."),
+        )
+    if cluster.state == ClusterState.DELETION_PENDING and cluster.delete_at is not None:
+        raise Conflict(
+            say("The cluster will be deleted at %(time)s UTC.", time=f"{cluster.delete_at:%Y-%m-%d %H:%M}"),
+            code="cluster_not_running",
+            hint=say("Take the deletion back first: POST …/restore/."),
+        )
     if cluster.state != ClusterState.RUNNING:
         raise Conflict(
             say("The cluster is %(state)s, not running.", state=state_word(cluster.state)),

@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.models import (
     Cluster,
     ClusterMode,
@@ -76,6 +77,17 @@ class BrokerGroupSerializer(Shape):
     replicas = ReplicaSerializer(many=True, source="replicas.all")
 
 
+class ClusterStoppedSerializer(Shape):
+    """Who suspended or deleted a cluster, and when."""
+
+    since = serializers.DateTimeField(source="stopped_at", help_text="when it was asked for")
+    by = serializers.CharField(source="stopped_by")
+    reason = serializers.CharField(source="stopped_because", allow_blank=True)
+    delete_at = serializers.DateTimeField(
+        allow_null=True, help_text="until then the deletion can be taken back; null: it is suspended, or being removed"
+    )
+
+
 class ClusterSerializer(Shape):
     """A cluster."""
 
@@ -88,6 +100,7 @@ class ClusterSerializer(Shape):
     failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices)
     state = serializers.ChoiceField(choices=ClusterState.choices)
     error = ErrorSerializer(allow_null=True)
+    stopped = serializers.SerializerMethodField()
     health = serializers.SerializerMethodField()
     namesrv_addr = serializers.CharField(help_text="RocketMQ's namesrvAddr; empty until ports are allocated")
     tls_ca = serializers.CharField(
@@ -97,6 +110,11 @@ class ClusterSerializer(Shape):
     broker_groups = BrokerGroupSerializer(many=True, source="broker_groups.all")
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+    @extend_schema_field(ClusterStoppedSerializer(allow_null=True))
+    def get_stopped(self, cluster: Cluster) -> dict[str, Any] | None:
+        """Return who stopped the cluster on purpose; None when no one did."""
+        return None if cluster.stopped_at is None else dict(ClusterStoppedSerializer(cluster).data)
 
     @extend_schema_field(ClusterHealthSerializer)
     def get_health(self, cluster: Cluster) -> dict[str, Any]:
@@ -133,6 +151,20 @@ class ClusterUpdateSerializer(Shape):
         if not attrs:
             raise serializers.ValidationError("Give `name` or `failover_policy`.")
         return attrs
+
+
+class ClusterSuspendSerializer(Shape):
+    """Why a cluster is stopped."""
+
+    reason = serializers.CharField(
+        max_length=REASON_CHARACTERS_MAX, required=False, default="", allow_blank=True, help_text="shown to who looks"
+    )
+
+
+class ClusterPurgeSerializer(Shape):
+    """The second look at what can't be undone."""
+
+    confirm = serializers.CharField(help_text="the cluster's slug")
 
 
 class ClusterGrowSerializer(Shape):

@@ -15,7 +15,6 @@ from controlplane.clusters.models import (
     BrokerGroup,
     Cluster,
     ClusterMode,
-    ClusterState,
     FailoverPolicy,
     FlushType,
     NameServer,
@@ -31,14 +30,12 @@ from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
-from controlplane.tenants.sensitive import factor_require
 from controlplane.tenants.services import slug_check
 
 GROUPS_MAX = 4
 REPLICAS_MAX = 3
 # A group that elects its leader has an odd number: an even one outvotes no more dead replicas.
 VOTERS = (3, 5)
-_DELETABLE = (ClusterState.REQUESTED, ClusterState.RUNNING, ClusterState.FAILED)
 
 
 def cluster_create(
@@ -315,26 +312,3 @@ def cluster_update(
         )
     cluster.refresh_from_db()
     return cluster
-
-
-def cluster_delete(*, actor: Actor, cluster: Cluster) -> Operation:
-    """Start the operation that stops the daemons and frees ports, data and rows.
-
-    Raises Conflict while the cluster is being provisioned or deleted.
-    """
-    actor_require(actor, "cluster.delete", cluster.tenant)
-    factor_require(actor, "cluster.delete", cluster.tenant)
-    with transaction.atomic():
-        won = Cluster.objects.filter(pk=cluster.pk, state__in=_DELETABLE).update(
-            state=ClusterState.DELETING, error=None, updated_at=timezone.now()
-        )
-        if won != 1:
-            raise Conflict(
-                say("The cluster is being provisioned or deleted."),
-                code="operation_in_progress",
-                hint=say("Wait until the operation has finished or failed, and ask again."),
-            )
-        operation = operation_start(actor=actor, cluster=cluster, operation_type=OperationType.CLUSTER_DELETE)
-        audit_event_record(actor=actor, action="cluster.delete", resource=cluster.path, tenant_id=cluster.tenant_id)
-    cluster.refresh_from_db()
-    return operation

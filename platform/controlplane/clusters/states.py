@@ -7,8 +7,12 @@ _WORDS = {
     ClusterState.REQUESTED: say("requested"),
     ClusterState.PROVISIONING: say("provisioning"),
     ClusterState.RUNNING: say("running"),
+    ClusterState.SUSPENDING: say("suspending"),
+    ClusterState.SUSPENDED: say("suspended"),
+    ClusterState.RESUMING: say("resuming"),
     ClusterState.FAILED: say("failed"),
     ClusterState.DELETING: say("deleting"),
+    ClusterState.DELETION_PENDING: say("waiting for its deletion"),
     ClusterState.DELETED: say("deleted"),
 }
 

@@ -139,11 +139,33 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("quorum_forget", say("Stop the replicas and free their room"), 60),
         StepDefinition("render_configuration", say("Write the configuration")),
     ),
+    OperationType.CLUSTER_SUSPEND: (
+        StepDefinition("close_metering", say("Stop serving clients and record the last usage"), timeout_s=600),
+        StepDefinition("confirm_ingested", say("Read the last usage"), timeout_s=1800),
+        StepDefinition("settle_replicas", say("Wait until every follower holds what its leader holds"), timeout_s=600),
+        StepDefinition("stop_processes", say("Stop the daemons"), timeout_s=120),
+        StepDefinition("mark_suspended", say("Mark the cluster as suspended")),
+    ),
+    OperationType.CLUSTER_RESUME: (
+        StepDefinition("stop_processes", say("Stop what still runs"), timeout_s=120),
+        StepDefinition("reopen_metering", say("Count usage again")),
+        StepDefinition("render_configuration", say("Write the configuration")),
+        StepDefinition("start_name_servers", say("Start the name server"), timeout_s=45),
+        StepDefinition("start_brokers", say("Start the broker"), timeout_s=60),
+        StepDefinition("wait_for_registration", say("Wait for the broker to register"), timeout_s=60),
+        StepDefinition("wait_for_replication", say("Wait until every slave is in sync"), timeout_s=120),
+        StepDefinition("verify", say("Check access control and the first request"), timeout_s=30),
+        StepDefinition("note_leaders", say("Note who leads each group"), timeout_s=30),
+        StepDefinition("mark_running", say("Open the cluster")),
+    ),
     OperationType.CLUSTER_DELETE: (
-        # As long as brokers keep their metering records; an operator may have it go on before.
+        # Which of them one deletion has is in clusters/lifecycle.py. The first two take as long as brokers keep their
+        # metering records; an operator may have it go on before.
         StepDefinition("close_metering", say("Stop serving clients and record the last usage"), timeout_s=72 * 3600),
         StepDefinition("confirm_ingested", say("Read the last usage"), timeout_s=72 * 3600),
-        StepDefinition("stop_processes", say("Stop the daemons"), timeout_s=60),
+        StepDefinition("settle_replicas", say("Wait until every follower holds what its leader holds"), timeout_s=600),
+        StepDefinition("stop_processes", say("Stop the daemons"), timeout_s=120),
+        StepDefinition("mark_deletion_pending", say("Keep the data until the deletion is final")),
         StepDefinition("remove_data", say("Remove the data")),
         StepDefinition("release", say("Release ports and names")),
     ),

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 from django.utils.translation import gettext_lazy
 
+from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
 from controlplane.common.sentences import in_words, say, say_all, say_as
@@ -218,6 +219,18 @@ class ClusterNameForm(forms.Form):
         max_length=100,
         widget=forms.TextInput,
         help_text=say("What people call it. Addresses and programs keep the name that it was made with."),
+    )
+
+
+class SuspendForm(forms.Form):
+    """Why a cluster is stopped for a while."""
+
+    reason = forms.CharField(
+        label=say("Reason"),
+        max_length=REASON_CHARACTERS_MAX,
+        required=False,
+        widget=forms.TextInput,
+        help_text=say("Shown to everyone who looks at the cluster. May be empty."),
     )
 
 

@@ -41,6 +41,26 @@ _NOT_RUNNING: dict[str, tuple[Tone, str, str]] = {
         say("It is being deleted."),
         say("Clients are disconnected and its data is removed."),
     ),
+    ClusterState.SUSPENDING: (
+        "plain",
+        say("It is being suspended."),
+        say("Clients are refused from now on; nothing that is stored is lost."),
+    ),
+    ClusterState.SUSPENDED: (
+        "plain",
+        say("It is suspended: none of its daemons runs, and clients can’t connect."),
+        say("Its messages, keys and addresses are kept."),
+    ),
+    ClusterState.RESUMING: (
+        "plain",
+        say("It is being started again."),
+        say("Clients can connect once all steps are done."),
+    ),
+    ClusterState.DELETION_PENDING: (
+        "warn",
+        say("It is deleted, and can still be restored: none of its daemons runs, and clients can’t connect."),
+        say("Its messages, keys and addresses are kept until then."),
+    ),
     ClusterState.DELETED: ("plain", say("It was deleted."), ""),
 }
 

@@ -11,6 +11,7 @@ class FailoverConfig(AppConfig):
         from controlplane.failover.membership.steps import STEPS as OF_MEMBERSHIP
         from controlplane.failover.mode.steps import STEPS as OF_MODE
         from controlplane.failover.promotion.steps import STEPS as OF_PROMOTION
+        from controlplane.failover.resume_steps import STEPS as OF_RESUME
         from controlplane.provisioning.steps import STEPS
 
-        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE, **OF_DRILL})
+        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE, **OF_DRILL, **OF_RESUME})

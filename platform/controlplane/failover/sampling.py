@@ -95,7 +95,8 @@ def _write_group(
         if news is LeaderNews.NEWER_EPOCH:
             if leadership_raise(leadership, epoch, leader):
                 _log.info("leader", group=group.name, replica=leader.broker_id, epoch=epoch)
-                if group.cluster.elects_leaders and leadership.epoch:
+                # One that is resumed elects again: no one was cut off by that.
+                if group.cluster.is_running and group.cluster.elects_leaders and leadership.epoch:
                     election_note(group, leadership, leader, known)
         elif news is LeaderNews.OF_THE_EPOCH:
             GroupLeadership.objects.filter(pk=leadership.pk, epoch=epoch).update(

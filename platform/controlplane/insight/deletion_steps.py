@@ -1,4 +1,4 @@
-"""What is done for a cluster's last usage before it is removed: its brokers end their service and record, then ingest reads.
+"""What is done for a cluster's last usage before it is stopped: its brokers end their service and record, then ingest reads.
 
 A cluster whose usage can't be read keeps the deletion waiting, visibly; an operator may state its end and agree
 (`progress.cluster_end_agree`), and the deletion goes on.
@@ -34,7 +34,7 @@ def close_metering(context: StepContext) -> None:
         return
     if settings.HIGHWATER_JOBS == "off":
         cluster_sealed(cluster, context.now)
-        cluster_agreed_by_system(cluster, context.now, "Jobs were switched off when the cluster was deleted.")
+        cluster_agreed_by_system(cluster, context.now, "Jobs were switched off when the cluster was stopped.")
         return
     if _is_agreed(context):
         cluster_sealed(cluster, progress_get(cluster).agreed_until or context.now)
@@ -44,6 +44,8 @@ def close_metering(context: StepContext) -> None:
     leading = {replica.group_id: replica for replica in replicas if _leads(statuses[replica.address].status)}
     for replica in replicas:
         if replica.group_id not in leading:
+            if progress_get(cluster).sealed_at is not None:
+                continue  # it was closed and stopped by an earlier try
             raise StepNotReady(
                 say_all(
                     say(
@@ -109,7 +111,12 @@ def confirm_ingested(context: StepContext) -> None:
     raise StepNotReady(say("Its last usage is being read."), delay_s=_LOOK_AGAIN_S)
 
 
-STEPS: dict[str, Step] = {step.__name__: step for step in (close_metering, confirm_ingested)}
+def reopen_metering(context: StepContext) -> None:
+    """Forget where the metering ended: it goes on when the brokers do."""
+    ClusterProgress.objects.filter(pk=context.cluster.pk).update(sealed_at=None)
+
+
+STEPS: dict[str, Step] = {step.__name__: step for step in (close_metering, confirm_ingested, reopen_metering)}
 
 
 def _has_run(cluster: Cluster) -> bool:

@@ -21,6 +21,7 @@ _log = get_logger("controlplane.insight")
 
 # A deleted cluster's last hours are still billed, and counted again on request.
 _DELETED_FOR_MAX = timedelta(days=400)
+_STOPPING = (ClusterState.SUSPENDING, ClusterState.DELETING)
 
 
 def config_of(run: JobRun) -> dict[str, Any]:
@@ -97,8 +98,8 @@ def _clusters(job: str) -> list[Cluster]:
     shorter = Prefetch("topics", Topic.objects.filter(retention_hours__isnull=False))
     clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups", shorter).order_by("created_at", "pk")
     if job == Job.INGEST:
-        # One that is being deleted is read to its last record, while its brokers are still there.
-        leaving = Q(state=ClusterState.DELETING, progress__sealed_at__isnull=False) & (
+        # One that is being stopped is read to its last record, while its brokers are still there.
+        leaving = Q(state__in=_STOPPING, progress__sealed_at__isnull=False) & (
             Q(progress__ingested_until=None) | Q(progress__ingested_until__lt=F("progress__sealed_at"))
         )
         return list(clusters.filter(Q(state=ClusterState.RUNNING) | leaving))
@@ -107,7 +108,7 @@ def _clusters(job: str) -> list[Cluster]:
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    keys = _keys(cluster) if cluster.state in (ClusterState.RUNNING, ClusterState.DELETING) else None
+    keys = _keys(cluster) if cluster.state in (ClusterState.RUNNING, *_STOPPING) else None
     access_key, secret_key = keys or ("", "")
     return {
         "cluster_id": str(cluster.pk),

@@ -7,6 +7,7 @@ import uuid
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
@@ -49,7 +50,7 @@ def _note_ingest(started_at: datetime, result: JobResult, now: datetime) -> None
     if not result.completed and not errors:
         return  # it broke off: which clusters it had read is not known
     clusters = Cluster.objects.filter(
-        state__in=(ClusterState.RUNNING, ClusterState.DELETING), created_at__lt=started_at
+        state__in=(ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.DELETING), created_at__lt=started_at
     )
     for cluster in clusters:
         row, _ = ClusterProgress.objects.get_or_create(cluster=cluster, defaults={"updated_at": started_at})
@@ -131,7 +132,8 @@ def cluster_sealed(cluster: Cluster, at: datetime) -> None:
 def cluster_agreed_by_system(cluster: Cluster, until: datetime, reason: str) -> None:
     """Note an end that follows from how the platform is set up, not from anyone's judgement."""
     ClusterProgress.objects.get_or_create(cluster=cluster)
-    ClusterProgress.objects.filter(pk=cluster.pk, agreed_until=None).update(agreed_until=until, agreed_reason=reason)
+    earlier = ClusterProgress.objects.filter(Q(agreed_until=None) | Q(agreed_until__lt=until), pk=cluster.pk)
+    earlier.update(agreed_until=until, agreed_reason=reason)
     audit_event_record(
         actor="system",
         action="cluster.agree_end",

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -19,6 +20,7 @@ from controlplane.clusters.models import (
     ClusterState,
     Credential,
     CredentialState,
+    Health,
     NameServer,
     Operation,
     OperationStep,
@@ -57,6 +59,7 @@ from controlplane.provisioning.processes import (
 )
 from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.services import topic_apply
+from mqwire.bodies import ReplicaStatus
 
 # A daemon that ends at once is started again with growing pauses; by this time it has had three or four tries.
 _CRASHING_FOR = timedelta(seconds=8)
@@ -221,9 +224,15 @@ def verify(context: StepContext) -> None:
 
 def mark_running(context: StepContext) -> None:
     """Open the cluster to its tenant."""
+    opening = (ClusterState.PROVISIONING, ClusterState.RESUMING)
     with transaction.atomic():
-        Cluster.objects.filter(pk=context.cluster.pk, state=ClusterState.PROVISIONING).update(
-            state=ClusterState.RUNNING, error=None, updated_at=context.now
+        Cluster.objects.filter(pk=context.cluster.pk, state__in=opening).update(
+            state=ClusterState.RUNNING,
+            error=None,
+            stopped_at=None,
+            stopped_by="",
+            stopped_because="",
+            updated_at=context.now,
         )
         Credential.objects.filter(cluster=context.cluster, state=CredentialState.PENDING).update(
             state=CredentialState.ACTIVE, updated_at=context.now
@@ -231,9 +240,70 @@ def mark_running(context: StepContext) -> None:
 
 
 def stop_processes(context: StepContext) -> None:
-    """Stop and forget the daemons, brokers first: they unregister from the name servers."""
-    for name in cluster_process_names(context.cluster):
-        context.driver.process_remove(name)
+    """Stop and forget the daemons: followers, then leaders, which so lack no one's report; name servers last, as brokers
+    unregister from them.
+    """
+    cluster = context.cluster
+    replicas = cluster_replicas(cluster)
+    leading = {address for address, status in _statuses(cluster, replicas).items() if status.role == "master"}
+    for replica in sorted(replicas, key=lambda one: one.port is not None and one.address in leading):
+        context.driver.process_remove(replica_process_name(cluster, replica))
+    for server in cluster_name_servers(cluster):
+        context.driver.process_remove(name_server_process_name(cluster, server))
+
+
+def settle_replicas(context: StepContext) -> None:
+    """Wait until each follower that answers holds all that its leader does: then it does not matter whose disk comes back."""
+    replicas = cluster_replicas(context.cluster)
+    statuses = _statuses(context.cluster, replicas)
+    for replica in replicas:
+        status = statuses.get(replica.address) if replica.port is not None else None
+        if status is None or status.role == "master":
+            continue
+        ends = [one.end_offset for one in statuses.values() if one.group == status.group and one.role == "master"]
+        if ends and status.end_offset < max(ends):
+            raise StepNotReady(
+                say(
+                    "Replica %(replica)s of %(group)s is %(gap)s MiB behind its leader.",
+                    replica=replica.broker_id,
+                    group=replica.group.name,
+                    gap=f"{(max(ends) - status.end_offset) / _MEBIBYTE:.1f}",
+                )
+            )
+
+
+def mark_suspended(context: StepContext) -> None:
+    """Say that nothing of the cluster runs."""
+    _mark_stopped(context, ClusterState.SUSPENDING, ClusterState.SUSPENDED)
+
+
+def mark_deletion_pending(context: StepContext) -> None:
+    """Say that nothing of the cluster runs, and that it can be restored until its time is up."""
+    _mark_stopped(context, ClusterState.DELETING, ClusterState.DELETION_PENDING)
+
+
+def _mark_stopped(context: StepContext, before: ClusterState, after: ClusterState) -> None:
+    cluster = context.cluster
+    unknown: dict[str, Any] = {
+        "health": Health.UNKNOWN,
+        "health_message": "",
+        "health_since": None,
+        "sampled_at": None,
+        "process_state": "",
+        "process_started_at": None,
+        "updated_at": context.now,
+    }
+    with transaction.atomic():
+        Cluster.objects.filter(pk=cluster.pk, state=before).update(state=after, error=None, updated_at=context.now)
+        NameServer.objects.filter(cluster=cluster).update(**unknown)
+        Replica.objects.filter(group__cluster=cluster).update(**unknown, registered=None)
+
+
+def _statuses(cluster: Cluster, replicas: list[Replica]) -> dict[str, ReplicaStatus]:
+    """What the brokers that answer say, by address."""
+    addresses = [replica.address for replica in replicas if replica.port is not None]
+    answers = replica_remoting.replica_statuses(cluster, addresses) if addresses else {}
+    return {address: answer.status for address, answer in answers.items() if answer.status is not None}
 
 
 def remove_data(context: StepContext) -> None:
@@ -269,7 +339,10 @@ STEPS: dict[str, Step] = {
         spread_topics,
         verify,
         mark_running,
+        settle_replicas,
         stop_processes,
+        mark_suspended,
+        mark_deletion_pending,
         remove_data,
         release,
     )

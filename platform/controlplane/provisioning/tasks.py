@@ -5,6 +5,7 @@ import uuid
 from celery import shared_task
 from django.utils import timezone
 
+from controlplane.clusters.lifecycle import clusters_purge
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.operations import STEP_TASK, operations_resume, step_at_once
 from controlplane.common.turns import interleaved, turn
@@ -28,6 +29,12 @@ def operation_step_run_task(step_id: str) -> str:
 def operations_resume_task() -> int:
     """Pick up what a dead worker or an emptied queue left behind."""
     return operations_resume()
+
+
+@shared_task(name="provisioning.clusters_purge")
+def clusters_purge_task() -> int:
+    """Begin to remove clusters whose deletion can't be taken back any more."""
+    return clusters_purge()
 
 
 @shared_task(name="provisioning.certificates_renew")

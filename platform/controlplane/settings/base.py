@@ -84,6 +84,7 @@ HIGHWATER_LAKE_SNAPSHOT_HOURS = value("HIGHWATER_LAKE_SNAPSHOT_HOURS")  # versio
 HIGHWATER_LAKE_ORPHAN_HOURS = value("HIGHWATER_LAKE_ORPHAN_HOURS")  # files that killed runs left
 HIGHWATER_JOB_INTERVALS_S: dict[str, int] = value("HIGHWATER_JOB_INTERVALS_S")
 HIGHWATER_LATE_WINDOW_HOURS = 48  # so long a closed hour takes late records; an invoice is issued after that
+HIGHWATER_DELETE_UNDO_HOURS = value("HIGHWATER_DELETE_UNDO_HOURS")
 HIGHWATER_RETENTION_HOURS = 72  # brokers' fileReservedTime, as provisioning renders it
 HIGHWATER_LAG_HISTORY_DAYS = 30
 HIGHWATER_JOB_RUN_HISTORY_DAYS = value("HIGHWATER_JOB_RUN_HISTORY_DAYS")
@@ -395,6 +396,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 10.0,
         "options": {"expires": 10},
     },
+    "clusters-purge": {"task": "provisioning.clusters_purge", "schedule": 60.0, "options": {"expires": 60}},
     "certificates-renew": {"task": "provisioning.certificates_renew", "schedule": 3600.0, "options": {"expires": 3600}},
     "failover-clusters-sample": {
         "task": "failover.clusters_sample",

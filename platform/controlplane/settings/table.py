@@ -218,6 +218,13 @@ SETTINGS: dict[str, Setting] = {
             _whole(0),
         ),
         Setting(
+            "HIGHWATER_DELETE_UNDO_HOURS",
+            "hours",
+            "24",
+            "So long a deleted cluster is kept, stopped, and can be restored; 0: it is removed at once.",
+            _number(0),
+        ),
+        Setting(
             "HIGHWATER_WEB_THREADS", "number", "4", "Requests that one web process answers at once.", _whole(1, 256)
         ),
         Setting(

@@ -18,5 +18,6 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_RATE_LIMITS = False  # hundreds of log-ins come from one address
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # argon2's cost is not what tests are about
 HIGHWATER_JOBS = "off"
+HIGHWATER_DELETE_UNDO_HOURS = 0.0  # tests of deletions are about the end of it
 HIGHWATER_JOB_RESIDENT_IDLE_S = 0.0
 CELERY_BROKER_URL = "memory://"

@@ -55,6 +55,8 @@ PERMISSIONS: dict[str, Requirement] = {
     "cluster.create": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.update": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.delete": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "cluster.suspend": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "cluster.resume": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.grow": Requirement(Role.OPERATOR, Scope.MANAGE),
     "group.promote": Requirement(Role.OPERATOR, Scope.MANAGE),
     "failover.view": Requirement(Role.VIEWER, Scope.READ),

@@ -1,21 +1,24 @@
-"""The settings of a cluster: its name, who promotes, growing, deleting. Each form posts to an address of its own."""
+"""The settings of a cluster: its name, who promotes, growing, suspending, deleting. Each form posts to an address of its own."""
 
+from django.conf import settings
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.lifecycle import cluster_delete, has_run
+from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.selectors import cluster_get
-from controlplane.clusters.services import cluster_delete, cluster_grow, cluster_growths, cluster_update
+from controlplane.clusters.services import cluster_grow, cluster_growths, cluster_update
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl, curl_answer, form_values, wants_curl
-from controlplane.console.forms import ClusterNameForm, GrowForm, PolicyForm, TypedNameForm
+from controlplane.console.forms import ClusterNameForm, GrowForm, PolicyForm, SuspendForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
+from controlplane.tenants.rules import actor_can
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -31,7 +34,7 @@ def cluster_settings(request: ConsoleRequest, tenant: Tenant, cluster: str) -> H
             form_take_error(form, error)
         else:
             return redirect("console:operation", tenant.slug, operation.pk)
-    return _settings(request, found, delete_form=form)
+    return settings_render(request, found, delete_form=form)
 
 
 @require_POST
@@ -50,7 +53,7 @@ def cluster_rename(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
         else:
             tell_done(request, say("It is called %(name)s now.", name=found.name))
             return redirect("console:cluster-settings", tenant.slug, found.slug)
-    return _settings(request, found, name_form=form)
+    return settings_render(request, found, name_form=form)
 
 
 @require_POST
@@ -69,7 +72,7 @@ def cluster_policy(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
         else:
             tell_done(request, say("Saved: %(policy)s", policy=_policy_words(found)))
             return redirect("console:cluster-settings", tenant.slug, found.slug)
-    return _settings(request, found, policy_form=form)
+    return settings_render(request, found, policy_form=form)
 
 
 @require_POST
@@ -87,10 +90,10 @@ def cluster_grow_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> 
             form_take_error(form, error)
         else:
             return redirect("console:operation", tenant.slug, operation.pk)
-    return _settings(request, found, grow_form=form)
+    return settings_render(request, found, grow_form=form)
 
 
-def _settings(
+def settings_render(
     request: ConsoleRequest,
     cluster: Cluster,
     *,
@@ -98,11 +101,15 @@ def _settings(
     policy_form: Form | None = None,
     grow_form: Form | None = None,
     name_form: Form | None = None,
+    suspend_form: Form | None = None,
 ) -> HttpResponse:
+    """Return the page with all its forms; the one that was posted and refused in place of its empty one."""
     growths = cluster_growths(cluster)
-    posted = next((form for form in (delete_form, policy_form, grow_form, name_form) if form is not None), None)
+    forms = (delete_form, policy_form, grow_form, name_form, suspend_form)
+    posted = next((form for form in forms if form is not None), None)
     policy_form = policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy})
     grow_form = grow_form or GrowForm(growths=growths)
+    suspend_form = suspend_form or SuspendForm()
     name_form = name_form or ClusterNameForm(initial={"name": cluster.name})
     context = {
         **cluster_context(request, cluster),
@@ -110,6 +117,9 @@ def _settings(
         "policy_form": policy_form,
         "grow_form": grow_form,
         "name_form": name_form,
+        "suspend_form": suspend_form,
+        "can_suspend": cluster.is_running and actor_can(request.user, "cluster.suspend", cluster.tenant),
+        "undo_hours": f"{settings.HIGHWATER_DELETE_UNDO_HOURS:g}" if has_run(cluster) else "0",
         "growths": growths,
         "group_count": cluster.broker_groups.count(),
         "replica_count": max((group.replicas.count() for group in cluster.broker_groups.all()), default=0),
@@ -117,7 +127,10 @@ def _settings(
         "curl_name": curl("PATCH", cluster.path, {"name": str(name_form["name"].value() or "")}),
         "curl_policy": _policy_curl(cluster, policy_form),
         "curl_grow": _grow_curl(cluster, grow_form),
-        "curl_delete": curl("DELETE", cluster.path),
+        "curl_suspend": curl("POST", f"{cluster.path}suspend/", form_values(suspend_form)),
+        "curl_delete": curl("POST", f"{cluster.path}purge/", {"confirm": cluster.slug})
+        if cluster.state == ClusterState.DELETION_PENDING
+        else curl("DELETE", cluster.path),
     }
     return tenant_render(
         request,

@@ -37,6 +37,8 @@ from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 
+# On purpose: a pill's state, not a health.
+_STOPPED = "stopped"
 # What changes a running cluster as a whole, and is shown on its page while it goes on or has failed.
 _SHOWN_WHILE_RUNNING = (OperationType.CLUSTER_GROW, OperationType.CLUSTER_MODE)
 
@@ -166,6 +168,7 @@ def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
 
 
 def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:
+    is_stopped = cluster.state in (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING)
     # The role map is sampled more often: what it found silent is not called healthy here.
     silent = {
         (group.name, replica.replica_id)
@@ -178,7 +181,7 @@ def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:
             say("Name server %(position)s", position=server.position + 1),
             "",
             "" if server.port is None else server.address,
-            server.health,
+            _STOPPED if is_stopped else server.health,
             server.health_message,
             server.process_started_at,
         )
@@ -191,7 +194,11 @@ def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:
                 group.name,
                 say("master") if alone else say("replica %(broker_id)s", broker_id=replica.broker_id),
                 "" if replica.port is None else replica.address,
-                Health.DOWN if (group.name, replica.broker_id) in silent else replica.health,
+                _STOPPED
+                if is_stopped
+                else Health.DOWN
+                if (group.name, replica.broker_id) in silent
+                else replica.health,
                 replica.health_message,
                 replica.process_started_at,
             )

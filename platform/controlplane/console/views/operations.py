@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.clusters.models import Operation, OperationState, OperationType, StepState
+from controlplane.clusters.models import ClusterState, Operation, OperationState, OperationType, StepState
 from controlplane.clusters.operations import operation_retry
 from controlplane.clusters.selectors import StepView, operation_list, operation_view
 from controlplane.common.errors import ApplicationError, NotFound
@@ -24,6 +24,8 @@ from controlplane.tenants.rules import actor_can, actor_require
 
 _HEADINGS: dict[OperationType, str] = {
     OperationType.CLUSTER_DELETE: gettext_noop("Deleting %(name)s"),
+    OperationType.CLUSTER_SUSPEND: gettext_noop("Suspending %(name)s"),
+    OperationType.CLUSTER_RESUME: gettext_noop("Starting %(name)s again"),
     OperationType.CLUSTER_GROW: gettext_noop("Growing %(name)s"),
     OperationType.GROUP_PROMOTE: gettext_noop("Promoting a replica of %(name)s"),
     OperationType.GROUP_SWITCHOVER: gettext_noop("Switching the master of %(name)s"),
@@ -37,6 +39,8 @@ _HEADINGS: dict[OperationType, str] = {
 }
 _DONE = {
     OperationType.CLUSTER_DELETE: say("The cluster is deleted"),
+    OperationType.CLUSTER_SUSPEND: say("The cluster is suspended"),
+    OperationType.CLUSTER_RESUME: say("The cluster is running"),
     OperationType.CLUSTER_GROW: say("The cluster has grown"),
     OperationType.CLUSTER_MODE: say("Every group is as it was asked for"),
     OperationType.GROUP_PROMOTE: say("The replica leads"),
@@ -110,7 +114,7 @@ def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object
         "running": operation.state == OperationState.IN_PROGRESS,
         "words": _words(operation, rows),
         "took": end - operation.started_at,
-        "is_deletion": operation.type == OperationType.CLUSTER_DELETE,
+        "is_deletion": operation.cluster.state == ClusterState.DELETED,
         "can_retry": operation.type != OperationType.GROUP_DRILL
         and actor_can(request.user, "operation.retry", operation.tenant),
     }
@@ -146,6 +150,8 @@ def _words(operation: Operation, rows: list[StepRow]) -> str:
     done = sum(row.state == StepState.COMPLETED for row in rows)
     match operation.state:
         case OperationState.COMPLETED:
+            if rows and rows[-1].name == "mark_deletion_pending":
+                return say("The cluster is stopped, and can still be restored")
             return _DONE.get(OperationType(operation.type), say("The cluster is running"))
         case OperationState.FAILED:
             return say("Failed after %(done)s of %(rows)s steps", done=done, rows=len(rows))

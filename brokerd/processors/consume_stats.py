@@ -86,7 +86,10 @@ def get_producer_connection_list(broker: _Broker, peer: Peer, request: RemotingC
 
 
 def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Per queue of the topics that the group consumes: the queue's end, the group's offset, and when it stored that."""
+    """Per queue of the topics that the group consumes: the queue's end, where the group goes on, and when its last one was stored.
+
+    What retention has deleted can't be consumed any more, and is no lag.
+    """
     header = request.header(GetConsumeStatsRequestHeader)
     group = header.consumer_group
     table: dict[MessageQueue, OffsetWrapper] = {}
@@ -97,6 +100,7 @@ def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> 
         for queue_id in range(config.read_queue_nums):
             offset = max(broker.consumer_offsets.query(topic, group, queue_id), 0)
             stored_ms = broker.store.store_timestamp_of(topic, queue_id, offset - 1) if offset else 0
+            offset = max(offset, broker.store.min_offset(topic, queue_id))
             queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
             table[queue] = OffsetWrapper(
                 broker_offset=broker.store.max_offset(topic, queue_id),

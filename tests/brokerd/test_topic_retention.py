@@ -9,8 +9,9 @@ from brokerd.metadata_record import MetadataRecord
 from brokerd.metering.samples import take_samples
 from brokerd.store import BoundaryType, GetMessageStatus
 from brokerd.topic_retention import KeptMessages, Slice, kept_too_long, oldest_beyond, retention_of
-from mqwire.bodies import TopicConfig
+from mqwire.bodies import ConsumeStats, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.headers_group import GetConsumeStatsRequestHeader
 from mqwire.headers_pull import ViewMessageRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 from tests.brokerd.metered_broker import pull
@@ -106,6 +107,15 @@ def test_what_has_expired_is_no_lag(aged: BrokerUnderTest) -> None:
     expire(aged)
     (row,) = trio.run(take_samples, aged.broker, {}).lag
     assert row.lag_messages == 2
+
+
+def test_the_statistics_of_a_group_count_from_the_first_message_that_is_kept(aged: BrokerUnderTest) -> None:
+    aged.create_group("g")
+    aged.broker.consumer_offsets.commit("orders", "g", 0, 1, "somewhere")
+    expire(aged)
+    reply = aged.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(consumer_group="g"))
+    (found,) = ConsumeStats.from_json(reply.body).offset_table.values()
+    assert (found.consumer_offset, found.broker_offset) == (3, 5)
 
 
 def test_what_has_expired_is_not_found_by_its_id(aged: BrokerUnderTest) -> None:

@@ -73,7 +73,7 @@ def test_warnings_are_said_in_words(lagging: World) -> None:
     page = lagging.client(lagging.victor).get(lagging.path(GROUP)).content.decode()
     for words in (
         "The group is stuck",
-        "The group will lose messages in about",
+        "The group will lose messages at about",
         "3.6 times the average",
         "grows by 0.13 messages/s",
         "not at this rate",

@@ -47,7 +47,7 @@ def window(**values: Any) -> LagWindow:
         (
             {"loses_data_at": NOW + timedelta(minutes=45)},
             ["loses_data"],
-            "will lose messages in about 45 min",
+            f"will lose messages at about {NOW + timedelta(minutes=45):%Y-%m-%d %H:%M} UTC, in 45 min",
         ),
         ({"loses_data_at": NOW - timedelta(minutes=1)}, ["loses_data"], "The group is losing messages"),
         ({"loses_data_at": NOW, "stuck": True, "skew": 9.0}, ["loses_data", "stuck", "skewed"], "stuck"),

@@ -13,16 +13,22 @@ from controlplane.common.sentences import say
 from controlplane.consumers.models import DeadLetterReplay, OffsetReset
 from controlplane.consumers.subscriptions import Comparison, Subscribed, compare
 from controlplane.topics.names import topic_name_is_system
+from mqwire.versions import version_name
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A connected client. `version` is the ordinal of RocketMQ's MQVersion."""
+    """A connected client. `version` is the ordinal of RocketMQ's MQVersion, `version_name` the same as people write it."""
 
     client_id: str
     address: str
     language: str
     version: int
+
+    @property
+    def version_name(self) -> str:
+        """Return the version, empty for one before 4.0.0."""
+        return version_name(self.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class MemberSerializer(Shape):
     address = serializers.CharField()
     language = serializers.CharField()
     version = serializers.IntegerField(help_text="ordinal of RocketMQ's MQVersion")
+    version_name = serializers.CharField(allow_blank=True, help_text="such as 5.3.3; empty before 4.0.0")
 
 
 class GroupSubscriptionSerializer(Shape):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 from controlplane.common.sentences import say
@@ -158,7 +158,8 @@ def _loses(at: datetime, now: datetime) -> str:
             "Add consumers, or keep messages longer."
         )
     return say(
-        "The group will lose messages in about %(length)s, when retention reaches what it has not consumed. "
+        "The group will lose messages at about %(moment)s UTC, in %(length)s, when retention reaches what it has not consumed. "
         "Add consumers, or keep messages longer.",
+        moment=f"{at.astimezone(UTC):%Y-%m-%d %H:%M}",
         length=length_words(at - now),
     )

@@ -182,7 +182,7 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
     (
         "settings/",
         {"name": "Acme", "time_zone": "Asia/Tokyo"},
-        {"name": "Acme", "time_zone": "Asia/Tokyo", "wants_second_factor": False},
+        {"name": "Acme", "time_zone": "Asia/Tokyo", "requires_second_factor": False, "wants_second_factor": False},
     ),
     (
         "masking/",

@@ -19,9 +19,16 @@ PAGE = "/t/acme/audit/"
 
 
 @pytest.fixture
-def events(world: World) -> list[AuditEvent]:
+def alice(world: World, api: Callable[..., Json]) -> Json:
+    """Her browser, logged in before anything else happens."""
+    client: Json = api(world.alice)
+    return client
+
+
+@pytest.fixture
+def events(world: World, alice: Json) -> list[AuditEvent]:
     """Alice made a topic two hours ago, the platform sampled something now, globex did a thing of its own."""
-    AuditEvent.objects.all().delete()
+    AuditEvent.objects.all().delete()  # her log-in, too
     made = [
         audit_event_record(
             actor="alice@example.com",
@@ -47,33 +54,27 @@ def events(world: World) -> list[AuditEvent]:
     ],
 )
 def test_events_of_the_tenant_are_found_by_part_of_their_words(
-    world: World, api: Callable[..., Json], events: list[AuditEvent], query: str, actions: list[str]
+    alice: Json, events: list[AuditEvent], query: str, actions: list[str]
 ) -> None:
-    found = api(world.alice).call("GET", f"{EVENTS}?{query}").json()["results"]
+    found = alice.call("GET", f"{EVENTS}?{query}").json()["results"]
     assert [event["action"] for event in found] == actions
 
 
-def test_a_span_of_time_holds_its_begin_and_not_its_end(
-    world: World, api: Callable[..., Json], events: list[AuditEvent]
-) -> None:
+def test_a_span_of_time_holds_its_begin_and_not_its_end(alice: Json, events: list[AuditEvent]) -> None:
     at = AuditEvent.objects.get(pk=events[0].pk).created_at.isoformat().replace("+00:00", "Z")
-    client = api(world.alice)
-    assert [one["action"] for one in client.call("GET", f"{EVENTS}?until={at}").json()["results"]] == []
-    assert len(client.call("GET", f"{EVENTS}?since={at}").json()["results"]) == 2
+    assert [one["action"] for one in alice.call("GET", f"{EVENTS}?until={at}").json()["results"]] == []
+    assert len(alice.call("GET", f"{EVENTS}?since={at}").json()["results"]) == 2
 
 
-def test_the_file_holds_what_the_page_found_and_no_formula(
-    world: World, api: Callable[..., Json], events: list[AuditEvent]
-) -> None:
-    client = api(world.alice)
-    assert "topics/payments/" in client.get(f"{PAGE}?search=alice").content.decode()
-    rows = list(csv.DictReader(io.StringIO(client.get(f"{PAGE}csv/").content.decode())))
+def test_the_file_holds_what_the_page_found_and_no_formula(alice: Json, events: list[AuditEvent]) -> None:
+    assert "topics/payments/" in alice.get(f"{PAGE}?search=alice").content.decode()
+    rows = list(csv.DictReader(io.StringIO(alice.get(f"{PAGE}csv/").content.decode())))
     assert [row["actor"] for row in rows] == ["'=cmd()", "alice@example.com"]
     assert rows[1]["details"] == '{"queues": 8}'
 
 
-def test_an_empty_search_says_what_to_do(world: World, api: Callable[..., Json], events: list[AuditEvent]) -> None:
-    page = api(world.alice).get(f"{PAGE}?search=nothing-like-it").content.decode()
+def test_an_empty_search_says_what_to_do(alice: Json, events: list[AuditEvent]) -> None:
+    page = alice.get(f"{PAGE}?search=nothing-like-it").content.decode()
     assert "No event matches" in page
 
 

@@ -5,8 +5,10 @@
     python -m tests.security.attacks --idle 10000
 
 measures, with a live daemon for each attack, the 99th percentile of a good client's sends (of its questions for a route) while
-nothing and while the attack goes on, and the most memory that the daemon holds. It fails
-where memory passes 256 MiB or the percentile ten times its quiet value.
+nothing and while the attack goes on, and the most memory that the daemon holds. The attack goes on twice: as it is, and with the
+attacker's process at nice 19. A real attacker has a machine of their own; here each takes the processor that broker and good client
+need, and the second figure shows how much of the first is only that. It fails where memory passes 256 MiB, or the percentile ten
+times its quiet value with the attacker at nice 19.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import contextlib
 import itertools
 import json
 import multiprocessing
+import os
 import random
 import resource
 import socket
@@ -25,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +46,7 @@ from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker,
 
 _GOOD_PAUSE_S = 0.004
 _TIMES_QUIET_MAX = 10
+_NICEST = 19
 # What the issue allows a broker with 10,000 idle connections.
 _IDLE_BYTES_MAX = 600 * MEBIBYTE
 _RECEIVE_S = 0.2
@@ -415,12 +420,17 @@ def latencies_ms(ask: Callable[[], object], seconds: float, watch: Callable[[], 
     return sorted(taken)
 
 
+def _attack_nicely(attack: str, address: str, stop: Stop, nice: int) -> None:
+    os.nice(nice)
+    ATTACKS[attack](address, stop)
+
+
 @contextlib.contextmanager
-def under(attack: str, address: str) -> Iterator[None]:
+def under(attack: str, address: str, *, nice: int = 0) -> Iterator[None]:
     """An attack by a process of its own, which ends with the block."""
     context = multiprocessing.get_context("fork")
     stop = context.Event()
-    process = context.Process(target=ATTACKS[attack], args=(address, stop), daemon=True)
+    process = context.Process(target=_attack_nicely, args=(attack, address, stop, nice), daemon=True)
     process.start()
     try:
         yield
@@ -430,8 +440,20 @@ def under(attack: str, address: str) -> Iterator[None]:
         process.kill()
 
 
-def measure(attack: str, folder: Path, seconds: float) -> tuple[float, float, int]:
-    """p99 of a good client's sends, quiet and under the attack, in milliseconds; and the most bytes that the broker held."""
+@dataclass(frozen=True)
+class Measured:
+    """The 99th percentile of a good client's requests, quiet, under the attack, and with the attacker at nice 19, in milliseconds;
+    and the most bytes that the daemon held.
+    """
+
+    quiet_ms: float
+    busy_ms: float
+    nice_ms: float
+    held_bytes: int
+
+
+def measure(attack: str, folder: Path, seconds: float) -> Measured:
+    """Of a broker, and a good client's sends."""
     broker = LiveBroker(folder, quotaCredentialConnections="1000", quotaCredentialHeldPulls="20000")
 
     @contextlib.contextmanager
@@ -442,7 +464,7 @@ def measure(attack: str, folder: Path, seconds: float) -> tuple[float, float, in
     return _measured(attack, broker, good_client, seconds)
 
 
-def measure_name_server(attack: str, folder: Path, seconds: float) -> tuple[float, float, int]:
+def measure_name_server(attack: str, folder: Path, seconds: float) -> Measured:
     """The same of a name server, and of a client that asks it for a route over a connection that it opens again if it must."""
     names = LiveNameServer(folder)
     streams: list[socket.socket] = []
@@ -471,7 +493,7 @@ def _measured(
     daemon: LiveBroker | LiveNameServer,
     good_client: Callable[[], contextlib.AbstractContextManager[Callable[[], object]]],
     seconds: float,
-) -> tuple[float, float, int]:
+) -> Measured:
     highest = 0
 
     def watch() -> None:
@@ -481,11 +503,15 @@ def _measured(
     try:
         with good_client() as ask:
             quiet = latencies_ms(ask, seconds)
-        with under(attack, daemon.address):
-            time.sleep(0.5)
-            with good_client() as ask:
-                busy = latencies_ms(ask, seconds, watch)
-        return quiet[len(quiet) * 99 // 100], busy[len(busy) * 99 // 100], highest
+        busy = []
+        for nice in (0, _NICEST):
+            with under(attack, daemon.address, nice=nice):
+                time.sleep(0.5)
+                with good_client() as ask:
+                    busy.append(latencies_ms(ask, seconds, watch))
+            time.sleep(0.5)  # what it left is served and forgotten
+        quiet_ms, busy_ms, nice_ms = (taken[len(taken) * 99 // 100] for taken in (quiet, *busy))
+        return Measured(quiet_ms, busy_ms, nice_ms, highest)
     finally:
         daemon.daemon.kill()
 
@@ -522,19 +548,26 @@ def main() -> int:
         print(f"{options.idle} silent clients: {held / MEBIBYTE:.0f} MiB, {alone / MEBIBYTE:.0f} MiB without them")
         return int(held > _IDLE_BYTES_MAX)
     failed = False
-    print(f"{'attack':42} {'quiet p99':>10} {'under it':>10} {'times':>6} {'memory':>9}", flush=True)
+    print(
+        f"{'attack':42} {'quiet p99':>10} {'under it':>10} {'times':>6} {'nice':>10} {'times':>6} {'memory':>9}",
+        flush=True,
+    )
     take, every = (measure_name_server, list(OF_STRANGERS)) if options.name_server else (measure, list(ATTACKS))
     for attack in [options.only] if options.only else every:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                quiet_ms, busy_ms, held = take(attack, Path(folder), options.seconds)
+                found = take(attack, Path(folder), options.seconds)
             except (OSError, AssertionError) as error:
                 print(f"{attack:42} the good client failed: {error}", flush=True)
                 failed = True
                 continue
-        times = busy_ms / quiet_ms
-        failed |= times > _TIMES_QUIET_MAX or held > RESIDENT_MAX_BYTES
-        print(f"{attack:42} {quiet_ms:7.1f} ms {busy_ms:7.1f} ms {times:6.1f} {held / MEBIBYTE:5.0f} MiB", flush=True)
+        times, nice_times = found.busy_ms / found.quiet_ms, found.nice_ms / found.quiet_ms
+        failed |= nice_times > _TIMES_QUIET_MAX or found.held_bytes > RESIDENT_MAX_BYTES
+        print(
+            f"{attack:42} {found.quiet_ms:7.1f} ms {found.busy_ms:7.1f} ms {times:6.1f} {found.nice_ms:7.1f} ms {nice_times:6.1f}"
+            f" {found.held_bytes / MEBIBYTE:5.0f} MiB",
+            flush=True,
+        )
     return int(failed)
 
 

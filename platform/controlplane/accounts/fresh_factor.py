@@ -9,12 +9,22 @@ from django.http import HttpRequest
 from controlplane.accounts.models import SessionFactor, User
 
 FRESH_FOR_S = 15 * 60
+# In the session: the key of the user for whom the provider has asked for a factor. A session may be begun for one person and used
+# by another.
+FACTOR_BY_PROVIDER = "factor_by_provider"
 
 
 def session_factor_take(request: HttpRequest, user: User) -> None:
     """Note at the user when this session's newest second factor was given: services ask for it by `factor_require`."""
     given = [float(one["at"]) for one in get_authentication_records(request, user) if one.get("method") == "mfa"]
-    user.session_factor = SessionFactor(max(given, default=None))
+    by_provider = request.session.get(FACTOR_BY_PROVIDER) == str(user.pk)
+    user.session_factor = SessionFactor(max(given, default=None), by_provider)
+
+
+def has_given_factor(user: User) -> bool:
+    """Whether a second factor was given in this browser session, here or at a trusted identity provider, however long ago."""
+    given = user.session_factor
+    return given is not None and (given.at_s is not None or given.by_provider)
 
 
 def is_fresh(user: User, now_s: float) -> bool:

@@ -18,9 +18,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from controlplane.accounts.account_events import account_event_record
 from controlplane.accounts.models import User
 from controlplane.accounts.notices import notice_write
-from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
@@ -162,4 +162,4 @@ def _record_signed_up(user: User, sociallogin: SocialLogin | None = None, **othe
 
 def _record(action: str, user: User, account: SocialAccount) -> None:
     details = {"provider": account.provider, **account.extra_data}
-    audit_event_record(actor=user, action=action, resource=user.email, details=details)
+    account_event_record(actor=user, action=action, user=user, details=details)

@@ -15,9 +15,12 @@ from controlplane.common.models import BaseModel
 
 @dataclass(frozen=True, slots=True)
 class SessionFactor:
-    """When a browser session's newest second factor was given, in seconds since the epoch; None: never."""
+    """When a browser session's newest second factor was given, in seconds since the epoch; None: never. `by_provider`: the identity
+    provider has asked for one at the log-in, and the platform's setting trusts its word.
+    """
 
     at_s: float | None
+    by_provider: bool = False
 
 
 class UserManager(BaseUserManager["User"]):

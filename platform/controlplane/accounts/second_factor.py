@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db import transaction
 from django.dispatch import receiver
 
+from controlplane.accounts.account_events import account_event_record
 from controlplane.accounts.models import User
 from controlplane.accounts.notices import factor_notice, notice_write
 from controlplane.accounts.passkeys import passkey_place
-from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
 
 
@@ -47,7 +47,7 @@ def second_factor_remove(*, actor: object, user: User) -> bool:
     with transaction.atomic():
         removed, _ = Authenticator.objects.filter(user=user).delete()
         if removed:
-            audit_event_record(actor=actor, action="second_factor.remove", resource=user.email)
+            account_event_record(actor=actor, action="second_factor.remove", user=user)
             notice_write("factors_removed", user)
     return bool(removed)
 
@@ -71,7 +71,7 @@ def _record_reset(user: User, authenticator: Authenticator, **others: Any) -> No
 
 
 def _record(action: str, user: User, authenticator: Authenticator) -> None:
-    audit_event_record(actor=user, action=action, resource=user.email, details={"kind": str(authenticator.type)})
+    account_event_record(actor=user, action=action, user=user, details={"kind": str(authenticator.type)})
 
 
 def _cipher() -> MultiFernet:

@@ -27,6 +27,7 @@ from controlplane.common.errors import NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.models import Membership, Tenant
 from controlplane.tenants.rules import actor_require, actor_roles
+from controlplane.tenants.sensitive import entry_require
 
 
 def cluster_list(tenant: Tenant) -> QuerySet[Cluster]:
@@ -78,7 +79,7 @@ def operation_list(tenant: Tenant, cluster: Cluster | None = None) -> QuerySet[O
 
 
 def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
-    """Return an operation of any tenant that the actor belongs to; raises NotFound."""
+    """Return an operation of any tenant that the actor belongs to; raises NotFound, FactorNeeded as `entry_require`."""
     operation = (
         Operation.objects.filter(pk=operation_id)
         .select_related("tenant", "cluster__tenant")
@@ -87,6 +88,7 @@ def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
     )
     if operation is None or not actor_roles(actor, operation.tenant):
         raise NotFound(say("There is no such operation."))
+    entry_require(actor, operation.tenant)
     actor_require(actor, "operation.view", operation.tenant)
     return operation
 

@@ -82,8 +82,12 @@ def _ask_for_factor(request: HttpRequest, error: FactorNeeded) -> HttpResponseBa
         return _go(request, reverse("mfa_index")) if request.headers.get("HX-Request") else _problem(request, error)
     page = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("Referer", ""))
     back = urlunsplit(("", "", page.path or request.path, page.query, ""))
+    is_visit = request.method in ("GET", "HEAD") and not request.headers.get("HX-Request")
+    if is_visit:
+        back = request.get_full_path()
     request.session[FACTOR_WANTED_FOR] = back
-    messages.warning(request, in_words(say_all(error.message, say("Then please send the form once more."))))
+    once_more = "" if is_visit else say("Then please send the form once more.")
+    messages.warning(request, in_words(say_all(error.message, once_more)))
     asking = reverse("mfa_reauthenticate" if factors.app else "mfa_reauthenticate_webauthn")
     return _go(request, f"{asking}?{urlencode({'next': back})}")
 

@@ -57,6 +57,14 @@ class TenantSettingsForm(forms.Form):
         label=say("Time zone"),
         help_text=say("In which pages show times. What is stored, billed and answered by the API is UTC."),
     )
+    requires_second_factor = forms.BooleanField(
+        required=False,
+        label=say("Demand a second factor at the log-in"),
+        help_text=say(
+            "Of all members: who has none sees nothing of the tenant before setting one up. An identity provider that"
+            " asks for one counts where the platform trusts it. API tokens are not asked."
+        ),
+    )
     wants_second_factor = forms.BooleanField(
         required=False,
         label=say("Ask for the second factor again before sensitive acts"),

@@ -97,7 +97,7 @@ class TenantDetailApi(TenantApi):
 
     @extend_schema(operation_id="tenant_update", request=TenantUpdateSerializer, responses=TenantSerializer)
     def patch(self, request: Request, tenant: str) -> Response:
-        """Change the display name, the time zone, or whether sensitive acts ask for the second factor again."""
+        """Change the display name, the time zone, or whether log-ins or sensitive acts ask for the second factor."""
         form = TenantUpdateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         updated = tenant_update(actor=self.actor, tenant=self.tenant, **form.validated_data)

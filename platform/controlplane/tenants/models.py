@@ -35,6 +35,9 @@ class Tenant(BaseModel):
     wants_second_factor = models.BooleanField(
         default=False, db_default=False, help_text="people give it again before sensitive acts (tenants.sensitive)"
     )
+    requires_second_factor = models.BooleanField(
+        default=False, db_default=False, help_text="people see the tenant only in sessions in which they gave one"
+    )
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="tenants")
 
     def __str__(self) -> str:

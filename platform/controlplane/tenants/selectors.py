@@ -10,6 +10,7 @@ from controlplane.common.errors import NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.models import Membership, Tenant
 from controlplane.tenants.rules import actor_roles
+from controlplane.tenants.sensitive import entry_require
 
 
 def tenant_list(actor: Actor) -> QuerySet[Tenant]:
@@ -27,10 +28,11 @@ def tenant_list(actor: Actor) -> QuerySet[Tenant]:
 
 
 def tenant_get(actor: Actor, slug: str) -> Tenant:
-    """Return the tenant; raises NotFound for an absent one and for an outsider alike."""
+    """Return the tenant; raises NotFound for an absent one and for an outsider alike, FactorNeeded as `entry_require`."""
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None or not actor_roles(actor, tenant):
         raise NotFound(say("There is no such tenant."))
+    entry_require(actor, tenant)
     return tenant
 
 

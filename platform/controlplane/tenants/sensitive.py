@@ -1,13 +1,14 @@
-"""Acts that are worth a second look at who is there: what can't be undone, shows a secret, or makes a key.
+"""When a tenant asks people for a second factor: at the log-in, and before acts that are worth a second look at who is there,
+which can't be undone, show a secret, or make a key.
 
-Where a tenant wants it, a person confirms each with a second factor that is at most 15 minutes old, in the console and in
-requests with the console's session. API tokens are not asked: making one is such an act.
+Where a tenant wants that, a person confirms each such act with a second factor that is at most 15 minutes old, in the console and
+in requests with the console's session. API tokens are not asked: making one is such an act.
 """
 
 import time
 
 from controlplane.accounts.actors import Actor
-from controlplane.accounts.fresh_factor import FRESH_FOR_S, factors_of, is_fresh
+from controlplane.accounts.fresh_factor import FRESH_FOR_S, factors_of, has_given_factor, is_fresh
 from controlplane.accounts.models import User
 from controlplane.common.errors import FactorNeeded
 from controlplane.common.sentences import say
@@ -29,10 +30,30 @@ SENSITIVE_ACTS: dict[str, str] = {
 }
 
 
+def entry_require(actor: Actor, tenant: Tenant) -> None:
+    """Raise FactorNeeded for a person whose browser session was begun without a second factor, where the tenant demands one."""
+    if not tenant.requires_second_factor or not isinstance(actor, User) or has_given_factor(actor):
+        return
+    if factors_of(actor):
+        raise FactorNeeded(
+            say("The tenant %(tenant)s demands a second factor at the log-in.", tenant=tenant.slug),
+            hint=say("Confirm at /2fa/reauthenticate/ in the browser. Or use an API token."),
+        )
+    raise FactorNeeded(
+        say(
+            "The tenant %(tenant)s demands a second factor at the log-in, and your account has none.",
+            tenant=tenant.slug,
+        ),
+        hint=say("Set up an authenticator app or a passkey under Account, Second factor (/2fa/)."),
+        code="factor_missing",
+    )
+
+
 def factor_require(actor: Actor, act: str, tenant: Tenant) -> None:
     """Raise FactorNeeded unless the tenant does not want it, or the person gave a second factor a short while ago."""
     what = SENSITIVE_ACTS[act]
-    if not tenant.wants_second_factor or not isinstance(actor, User) or is_fresh(actor, time.time()):
+    wanted = tenant.wants_second_factor or (act == "tenant.factor_off" and tenant.requires_second_factor)
+    if not wanted or not isinstance(actor, User) or is_fresh(actor, time.time()):
         return
     if factors_of(actor):
         raise FactorNeeded(

@@ -31,6 +31,9 @@ class TenantSerializer(Shape):
     name = serializers.CharField()
     time_zone = serializers.CharField(help_text="IANA name; for display only")
     wants_second_factor = serializers.BooleanField(help_text="sensitive acts in the console ask for it again")
+    requires_second_factor = serializers.BooleanField(
+        help_text="people see the tenant only in sessions in which they gave one; API tokens are not asked"
+    )
     path = serializers.CharField()
     created_at = serializers.DateTimeField()
 
@@ -48,6 +51,7 @@ class TenantUpdateSerializer(Shape):
     name = serializers.CharField(max_length=100, required=False)
     time_zone = serializers.CharField(max_length=64, required=False)
     wants_second_factor = serializers.BooleanField(required=False)
+    requires_second_factor = serializers.BooleanField(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:

@@ -83,9 +83,10 @@ def tenant_update(
     name: str | None = None,
     time_zone: str | None = None,
     wants_second_factor: bool | None = None,
+    requires_second_factor: bool | None = None,
 ) -> Tenant:
-    """Change the display name, the zone in which times are shown, or whether sensitive acts ask for the second factor; None
-    leaves it. Raises InvalidInput, also for a person who asks for a factor without having one, and FactorNeeded.
+    """Change the display name, the zone in which times are shown, or whether sensitive acts or log-ins ask for the second factor;
+    None leaves it. Raises InvalidInput, also for a person who asks for a factor without having one, and FactorNeeded.
     """
     actor_require(actor, "tenant.update", tenant)
     if name is not None and not name.strip():
@@ -93,26 +94,27 @@ def tenant_update(
     name = None if name is None else name_check("name", name)
     if time_zone is not None:
         zone_check(time_zone)
-    if wants_second_factor is False:
+    asked = {"wants_second_factor": wants_second_factor, "requires_second_factor": requires_second_factor}
+    changed = {field: on for field, on in asked.items() if on is not None and on != getattr(tenant, field)}
+    if False in changed.values():
         factor_require(actor, "tenant.factor_off", tenant)
-    if wants_second_factor and not tenant.wants_second_factor and isinstance(actor, User) and not factors_of(actor):
-        raise InvalidInput.for_field(
-            "wants_second_factor",
-            say("Set up a second factor of your own first, under Account, Second factor."),
-            "no_factor",
-        )
+    for field, on in changed.items():
+        if on and isinstance(actor, User) and not factors_of(actor):
+            raise InvalidInput.for_field(
+                field, say("Set up a second factor of your own first, under Account, Second factor."), "no_factor"
+            )
     with transaction.atomic():
-        if wants_second_factor is not None:
-            tenant.wants_second_factor = wants_second_factor
+        for field, on in changed.items():
+            setattr(tenant, field, on)
         tenant.name = tenant.name if name is None else name
         tenant.time_zone = time_zone or tenant.time_zone
-        tenant.save(update_fields=["name", "time_zone", "wants_second_factor", "updated_at"])
+        tenant.save(update_fields=["name", "time_zone", *asked, "updated_at"])
         audit_event_record(
             actor=actor,
             action="tenant.update",
             resource=tenant.path,
             tenant_id=tenant.pk,
-            details={} if wants_second_factor is None else {"wants_second_factor": wants_second_factor},
+            details={field: on for field, on in asked.items() if on is not None},
         )
     return tenant
 

@@ -13,9 +13,9 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.accounts.account_events import account_event_record
 from controlplane.accounts.browsers import browser_name
 from controlplane.accounts.session_limits import SessionLife, session_life
-from controlplane.common.audit import audit_event_record
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.pages import never_store, tell_done
@@ -87,4 +87,4 @@ def _data_of(session: UserSession) -> SessionBase:
 
 
 def _record(request: ConsoleRequest, action: str, details: dict[str, str]) -> None:
-    audit_event_record(actor=request.user, action=action, resource=request.user.email, details=details)
+    account_event_record(actor=request.user, action=action, user=request.user, details=details)

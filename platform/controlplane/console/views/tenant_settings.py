@@ -21,6 +21,7 @@ def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     initial = {
         "name": tenant.name,
         "time_zone": tenant.time_zone,
+        "requires_second_factor": tenant.requires_second_factor,
         "wants_second_factor": tenant.wants_second_factor,
     }
     form = TenantSettingsForm(request.POST if request.method == "POST" else None, initial=initial)

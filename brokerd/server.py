@@ -265,6 +265,7 @@ class Server:
                     return
             if connection.is_broken:
                 connection.commands()  # says how
+            commands = []  # a silent peer would hold its last requests' bodies
             if trio.current_time() - turn_since_s > _TURN_S:
                 turns = 0
 

@@ -129,6 +129,18 @@ def test_pipelined_views_of_a_large_message_are_answered_as_they_are_read(live: 
         assert [reply.code for reply in answers(stream, 20)][:20] == [ResponseCode.SUCCESS] * 20
 
 
+def test_a_silent_connection_holds_nothing_of_its_last_request(live: LiveBroker) -> None:
+    before = live.resident_bytes
+    heartbeat = RemotingCommand.request(RequestCode.HEART_BEAT, body=HeartbeatData(client_id="x" * MEBIBYTE).to_json())
+    sign_request(heartbeat, PROGRAM)
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stream = stack.enter_context(live.connection())
+            stream.sendall(heartbeat.encode())
+            answers(stream, 1)
+        assert live.resident_bytes - before < 64 * MEBIBYTE
+
+
 def test_memory_stays_within_its_bound_under_each_attack_in_turn(live: LiveBroker) -> None:
     for attack in ATTACKS:
         with under(attack, live.address), live.connection() as good:

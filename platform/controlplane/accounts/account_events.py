@@ -30,7 +30,7 @@ _STRANGER = "not logged in"
 
 def account_event_record(*, actor: object, action: str, user: User, details: dict[str, Any] | None = None) -> None:
     """Add the event to the trails that tell of the account."""
-    tenants: list[uuid.UUID | None] = sorted(user.memberships.values_list("tenant_id", flat=True))
+    tenants: list[uuid.UUID | None] = [*sorted(user.memberships.values_list("tenant_id", flat=True))]
     if not tenants or is_operator(user):
         tenants.append(None)
     for tenant_id in tenants:

@@ -197,6 +197,10 @@ class AccessControl:
             # The end of a delivery names its group in newer clients only.
             if record.group or record.kind is not TraceKind.SUB_AFTER
         }
+        if any(record.kind is TraceKind.SUB_AFTER and not record.group for record in records) and not _receives(
+            account
+        ):
+            return f"{account.access_key} may receive in no group, and a trace record is about the end of a delivery"
         return next(filter(None, (_refused(account, need) for need in needs)), None)
 
     def is_infrastructure(self, request: RemotingCommand) -> bool:
@@ -273,6 +277,11 @@ class AccessControl:
 def credential_of(acl: AccessControl | None, request: RemotingCommand) -> str:
     """Whose a checked request is, by access key; "" without access control, where every client may claim anything."""
     return "" if acl is None else request.ext_fields.get(ACCESS_KEY, "")
+
+
+def _receives(account: Account) -> bool:
+    """Whether it may receive in some group."""
+    return any(perm & Permission.SUB for perm in (account.default_group_perm, *account.group_perms.values()))
 
 
 def _refused(account: Account, need: Need) -> str | None:

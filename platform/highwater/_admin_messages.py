@@ -127,11 +127,14 @@ class MessageAdmin(AdminBase):
         result = await self.query_messages(topic, message_id, unique=True)
         return result.messages[0] if result.messages else None
 
-    async def message_traces(self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC) -> TraceStory:
+    async def message_traces(
+        self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC, sender: str | None = None
+    ) -> TraceStory:
         """What clients with tracing on recorded of the message with this client's id (UNIQ_KEY): empty when none did.
 
-        The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that is not there,
-        and as `query_messages`.
+        With `sender`, the address that the message came from (`ReceivedMessage.born_host`), it says which sends were recorded
+        elsewhere. The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that
+        is not there, and as `query_messages`.
         """
         found = await self.query_messages(trace_topic, message_id, limit=_TRACES_MAX)
         records = [
@@ -139,7 +142,7 @@ class MessageAdmin(AdminBase):
             for message in found.messages
             for record in read_traces(message.body, about=message_id)[0]
         ]
-        return trace_story(message_id, records)
+        return trace_story(message_id, records, sender=sender)
 
     async def query_messages(
         self,

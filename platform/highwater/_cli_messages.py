@@ -133,7 +133,7 @@ def where_is_my_message(
     with session.admin() as admin:
         topics = [name for name in admin.topic_list() if not is_system_topic(name)]
         found = trace_message(admin, text, topic=topic, topics=topics)
-        traces = None if found.message is None else _traces(admin, found.message.message_id, trace_topic)
+        traces = None if found.message is None else _traces(admin, found.message, trace_topic)
     if found.message is None:
         lines = [f"{reason.sentence} {reason.attempt}" for reason in found.reasons]
         raise NotFoundError(0, "\n  ".join(["no message was found", *lines]), "")
@@ -159,7 +159,14 @@ def where_is_my_message(
             ["trace", "at", "client", "group", "took_ms", "result"],
             [
                 *(
-                    ["sent", time_text(one.at_ms), one.address, one.group, one.cost_ms, _sent(one.is_success)]
+                    [
+                        "sent" if one.is_from_sender else "sent (another program says)",
+                        time_text(one.at_ms),
+                        one.address,
+                        one.group,
+                        one.cost_ms,
+                        _sent(one.is_success),
+                    ]
                     for one in traces.sends
                 ),
                 *(
@@ -174,10 +181,12 @@ def _sent(is_success: bool) -> str:
     return "success" if is_success else "failed"
 
 
-def _traces(admin: Admin, message_id: str, trace_topic: str) -> TraceStory | None:
+def _traces(admin: Admin, message: ReceivedMessage, trace_topic: str) -> TraceStory | None:
     """None where the trace topic is not there."""
+    if not message.message_id:
+        return TraceStory()
     try:
-        return admin.message_traces(message_id, trace_topic=trace_topic) if message_id else TraceStory()
+        return admin.message_traces(message.message_id, trace_topic=trace_topic, sender=message.born_host[0])
     except NoRouteError:
         return None
 

@@ -330,13 +330,16 @@ class Admin(SyncClient[AsyncAdmin]):
         """The message with this client id (UNIQ_KEY, SendResult.message_id); None when no index knows it."""
         return self._run(self._twin.message_by_unique_key, topic, message_id)
 
-    def message_traces(self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC) -> TraceStory:
+    def message_traces(
+        self, message_id: str, *, trace_topic: str = RMQ_SYS_TRACE_TOPIC, sender: str | None = None
+    ) -> TraceStory:
         """What clients with tracing on recorded of the message with this client's id (UNIQ_KEY): empty when none did.
 
-        The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that is not there,
-        and as `query_messages`.
+        With `sender`, the address that the message came from (`ReceivedMessage.born_host`), it says which sends were recorded
+        elsewhere. The newest 64 trace messages of each broker that name it are read. Raises NoRouteError for a trace topic that
+        is not there, and as `query_messages`.
         """
-        return self._run(self._twin.message_traces, message_id, trace_topic=trace_topic)
+        return self._run(self._twin.message_traces, message_id, trace_topic=trace_topic, sender=sender)
 
     def query_messages(
         self,

@@ -392,6 +392,14 @@ def test_an_account_that_names_the_trace_topic_has_what_it_names(make_acl_broker
         assert code_of(broker, RequestCode.SEND_MESSAGE_V2, fields, body=foreign) == code
 
 
+def test_a_key_that_receives_nowhere_ends_no_delivery_in_trace_records(make_acl_broker: MakeAclBroker) -> None:
+    body = write_traces([trace(TraceKind.SUB_AFTER, request_id="R")])
+    fields = {**SEND_FIELDS, "b": RMQ_SYS_TRACE_TOPIC}
+    broker = make_acl_broker(ACCOUNTS.replace("alice-group=SUB", "alice-group=DENY"))
+    broker.create_topic(RMQ_SYS_TRACE_TOPIC)
+    assert "may receive in no group" in remark_of(broker, RequestCode.SEND_MESSAGE_V2, fields, body=body)
+
+
 def test_who_may_write_trace_records_may_not_read_them(make_acl_broker: MakeAclBroker) -> None:
     broker = make_acl_broker(ACCOUNTS)
     broker.create_topic(RMQ_SYS_TRACE_TOPIC)

@@ -365,9 +365,19 @@ def traced(text: str) -> Whereabouts:
 
 def traces() -> TraceStory:
     """A send, a delivery with each result, and the end of a transaction."""
-    send = TracedSend(1_795_560_000_000, "10.0.0.7", "shop", "payments", "10.0.0.1:10911", 41, 100, "normal", True)
+    send = TracedSend(
+        1_795_560_000_000, "10.0.0.7", "shop", "payments", "10.0.0.1:10911", 41, 100, "normal", True, False
+    )
     deliveries = [
-        TracedDelivery(1_795_560_000_000 + 1000 * number, "10.0.0.8", "billing", number, 24 if result else None, result)
+        TracedDelivery(
+            1_795_560_000_000 + 1000 * number,
+            "10.0.0.8",
+            "billing",
+            number,
+            24 if result else None,
+            result,
+            number != 1,
+        )
         for number, result in enumerate(("failed", "time_out", "exception", "returned_null", "success", ""))
     ]
     ended = TracedTransaction(1_795_560_000_050, "10.0.0.7", "shop", "COMMIT_MESSAGE")

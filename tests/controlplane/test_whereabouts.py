@@ -104,7 +104,7 @@ class AdminTwin:
     def cluster_admin(self, cluster: Cluster) -> Iterator[AdminTwin]:
         yield self
 
-    def message_traces(self, message_id: str, *, trace_topic: str) -> TraceStory:
+    def message_traces(self, message_id: str, *, trace_topic: str, sender: str) -> TraceStory:
         self.asked.append((message_id, trace_topic))
         if self.error is not None:
             raise self.error

@@ -22,12 +22,14 @@ def before(request_id: str = "R1", timestamp_ms: int = 20, retried: int = 0) -> 
     return TraceRecord(TraceKind.SUB_BEFORE, "M", timestamp_ms, group="billing", request_id=request_id, retried=retried)
 
 
-def after(request_id: str = "R1", *, code: int | None = 0, is_success: bool = True) -> TraceRecord:
+def after(
+    request_id: str = "R1", *, code: int | None = 0, is_success: bool = True, group: str = "billing"
+) -> TraceRecord:
     return TraceRecord(
         TraceKind.SUB_AFTER,
         "M",
         25,
-        group="billing",
+        group=group,
         request_id=request_id,
         cost_ms=5,
         code=code,
@@ -78,3 +80,28 @@ def test_the_same_request_id_at_two_clients_is_two_deliveries() -> None:
 
 def test_without_records_there_is_no_story() -> None:
     assert not trace_story("M", [])
+
+
+def test_a_record_from_another_address_than_the_messages_is_marked() -> None:
+    records = [("10.0.0.7", pub()), ("10.0.0.9", pub(timestamp_ms=11))]
+    assert [one.is_from_sender for one in trace_story("M", records, sender="10.0.0.7").sends] == [True, False]
+    assert {one.is_from_sender for one in trace_story("M", records).sends} == {None}
+
+
+def test_the_end_of_a_transaction_from_another_address_is_marked() -> None:
+    ended = TraceRecord(TraceKind.END_TRANSACTION, "M", 12, group="shop", transaction_state="COMMIT_MESSAGE")
+    (transaction,) = trace_story("M", [("10.0.0.9", ended)], sender="10.0.0.7").transactions
+    assert transaction.is_from_sender is False
+
+
+def test_an_end_that_names_another_group_ends_no_delivery_of_this_one() -> None:
+    deliveries = trace_story("M", [("a", before()), ("a", after(group="spy"))]).deliveries
+    assert sorted((one.group, one.result) for one in deliveries) == [("billing", ""), ("spy", "success")]
+
+
+def test_an_end_without_a_group_is_marked_and_gives_way_to_one_with_it() -> None:
+    (delivery,) = trace_story("M", [("a", before()), ("a", after(group=""))]).deliveries
+    assert (delivery.result, delivery.end_names_group) == ("success", False)
+    records = [("a", before()), ("a", after(group="", code=1, is_success=False)), ("a", after())]
+    own = [one for one in trace_story("M", records).deliveries if one.group == "billing"]
+    assert [(one.result, one.end_names_group) for one in own] == [("success", True)]

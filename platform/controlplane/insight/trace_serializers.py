@@ -40,6 +40,9 @@ class TracedSendSerializer(Shape):
     body_size_bytes = serializers.IntegerField(allow_null=True)
     message_type = serializers.CharField(allow_blank=True)
     is_success = serializers.BooleanField()
+    is_from_sender = serializers.BooleanField(
+        allow_null=True, help_text="false: the message came from another address, so another program says this"
+    )
 
     def get_at(self, send: TracedSend) -> datetime | None:
         """Return when it was sent."""
@@ -58,6 +61,9 @@ class TracedDeliverySerializer(Shape):
         allow_blank=True,
         help_text="success, time_out, exception, returned_null or failed; empty: no record is about its end",
     )
+    end_names_group = serializers.BooleanField(
+        help_text="false: the record of its end names no group, so another program at this address may have written it"
+    )
 
     def get_began_at(self, delivery: TracedDelivery) -> datetime | None:
         """Return when its handler began."""
@@ -71,6 +77,7 @@ class TracedTransactionSerializer(Shape):
     address = serializers.CharField()
     group = serializers.CharField(allow_blank=True)
     state = serializers.CharField(allow_blank=True)
+    is_from_sender = serializers.BooleanField(allow_null=True, help_text="as for a send")
 
     def get_at(self, transaction: TracedTransaction) -> datetime | None:
         """Return when it was ended."""

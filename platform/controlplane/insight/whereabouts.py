@@ -162,7 +162,7 @@ def _traces(admin: Admin, message: ReceivedMessage, trace_topic: str) -> TraceSt
     if not message.message_id:
         return TraceStory()
     try:
-        return admin.message_traces(message.message_id, trace_topic=trace_topic)
+        return admin.message_traces(message.message_id, trace_topic=trace_topic, sender=message.born_host[0])
     except HighwaterError as error:  # the rest of the answer stands without it
         _log.info("trace records not read", trace_topic=trace_topic, error=str(error))
         return None

@@ -19,6 +19,7 @@ from deploy.local.lanes import run_lanes
 from deploy.local.layout import REPOSITORY, Layout
 from deploy.local.leftovers import describe, find_leftovers
 from deploy.local.names import ClusterNames
+from deploy.local.sbom import bill_of_materials
 from deploy.local.secrets_file import load_secrets
 from deploy.local.spark import describe_setup, read_setup
 from deploy.local.stack import OPERATOR_EMAIL, Stack
@@ -173,6 +174,15 @@ class Dev:
         environments.lock(self.environment, self.terminal)
         return 0
 
+    def sbom(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.DEVELOPMENT, self.terminal)
+        text = bill_of_materials(self.environment.python, REPOSITORY)
+        if options.output is None:
+            print(text, end="")
+        else:
+            options.output.write_text(text)
+        return 0
+
     def check(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.DEVELOPMENT, self.terminal)
         failed = []
@@ -309,6 +319,8 @@ def _parser() -> argparse.ArgumentParser:
     setup = command("setup", "only make the environment .venv/", Dev.setup)
     setup.add_argument("--runtime", action="store_true", help="without what only tests and checks need")
     command("lock", "write the requirements files from pyproject.toml", Dev.lock)
+    sbom = command("sbom", "write the bill of materials: all of others that the platform runs, as CycloneDX", Dev.sbom)
+    sbom.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to; else to the terminal")
     return parser
 
 

@@ -320,6 +320,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "OperationState": "controlplane.clusters.models.OperationState",
         "StepState": "controlplane.clusters.models.StepState",
         "TopicState": "controlplane.topics.models.TopicState",
+        "MessageType": "controlplane.topics.models.MessageType",
         "Health": "controlplane.clusters.models.Health",
         "InvoiceState": "controlplane.billing.models.InvoiceState",
         "InvitationState": ["pending", "expired"],

@@ -197,7 +197,10 @@ def test_an_operators_page_in_chinese_has_no_english_words(world: World) -> None
     plan, run = make_plan(), make_run()
     client = world.client(User.objects.create_user("olga@example.com", is_staff=True))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
-    pages = [reverse(f"console:operator-{name}") for name in ("plans", "subscriptions", "invoices", "jobs", "machine")]
+    pages = [
+        reverse(f"console:operator-{name}")
+        for name in ("plans", "subscriptions", "invoices", "jobs", "machine", "hosts", "troubles")
+    ]
     pages += [
         reverse("console:operator-plan", args=[plan.slug]),
         reverse("console:operator-job", args=[run.pk]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from django.db.models import F
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
@@ -17,6 +19,8 @@ from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
 from controlplane.failover.diverged.cuts import CutMessage, CutPage, SavedCut, SavedCuts, SilentReplica, TopicCount
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
+from controlplane.provisioning.hosts import hosts_sample, placements
+from controlplane.provisioning.models import HostSample
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
@@ -30,8 +34,10 @@ from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction,
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World, make_cluster, make_operation, make_topic
+from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.route_twin import RouteTwin
-from tests.controlplane.world import dead_letter_replay, diverged_resend
+from tests.controlplane.test_hosts import host_usage, usage
+from tests.controlplane.world import alert_of, dead_letter_replay, diverged_resend
 
 
 @pytest.mark.parametrize(
@@ -272,6 +278,33 @@ def test_diverged_messages_look_right(
     look_at(page, "diverged resend")
     page.goto(f"{base}diverged/broker-a/0/{cut.name}/delete/")
     look_at(page, "diverged delete")
+
+
+def test_the_operators_pages_of_hosts_look_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, tmp_path: Path
+) -> None:
+    world.alice.is_staff = True
+    world.alice.save()
+    placed = placements()
+    host = placed[0].host
+    Replica.objects.create(group=world.cluster.broker_groups.get(), broker_id=1, host=host)
+    driver = DriverTwin(tmp_path)
+    for minute in range(3):
+        driver.hosts = [host_usage(host, cpu_busy_s=100.0 + 40 * minute, cpu_total_s=1000.0 + 60 * minute)]
+        driver.usages = [usage(one.process, host, cpu_s=10.0 + 20 * minute) for one in placed]
+        hosts_sample(driver)
+        HostSample.objects.update(sampled_at=F("sampled_at") - timedelta(seconds=60))
+    alert_of(world.cluster, "leader_missing", subject="broker-a")
+    log_in(world.alice)
+    page.goto(f"{live_server.url}/operator/hosts/")
+    expect(page.locator("#hosts tbody tr")).to_have_count(1)
+    expect(page.locator("#placements tbody tr")).to_have_count(len(placed) + 1)
+    look_at(page, "operator hosts")
+    page.goto(f"{live_server.url}/operator/troubles/")
+    expect(page.locator("#troubles tbody tr")).to_have_count(1)
+    look_at(page, "operator troubles")
+    page.get_by_role("link", name="Open an incident").click()
+    expect(page.locator("input[name=incident-title]")).to_have_value("A cluster has no leader")
 
 
 def saved_cut(world: World) -> SavedCut:

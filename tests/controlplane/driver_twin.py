@@ -9,7 +9,14 @@ from pathlib import Path
 
 from django.utils import timezone
 
-from controlplane.provisioning.drivers.base import DaemonProcess, Inventory, ProcessState, ProcessStatus
+from controlplane.provisioning.drivers.base import (
+    DaemonProcess,
+    HostUsage,
+    Inventory,
+    ProcessState,
+    ProcessStatus,
+    ProcessUsage,
+)
 from controlplane.provisioning.errors import DriverError
 
 
@@ -25,6 +32,8 @@ class DriverTwin:
     logs: dict[str, list[str]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     away: bool = False
+    hosts: list[HostUsage] = field(default_factory=list)
+    usages: list[ProcessUsage] = field(default_factory=list)
 
     def cluster_dir(self, cluster_id: uuid.UUID) -> Path:
         return self.root / str(cluster_id)
@@ -66,6 +75,13 @@ class DriverTwin:
         return {
             name: ProcessStatus(name, self.states.get(name, ProcessState.MISSING), started_at=now) for name in names
         }
+
+    def host_usages(self) -> list[HostUsage]:
+        self._called("host_usages")
+        return list(self.hosts)
+
+    def process_usages(self) -> list[ProcessUsage]:
+        return list(self.usages)
 
     def inventory(self) -> Inventory:
         self._called("inventory")

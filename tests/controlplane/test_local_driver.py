@@ -70,6 +70,20 @@ def test_a_started_process_runs_and_its_log_is_read(
     assert supervisor.driver.log_tail(one.cluster_id, one.name, 5) == ["ready"]
 
 
+def test_what_a_running_process_uses_is_read(supervisor: RealSupervisor, process: Callable[..., DaemonProcess]) -> None:
+    one = process()
+    supervisor.driver.process_start(one)
+    wait(supervisor.driver, one, ProcessState.RUNNING)
+    (usage,) = [usage for usage in supervisor.driver.process_usages() if usage.name == one.name]
+    (host,) = supervisor.driver.host_usages()
+    assert usage.life.startswith(f"{pid_of(supervisor.driver, one)}-")
+    assert 0 < usage.memory_bytes < host.memory_bytes
+    assert usage.host == host.host
+    assert usage.descriptors is not None
+    supervisor.driver.process_remove(one.name)
+    assert one.name not in {usage.name for usage in supervisor.driver.process_usages()}
+
+
 def test_starting_twice_starts_one_process(supervisor: RealSupervisor, process: Callable[..., DaemonProcess]) -> None:
     one = process()
     supervisor.driver.process_start(one)

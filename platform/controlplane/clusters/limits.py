@@ -14,6 +14,7 @@ from controlplane.accounts.actors import SystemActor
 from controlplane.clusters.models import Cluster, ClusterState, Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import BrokerQuota, broker_quotas
+from controlplane.clusters.room import room_check
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput, LimitReached
 from controlplane.common.sentences import say
@@ -88,14 +89,18 @@ def limit_uses(tenant: Tenant) -> list[LimitUse]:
 
 
 def limits_check(tenant: Tenant, *, more_brokers: int = 0) -> None:
-    """Raise LimitReached when the tenant's clusters or brokers are more than it may have. Call it in the transaction that
-    wrote the rows: it locks the tenant, so that two requests cannot both be the last one. `more_brokers` are yet to be written.
+    """Raise LimitReached when the tenant's clusters or brokers are more than it may have, or than the hosts have room for.
+
+    Call it in the transaction that wrote the rows: it locks the tenant, so that two requests cannot both be the last one.
+    `more_brokers` are yet to be written.
     """
     Tenant.objects.select_for_update().get(pk=tenant.pk)
     more = {"brokers": more_brokers}
     for use in limit_uses(tenant)[:2]:
         if use.used + more.get(use.name, 0) > use.limit:
             raise over_limit(use.name, use.limit)
+    if more_brokers >= 0:  # fewer is always possible
+        room_check()
 
 
 def over_limit(name: str, limit: int) -> LimitReached:

@@ -67,6 +67,8 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "stopped": ("warn", say("Stopped")),
     "cancelled": ("plain", say("Cancelled")),
     "skipped": ("plain", say("Skipped")),
+    # who takes more than a share of a host
+    "noisy": ("warn", say("More than its share")),
     # diverged messages
     "done": ("good", say("Done")),
     "open": ("warn", say_as("state", "Open")),

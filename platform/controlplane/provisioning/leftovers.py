@@ -69,8 +69,13 @@ def leftovers_find(driver: Driver) -> Leftovers:
         processes=tuple(sorted(set(inventory.processes) - wanted)),
         folders=tuple(sorted(set(inventory.clusters) - known)),
         ports=tuple(map(str, leases[:_SHOWN_MAX])),
-        stuck=tuple(_stuck(timezone.now())),
+        stuck=tuple(stuck_operations()),
     )
+
+
+def stuck_operations() -> list[StuckOperation]:
+    """Return operations that do not go on."""
+    return list(_stuck(timezone.now()))
 
 
 def leftovers_clear(*, actor: Actor, driver: Driver, data: bool = False) -> Leftovers:

@@ -12,6 +12,7 @@ from controlplane.common.turns import interleaved, turn
 from controlplane.provisioning import health
 from controlplane.provisioning.certificate_files import certificates_renew
 from controlplane.provisioning.drivers import get_driver
+from controlplane.provisioning.hosts import hosts_sample
 from controlplane.provisioning.runner import Outcome, operation_step_run
 
 
@@ -35,6 +36,12 @@ def operations_resume_task() -> int:
 def clusters_purge_task() -> int:
     """Begin to remove clusters whose deletion can't be taken back any more."""
     return clusters_purge()
+
+
+@shared_task(name="provisioning.hosts_sample", ignore_result=True)
+def hosts_sample_task() -> None:
+    """Note what each host has and what its daemons have used."""
+    hosts_sample(get_driver())
 
 
 @shared_task(name="provisioning.certificates_renew")

@@ -61,6 +61,7 @@ HIGHWATER_LIMITS: dict[str, int] = {
 HIGHWATER_DAEMON_USERS = value("HIGHWATER_DAEMON_USERS")
 # Where the platform may make control groups, each daemon takes so much memory, page cache included; 0: without limits.
 HIGHWATER_DAEMON_MEMORY_MIB = value("HIGHWATER_DAEMON_MEMORY_MIB")
+HIGHWATER_MEMORY_OVERCOMMIT = value("HIGHWATER_MEMORY_OVERCOMMIT")
 HIGHWATER_TENANTS_PER_USER = value("HIGHWATER_TENANTS_PER_USER")
 
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------
@@ -398,6 +399,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "options": {"expires": 10},
     },
     "clusters-purge": {"task": "provisioning.clusters_purge", "schedule": 60.0, "options": {"expires": 60}},
+    "hosts-sample": {"task": "provisioning.hosts_sample", "schedule": 60.0, "options": {"expires": 60}},
     "certificates-renew": {"task": "provisioning.certificates_renew", "schedule": 3600.0, "options": {"expires": 3600}},
     "failover-clusters-sample": {
         "task": "failover.clusters_sample",

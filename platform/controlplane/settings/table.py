@@ -225,6 +225,14 @@ SETTINGS: dict[str, Setting] = {
             _number(0),
         ),
         Setting(
+            "HIGHWATER_MEMORY_OVERCOMMIT",
+            "number",
+            "16",
+            "How many times the hosts' memory may be promised to daemons, each by HIGHWATER_DAEMON_MEMORY_MIB, before clusters"
+            " are refused; 0: as often as wanted.",
+            _number(0),
+        ),
+        Setting(
             "HIGHWATER_WEB_THREADS", "number", "4", "Requests that one web process answers at once.", _whole(1, 256)
         ),
         Setting(

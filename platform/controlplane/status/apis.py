@@ -20,8 +20,10 @@ from controlplane.status.serializers import (
     MaintenancePlanSerializer,
     MaintenanceSerializer,
     StatusSerializer,
+    TroubleSerializer,
 )
 from controlplane.status.services import incident_open, incident_update, maintenance_cancel, maintenance_plan
+from controlplane.status.troubles import troubles
 
 
 class StatusApi(Api):
@@ -45,6 +47,15 @@ class IncidentHistoryApi(Api):
     def get(self, request: Request) -> Response:
         """List the incidents of the last 90 days, the newest first; no token is needed."""
         return paginated(self, request, incident_history(), IncidentSerializer)
+
+
+class TroubleListApi(OperatorApi):
+    """What is wrong now."""
+
+    @extend_schema(operation_id="trouble_list", responses=TroubleSerializer(many=True), tags=["operator"])
+    def get(self, request: Request) -> Response:
+        """Return what is wrong now over all tenants, what is critical and oldest first. It is not paged."""
+        return Response(TroubleSerializer(troubles(), many=True).data)
 
 
 class IncidentListApi(OperatorApi):

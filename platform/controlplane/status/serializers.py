@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.alerts.kinds import SEVERITY_CHOICES
 from controlplane.common.strictness import Shape
 from controlplane.status.judgement import PartState
 from controlplane.status.models import Impact, IncidentState, Maintenance, Part
@@ -98,3 +99,15 @@ class MaintenancePlanSerializer(Shape):
     parts = _parts_field()
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
+
+
+class TroubleSerializer(Shape):
+    """One thing that is wrong now."""
+
+    kind = serializers.CharField()
+    severity = serializers.ChoiceField(choices=SEVERITY_CHOICES)
+    what = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    tenant = serializers.CharField(source="cluster.tenant.slug", allow_null=True, default=None)
+    cluster = serializers.CharField(source="cluster.slug", allow_null=True, default=None)
+    about = serializers.CharField(allow_blank=True, help_text="the host, operation or run that it is about")

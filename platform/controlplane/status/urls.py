@@ -9,6 +9,7 @@ _INCIDENT = "operator/incidents/<uuid:incident_id>/"
 urlpatterns = [
     path("status/", apis.StatusApi.as_view(), name="status"),
     path("status/incidents/", apis.IncidentHistoryApi.as_view(), name="status-incidents"),
+    path("operator/troubles/", apis.TroubleListApi.as_view(), name="trouble-list"),
     path("operator/incidents/", apis.IncidentListApi.as_view(), name="incident-list"),
     path(_INCIDENT, apis.IncidentDetailApi.as_view(), name="incident-detail"),
     path(f"{_INCIDENT}updates/", apis.IncidentUpdateListApi.as_view(), name="incident-updates"),

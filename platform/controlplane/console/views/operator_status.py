@@ -16,7 +16,13 @@ from controlplane.console.status_forms import IncidentForm, IncidentUpdateForm, 
 from controlplane.console.views.operator import operator_page, operator_render
 from controlplane.status.models import IncidentState
 from controlplane.status.selectors import incident_get, incident_history, maintenance_ahead, maintenance_get
-from controlplane.status.services import incident_open, incident_update, maintenance_cancel, maintenance_plan
+from controlplane.status.services import (
+    TITLE_LENGTH_MAX,
+    incident_open,
+    incident_update,
+    maintenance_cancel,
+    maintenance_plan,
+)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -25,7 +31,8 @@ def incidents(request: ConsoleRequest) -> HttpResponse:
     """Show incidents and maintenance; open an incident, or plan a window."""
     plans = request.method == "POST" and request.POST.get("what") == "maintenance"
     opens = request.method == "POST" and not plans
-    incident_form = IncidentForm(request.POST if opens else None, prefix="incident")
+    initial = {"title": request.GET.get("title", "")[:TITLE_LENGTH_MAX]}
+    incident_form = IncidentForm(request.POST if opens else None, prefix="incident", initial=initial)
     window_form = MaintenanceForm(request.POST if plans else None, prefix="maintenance")
     incident_curl = curl("POST", "/api/v1/operator/incidents/", incident_form.body())
     window_curl = curl("POST", "/api/v1/operator/maintenance/", window_form.body())

@@ -64,6 +64,39 @@ class Inventory:
     clusters: Sequence[uuid.UUID]
 
 
+@dataclass(frozen=True, slots=True)
+class HostUsage:
+    """What a host has and what is used of it. Processor times are seconds since its start, summed over its cores: what was used
+    between two moments is their difference. None: the host does not tell.
+    """
+
+    host: str
+    cores: int
+    cpu_busy_s: float
+    cpu_total_s: float
+    load: float | None
+    memory_bytes: int
+    memory_available_bytes: int
+    disk_bytes: int
+    disk_free_bytes: int
+    descriptors: int | None
+    descriptors_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """What a running daemon has used since its start; `life` is another word after each start. None: not known."""
+
+    name: str
+    host: str
+    life: str
+    cpu_s: float
+    memory_bytes: int
+    read_bytes: int | None
+    written_bytes: int | None
+    descriptors: int | None
+
+
 class Driver(Protocol):
     """See the module. Every method raises DriverError when the machinery does not answer."""
 
@@ -101,6 +134,14 @@ class Driver(Protocol):
 
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         """Return the status of each; MISSING for those that the machinery doesn't know."""
+        ...
+
+    def host_usages(self) -> list[HostUsage]:
+        """Return what each host of the daemons has, and what is used of it."""
+        ...
+
+    def process_usages(self) -> list[ProcessUsage]:
+        """Return what each daemon that runs has used; a daemon that can't be looked at is left out."""
         ...
 
     def inventory(self) -> Inventory:

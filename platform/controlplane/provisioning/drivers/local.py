@@ -22,9 +22,18 @@ from typing import Any
 from django.conf import settings
 
 from controlplane.provisioning.cgroups import groups_remove, limited
-from controlplane.provisioning.drivers.base import PROCESS_PREFIX, DaemonProcess, Inventory, ProcessState, ProcessStatus
+from controlplane.provisioning.drivers.base import (
+    PROCESS_PREFIX,
+    DaemonProcess,
+    HostUsage,
+    Inventory,
+    ProcessState,
+    ProcessStatus,
+    ProcessUsage,
+)
 from controlplane.provisioning.drivers.supervisor_rpc import SupervisorRpc
 from controlplane.provisioning.errors import DriverError
+from controlplane.provisioning.proc import Proc
 
 # A blank before one of these starts a comment, even inside quotes.
 _COMMENT = re.compile(r"\s[;#]")
@@ -136,6 +145,15 @@ class LocalDriver:
     def process_statuses(self, names: Sequence[str]) -> dict[str, ProcessStatus]:
         infos = {info["name"]: info for info in self._rpc.all_process_info()}
         return {name: _status(name, infos.get(name)) for name in names}
+
+    def host_usages(self) -> list[HostUsage]:
+        return [Proc().host(settings.HIGHWATER_ADVERTISED_HOST, self._state_dir)]
+
+    def process_usages(self) -> list[ProcessUsage]:
+        host = settings.HIGHWATER_ADVERTISED_HOST
+        running = [(str(info["name"]), int(info["pid"])) for info in self._rpc.all_process_info() if info["pid"]]
+        looks = [Proc().process(name, host, pid) for name, pid in running if name.startswith(PROCESS_PREFIX)]
+        return [usage for usage in looks if usage is not None]
 
     def inventory(self) -> Inventory:
         names = [str(info["name"]) for info in self._rpc.all_process_info()]

@@ -436,12 +436,12 @@ class Broker:
         if has_data and not self.waits_for_flush:
             self.flush_service.flush_soon()
 
-    def log_was_cut(self) -> None:
+    def log_was_truncated(self) -> None:
         """This replica's log lost its end: what counts messages must not count those."""
         self.store.confirm_offset = self.replica.confirm_offset
         self.metadata_log.rebuild_or_note()
         self.consumer_offsets.bound(self.store.queue_end_offset)
-        self.schedule.log_was_cut()
+        self.schedule.log_was_truncated()
 
     def forget_messages(self, topic: str) -> None:
         """A topic was deleted: its messages go with it. Raises StoreError or OSError."""

@@ -117,7 +117,7 @@ class PullReporter:
             await self._wake.wait()
 
     def pulls_recorded_from(self, offset: int) -> list[OutRow]:
-        """What this replica recorded as the leader from this offset of its log on, which is about to be cut there."""
+        """What this replica recorded as the leader from this offset of its log on, which is about to be truncated there."""
         return pulls_recorded_from(self._store, offset, unpack_host(self._store_host), _CUT_RECORDS_MAX)
 
     def prepare(self) -> bool:

@@ -147,7 +147,7 @@ class MeteringService:
         """What only this replica knows of the records from this offset of the log on, where it is to be truncated."""
         return self._reporter.pulls_recorded_from(offset) if self._interval_ms else []
 
-    def log_was_cut(self, pulls: list[OutRow]) -> None:
+    def log_was_truncated(self, pulls: list[OutRow]) -> None:
         """What `pulls_recorded_from` gave is in the log no more: report it to the leader."""
         self._reporter.meter.add_out(pulls)
 

@@ -92,7 +92,7 @@ class EpochMap:
     def divergence(self, follower_last_epoch: int, follower_end_offset: int, log_end_offset: int) -> Divergence | None:
         """None when a log that ends at `follower_end_offset` in `follower_last_epoch` is a prefix of this one.
 
-        Otherwise the follower cuts to the smaller of the answer's end offset and its own end of the answer's epoch.
+        Otherwise the follower truncates to the smaller of the answer's end offset and its own end of the answer's epoch.
         """
         end_offset = self.end_of(follower_last_epoch, log_end_offset)
         if self.contains(follower_last_epoch) and follower_end_offset <= end_offset:
@@ -101,8 +101,8 @@ class EpochMap:
         epoch = self._entries[place - 1].epoch if place else 0
         return Divergence(epoch, end_offset)
 
-    def cut_offset(self, answer: Divergence, log_end_offset: int) -> int:
-        """Where a follower with this map cuts after the leader's `answer`: always where one of its records ends.
+    def truncation_offset(self, answer: Divergence, log_end_offset: int) -> int:
+        """Where a follower with this map truncates after the leader's `answer`: always where one of its records ends.
 
         What both have of an epoch is the same from its start on. Without the leader's epoch, the follower drops what is
         above it and asks again: the leader's offset may lie anywhere in its own records.
@@ -111,7 +111,7 @@ class EpochMap:
         return min(answer.end_offset, own_end_offset) if self.contains(answer.epoch) else own_end_offset
 
     def truncate(self, end_offset: int) -> None:
-        """The log was cut to `end_offset`: epochs that began there or later never happened here."""
+        """The log was truncated to `end_offset`: epochs that began there or later never happened here."""
         place = bisect.bisect_left(self._entries, end_offset, key=lambda entry: entry.start_offset)
         del self._entries[place:]
 

@@ -166,7 +166,7 @@ class InSyncSet:
 
         The caller has checked signature, epoch and divergence. Reports may come late and out of order: the newest pull
         of a replica is the one that arrives last on its current connection, and what it holds may have become less only
-        by a cut, which confirm_offset, never above what it reported then, outlives.
+        by a truncation, which confirm_offset, never above what it reported then, outlives.
         """
         self._awaited.discard(replica_id)
         follower = self._followers.get(replica_id)

@@ -113,7 +113,7 @@ class ModeChange:
             self._pending = [PendingMode(0, 0, policy, None)]
 
     def truncate(self, end_offset: int) -> None:
-        """The log was cut."""
+        """The log was truncated."""
         self._pending = [one for one in self._pending if one.end_offset <= end_offset]
 
     def request(self, policy: Policy, now_s: float, now_ms: int) -> None:

@@ -46,7 +46,7 @@ class SendBytes:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The logs part: the follower cuts to the smaller of this end and its own end of that epoch, and asks again."""
+    """The logs part: the follower truncates to the smaller of this end and its own end of that epoch, and asks again."""
 
     divergence: Divergence
 
@@ -108,8 +108,8 @@ def decide_pull(
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """What a follower does after Diverged: save the bytes from here on, cut, ask again."""
+class Truncate:
+    """What a follower does after Diverged: save the bytes from here on, truncate, ask again."""
 
     to_offset: int
 
@@ -129,28 +129,28 @@ class Halt:
     reason: str
 
 
-def decide_cut(
+def decide_truncation(
     divergence: Divergence,
     *,
     own: EpochMap,
     own_min_offset: int,
     own_end_offset: int,
     own_confirm_offset: int,
-    may_cut_confirmed: bool,
-) -> Cut | Empty | Halt:
+    may_truncate_confirmed: bool,
+) -> Truncate | Empty | Halt:
     """What a follower does about a divergence.
 
-    In quorum mode (`may_cut_confirmed` False) bytes below the own confirmOffset are committed: a leader that lacks them
+    In quorum mode (`may_truncate_confirmed` False) bytes below the own confirmOffset are committed: a leader that lacks them
     must not exist, and the follower halts rather than destroy the proof (the Raft paper's Leader Completeness).
     """
-    to_offset = own.cut_offset(divergence, own_end_offset)
+    to_offset = own.truncation_offset(divergence, own_end_offset)
     if to_offset >= own_end_offset:
         return Halt(
             f"the leader says that the logs diverge at {divergence.end_offset} in epoch {divergence.epoch},"
             f" but this log ends at {own_end_offset}"
         )
-    if to_offset < own_confirm_offset and not may_cut_confirmed:
+    if to_offset < own_confirm_offset and not may_truncate_confirmed:
         return Halt(
-            f"the leader's log lacks records below confirmOffset {own_confirm_offset}: it would cut to {to_offset}"
+            f"the leader's log lacks records below confirmOffset {own_confirm_offset}: it would truncate to {to_offset}"
         )
-    return Cut(to_offset) if to_offset >= own_min_offset else Empty()
+    return Truncate(to_offset) if to_offset >= own_min_offset else Empty()

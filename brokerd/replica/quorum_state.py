@@ -92,7 +92,7 @@ class Log(Protocol):
 
     @property
     def may_decide(self) -> bool:
-        """Whether this replica is a voter of the set in force, or of one that may come back if that one is cut."""
+        """Whether this replica is a voter of the set in force, or of one that may come back if that one is truncated."""
 
     @property
     def unfit(self) -> str | None:

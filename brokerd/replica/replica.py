@@ -41,7 +41,6 @@ from brokerd.replica.in_sync import InSyncSet, SendVerdict
 from brokerd.replica.mode_change import ModeChange, PendingMode
 from brokerd.replica.pull_protocol import (
     CLOCK_MARGIN,
-    Cut,
     Empty,
     Fenced,
     Halt,
@@ -49,8 +48,9 @@ from brokerd.replica.pull_protocol import (
     PullDecision,
     ReplicaPull,
     SendBytes,
-    decide_cut,
+    Truncate,
     decide_pull,
+    decide_truncation,
 )
 from brokerd.replica.quorum_state import Vote
 from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
@@ -652,18 +652,18 @@ class Replica:
         self._store.confirm_offset = self.confirm_offset
         self._save()
 
-    def cut_damaged(self) -> None:
-        """Cut the log where its damage begins: what follows is to be fetched again. Raises ValueError when it stays damaged."""
+    def truncate_damaged(self) -> None:
+        """Truncate the log where its damage begins; the rest is to be fetched again. Raises ValueError when it stays damaged."""
         begin_offset = self._store.damaged_from
         if begin_offset is None:
             raise ValueError("the log is not damaged")
 
-        def truncate(to_offset: int) -> None:
-            report = self._store.cut_damaged()
+        def truncate_store(to_offset: int) -> None:
+            report = self._store.truncate_damaged()
             if report.damage:
                 raise ValueError(f"the log is still damaged, from {report.damage[0].begin_offset} on")
 
-        self.cut(begin_offset, truncate, confirmed=True)
+        self.truncate(begin_offset, truncate_store, confirmed=True)
 
     def is_repairable(self, damaged_from: int) -> bool:
         """Whether the log is damaged there and another replica can put that right, once this one leads no more."""
@@ -674,16 +674,16 @@ class Replica:
         followers = () if self._in_sync is None else self._in_sync.followers.values()
         return any(follower.in_sync and follower.end_offset > damaged_from for follower in followers)
 
-    def diverged(self, divergence: Divergence) -> Cut | Empty | Halt:
+    def diverged(self, divergence: Divergence) -> Truncate | Empty | Halt:
         """What to do about a log that parts from the leader's; `cut` or `start_over` when the bytes after it are saved."""
-        return decide_cut(
+        return decide_truncation(
             divergence,
             own=self._epochs,
             own_min_offset=self._store.min_physical_offset,
             own_end_offset=self._store.end_offset,
             own_confirm_offset=self._leader_confirm_offset,
             # Where leaders are assigned the operator has decided, and was warned of what is lost. An elected leader has it all.
-            may_cut_confirmed=self.elections is None,
+            may_truncate_confirmed=self.elections is None,
         )
 
     def take_lease(self, epoch: int, asked_at_s: float, lease_s: float) -> None:
@@ -728,17 +728,17 @@ class Replica:
         self._save()
         empty()
 
-    def cut(self, to_offset: int, truncate: Callable[[int], None], *, confirmed: bool = False) -> None:
-        """Cut the log; `truncate` makes the store's end `to_offset`, durably.
+    def truncate(self, to_offset: int, truncate_store: Callable[[int], None], *, confirmed: bool = False) -> None:
+        """Truncate the log; `truncate_store` makes the store's end `to_offset`, durably.
 
-        `confirmed`: what is cut had been confirmed, and is damaged. The replica has no voice until it is level again.
+        `confirmed`: what goes had been confirmed, and is damaged. The replica has no vote until it has caught up again.
         """
         if self.leads:
-            raise RoleRefused("a leader's log is never cut")
+            raise RoleRefused("a leader's log is never truncated")
         if confirmed:
             self._joins_at = None
             self._save(joined=False)
-        truncate(to_offset)
+        truncate_store(to_offset)
         self._epochs.truncate(to_offset)
         self._members.truncate(to_offset)
         self.modes.truncate(to_offset)

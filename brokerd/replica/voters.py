@@ -1,7 +1,7 @@
 """Who counts in a quorum-led group: the voters, by the latest record in the log that names them.
 
 A record that changes them is in force from its append, committed or not (the Raft paper, section 6; one at a time, as in
-Ongaro's dissertation, section 4.1): two majorities of neighbouring sets always meet. Cutting such a record brings the
+Ongaro's dissertation, section 4.1): two majorities of neighbouring sets always meet. Truncating such a record brings the
 set before it back.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-_KEPT = 16  # older sets than the last few are never needed: what is committed is not cut
+_KEPT = 16  # older sets than the last few are never needed: what is committed is not truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class MemberHistory:
         del self._entries[:-_KEPT]
 
     def truncate(self, end_offset: int) -> None:
-        """The log was cut to `end_offset`."""
+        """The log was truncated to `end_offset`."""
         self._entries = [entry for entry in self._entries if entry[0] < end_offset]
 
 

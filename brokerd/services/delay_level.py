@@ -319,7 +319,7 @@ class ScheduleMessageService:
     def raise_offsets(self, offsets: Mapping[int, int]) -> None:
         """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
 
-        But once after a cut (`log_was_cut`): what this replica delivered beyond its master's log is not delivered.
+        But once after a truncation (`log_was_truncated`): what this replica delivered beyond its master's log is not delivered.
         """
         again, self._take_again = self._take_again, False
         for level, offset in offsets.items():
@@ -327,7 +327,7 @@ class ScheduleMessageService:
                 self._advance(level, offset, 0)
                 self._next_due_ms.pop(level, None)
 
-    def log_was_cut(self) -> None:
+    def log_was_truncated(self) -> None:
         """Records that were delivered are gone from this replica's log: its master knows how far deliveries really are."""
         self._take_again = True
         self._unproven.clear()

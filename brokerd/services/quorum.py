@@ -62,7 +62,9 @@ class QuorumService:
             self._nursery = nursery
             while True:
                 elections = broker.replica.elections  # they come and go with the mode
-                if elections is not None and not broker.store_gate.closed:  # else the log is being cut in a thread
+                if (
+                    elections is not None and not broker.store_gate.closed
+                ):  # else the log is being truncated in a thread
                     clock = broker.clock
                     self.take(elections.tick(clock.monotonic(), clock.time_ms()))
                 await trio.sleep(_TICK_S if elections is not None else _IDLE_S)

@@ -14,7 +14,7 @@ import trio
 
 from brokerd.replica.epoch_map import Divergence
 from brokerd.replica.epoch_record import Policy
-from brokerd.replica.pull_protocol import Cut, Empty, Halt
+from brokerd.replica.pull_protocol import Empty, Halt, Truncate
 from brokerd.replica.replica import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
@@ -70,7 +70,7 @@ _UNFORESEEN_S: Final = 5.0
 class _Metering(Protocol):
     def pulls_recorded_from(self, offset: int) -> list[OutRow]: ...
 
-    def log_was_cut(self, pulls: list[OutRow]) -> None: ...
+    def log_was_truncated(self, pulls: list[OutRow]) -> None: ...
 
 
 class _Broker(Protocol):
@@ -97,7 +97,7 @@ class _Broker(Protocol):
 
     def leader_changed(self) -> None: ...
 
-    def log_was_cut(self) -> None: ...
+    def log_was_truncated(self) -> None: ...
 
     def replicated(self, *, has_data: bool) -> None: ...
 
@@ -283,7 +283,7 @@ class FollowerService:
                     leads = True
                     nursery.start_soon(self._metadata.run, client.address)
             elif header.answer == "diverged":
-                await self._cut(header)
+                await self._truncate_to(header)
             elif header.answer == "too_old":
                 await self._start_over(header, msgspec.json.decode(reply.body, type=list[tuple[str, int, int]]))
             else:
@@ -335,7 +335,7 @@ class FollowerService:
         finally:
             flushed.set()
 
-    async def _cut(self, header: ReplicaPullResponseHeader) -> None:
+    async def _truncate_to(self, header: ReplicaPullResponseHeader) -> None:
         broker = self._broker
         replica = broker.replica
         self._check_epoch(header)
@@ -344,24 +344,27 @@ class FollowerService:
             raise RequestFailed(decision.reason)
         async with broker.store_gate.alone():
             self._check_epoch(header)
-            from_offset = decision.to_offset if isinstance(decision, Cut) else broker.store.min_physical_offset
+            from_offset = decision.to_offset if isinstance(decision, Truncate) else broker.store.min_physical_offset
             size_bytes = broker.store.end_offset - from_offset
             if isinstance(decision, Empty):
                 self._starting_over = True
-            name, pulls = await broker.threads.run(self._save_and_cut, decision, from_offset)
+            name, pulls = await broker.threads.run(self._save_and_truncate, decision, from_offset)
         logger.warning(
-            "the leader never had %d bytes from %d on: cut, and kept in diverged/%s", size_bytes, from_offset, name
+            "the leader never had %d bytes from %d on: truncated, and kept in diverged/%s",
+            size_bytes,
+            from_offset,
+            name,
         )
-        broker.log_was_cut()
-        broker.metering.log_was_cut(pulls)
+        broker.log_was_truncated()
+        broker.metering.log_was_truncated(pulls)
 
-    def _save_and_cut(self, decision: Cut | Empty, from_offset: int) -> tuple[str, list[OutRow]]:
+    def _save_and_truncate(self, decision: Truncate | Empty, from_offset: int) -> tuple[str, list[OutRow]]:
         broker = self._broker
         store, replica = broker.store, broker.replica
         name = broker.diverged.save(store, from_offset, replica.epochs.epoch_at(from_offset), broker.clock.time_ms())
         pulls = broker.metering.pulls_recorded_from(from_offset)
-        if isinstance(decision, Cut):
-            replica.cut(decision.to_offset, lambda offset: _truncate(store, offset))
+        if isinstance(decision, Truncate):
+            replica.truncate(decision.to_offset, lambda offset: _truncate(store, offset))
         else:
             replica.start_over(0, 0, lambda: store.start_over(0))
         return name, pulls
@@ -380,8 +383,8 @@ class FollowerService:
                     logger.warning("the log is damaged from %d on: put right with the leader's records", damaged_from)
             if broker.store.damaged_from == damaged_from:
                 logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
-                await broker.threads.run(broker.replica.cut_damaged)
-        broker.log_was_cut()
+                await broker.threads.run(broker.replica.truncate_damaged)
+        broker.log_was_truncated()
 
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:
         """The leader's retention has deleted what this log lacks: forget it, and fetch all that the leader still has."""
@@ -402,7 +405,7 @@ class FollowerService:
                 _members_in(header),
                 _policy_in(header),
             )
-        broker.log_was_cut()
+        broker.log_was_truncated()
 
     def _check_epoch(self, header: ReplicaPullResponseHeader) -> None:
         replica = self._broker.replica
@@ -460,4 +463,4 @@ def _policy_in(header: ReplicaPullResponseHeader) -> Policy | None:
 def _truncate(store: MessageStore, offset: int) -> None:
     report = store.truncate(offset)
     if report.end_offset != offset:
-        raise ValueError(f"the log was to be cut to {offset}, but ends at {report.end_offset}")
+        raise ValueError(f"the log was to be truncated to {offset}, but ends at {report.end_offset}")

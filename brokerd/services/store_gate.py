@@ -9,7 +9,7 @@ import trio
 
 
 class StoreGate:
-    """Flushes and deletions share the store; reopening it after a cut waits for them and keeps them out."""
+    """Flushes and deletions share the store; reopening it after a truncation waits for them and keeps them out."""
 
     def __init__(self) -> None:
         self._users = 0

@@ -7,7 +7,7 @@ Read in this order:
     append_message.py       sends: encode, number, write once, index        (hot)
     append_batch.py         the same for a batch, encoded together           (hot)
     get_message.py          pulls, by offset, time and physical offset       (hot)
-    commit_log.py           the files of records: creation, writing, syncing, cutting
+    commit_log.py           the files of records: creation, writing, syncing, truncating
     block_cache.py file_cache.py status.py    what reads share; open files, bounded; the latch that refuses appends
     consume_queue.py consume_queue_store.py    the index of each queue: memory tails and files
     record.py log_scanner.py    what a whole record is; walking the log

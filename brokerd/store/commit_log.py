@@ -333,9 +333,9 @@ class CommitLog:
                 return base + found
         return None
 
-    # -- cutting and deleting
+    # -- truncating and deleting
 
-    def cut(self, end: int) -> None:
+    def truncate(self, end: int) -> None:
         """Make `end` the end: later files are deleted, last first, and the rest of its file becomes zeros. Durable on return.
 
         A file that starts at `end` stays: where it is the only one, its name keeps the offset.

@@ -50,7 +50,7 @@ class StoreConfig:
     max_filter_scan_entries: int = 800  # maxFilterMessageSize / 20: entries looked at for one filtered pull
 
     # recovery
-    cut_unproven_tail: Literal["after_power_loss", "always", "never"] = "after_power_loss"
+    truncate_unproven_tail: Literal["after_power_loss", "always", "never"] = "after_power_loss"
     """A bad record beyond the durable mark with good ones after it is what a power cut leaves of writes that
     were never synced, and also what bit rot looks like. It is truncated (saved aside, and the replica has no full vote
     until it has caught up) only when the machine has been restarted since, or a sync had failed ("after_power_loss"),

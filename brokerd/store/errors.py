@@ -46,7 +46,7 @@ class StoreClosedError(StoreReadOnlyError):
 
 
 class StoreDamagedError(StoreReadOnlyError):
-    """Recovery found a hole in data that was durable. The recovery report says where; nothing was cut."""
+    """Recovery found a hole in data that was durable. The recovery report says where; nothing was truncated."""
 
 
 class FlushFailedError(StoreReadOnlyError):

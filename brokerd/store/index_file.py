@@ -232,7 +232,7 @@ class IndexFile:
         numbers = range(FIRST_ENTRY, self.header.index_count)
         return FIRST_ENTRY + bisect_left(numbers, offset, key=lambda number: self.entry(number)[1])
 
-    def cut(self, header: IndexHeader) -> None:
+    def truncate(self, header: IndexHeader) -> None:
         """Go back to an earlier header: the slots are rebuilt from the entries that it counts. In memory, until a flush."""
         slots = self._new_slots()
         slots_max, used = self._slots_max, 0

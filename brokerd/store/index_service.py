@@ -113,7 +113,7 @@ class IndexService:
             return [f"{problem}: the message index is rebuilt"]
         if self.indexed_until > recovered.end_offset:
             self._go_back(recovered.end_offset)
-        # If it was cut, entries will come where those were that slots on disk name.
+        # If it was truncated, entries will come where those were that slots on disk name.
         if self.wants_flush and not recovered.damage:
             self.flush(sync_log=False)
         self.indexed_until = max(self.indexed_until, log.min_offset)
@@ -129,7 +129,7 @@ class IndexService:
             if newest.header.index_count < checkpoint.header.index_count:
                 return f"index file {newest.name} has lost entries"
             if newest.header.index_count != checkpoint.header.index_count or checkpoint.boot_id != self._disk.boot_id():
-                newest.cut(checkpoint.header)
+                newest.truncate(checkpoint.header)
         self.indexed_until = self._checkpointed_until = checkpoint.indexed_until
         return ""
 
@@ -278,18 +278,18 @@ class IndexService:
 
     # -- going back
 
-    def cut(self, end_offset: int) -> None:
-        """Forget the records from `end_offset` on, durably: the log is about to be cut there."""
+    def truncate(self, end_offset: int) -> None:
+        """Forget the records from `end_offset` on, durably: the log is about to be truncated there."""
         self._go_back(end_offset)
         if self._files or self._disk.exists(self._checkpoint_path):
-            self.flush(sync_log=False)  # in front of the cut it is synced, or sound
+            self.flush(sync_log=False)  # before that offset it is synced, or sound
 
     def _go_back(self, end_offset: int) -> None:
         while self._files and self._files[-1].header.begin_offset >= end_offset:
             self._delete(self._files[-1])
         if self._files and self._files[-1].header.end_offset >= end_offset:
             newest = self._files[-1]
-            newest.cut(newest.header_at(newest.count_below(end_offset)))
+            newest.truncate(newest.header_at(newest.count_below(end_offset)))
         self.indexed_until = min(self.indexed_until, end_offset)
 
     def clear(self, begin_offset: int) -> None:

@@ -38,7 +38,7 @@ class MessageQueries:
         """The newest messages of a topic with this key or UNIQ_KEY (`unique`: UNIQ_KEY only), stored between the times.
 
         Only what is indexed by now: see lag_bytes. At most `count_max`, and 15 MiB of them, but one at least. Others of the
-        same hash, records that retention or a cut has taken, and a deleted topic's are not among them. Raises OSError.
+        same hash, records that retention or a truncation has taken, and a deleted topic's are not among them. Raises OSError.
         """
         records: list[bytes] = []
         total = 0

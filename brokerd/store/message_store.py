@@ -519,8 +519,8 @@ class MessageStore:
     def _truncate(self, end_offset: int) -> RecoveryReport:
         try:
             self._lower_checkpoint(end_offset)
-            self.index.cut(end_offset)
-            self._log.cut(end_offset)
+            self.index.truncate(end_offset)
+            self._log.truncate(end_offset)
         except OSError as error:  # how much of it was done is for recovery to find out
             failure = FlushFailedError(f"truncating {self._config.commit_log_dir} failed: {error.strerror}")
             self._note_failed_sync(failure)
@@ -597,7 +597,7 @@ class MessageStore:
             raise ValueError(f"the log is still damaged at {report.damage[0].begin_offset}")
         return report
 
-    def cut_damaged(self) -> RecoveryReport:
+    def truncate_damaged(self) -> RecoveryReport:
         """Make the first damaged byte the log's end, durably, so that it can be fetched again from another replica.
 
         Blocks, reopens the store for writing, and is safe to be killed anywhere. Raises ValueError and what open() raises.

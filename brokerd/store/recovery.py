@@ -1,4 +1,4 @@
-"""Recovery: find the log's end, cut what a crash tore, refuse what bit rot broke, and bring the ConsumeQueues up to it.
+"""Recovery: find the log's end, truncate what a crash tore, refuse what bit rot broke, and bring the ConsumeQueues up to it.
 
 There is one path, whether the stop was clean or not (the `abort` file is only reported):
 
@@ -7,9 +7,9 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
    from the first record on.
 2. Records are checked and dispatched one after the other, up to the first place p that holds none.
 3. After p there are only zeros: p is the end. Otherwise a whole record is looked for there.
-   - p lies below the durable mark: damage. Acknowledged data is missing; nothing is cut, the store is read-only.
+   - p lies below the durable mark: damage. Acknowledged data is missing; nothing is truncated, the store is read-only.
    - there is none: a torn tail. It is truncated and synced, before anything can be appended.
-   - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.cut_unproven_tail). Whether p was
+   - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.truncate_unproven_tail). Whether p was
      never durable, or was and is damaged, nothing on this disk shows. Its records are saved aside and truncated, and
      before that it is noted that the log may lack what counted (tail_doubts.py): such a replica has no full vote and is
      no proof that a promotion is clean before it has caught up.
@@ -136,7 +136,7 @@ class Recovery:
     def _scan(self, start: int, dispatch_from: int) -> int:
         """Check all records from `start` on and dispatch those from `dispatch_from` on.
 
-        Returns where the log ends, having cut a torn tail.
+        Returns where the log ends, having truncated a torn tail.
         """
         report = self.report
         report.records_scanned = 0
@@ -157,7 +157,7 @@ class Recovery:
             without_blank = last_end if last_end >= report.durable_mark else end
             if end >= report.durable_mark and scanner.zeros_from(end):
                 if without_blank < end and not report.damage:
-                    self._log.cut(without_blank)
+                    self._log.truncate(without_blank)
                     return without_blank
                 self._remove_files_behind(end)
                 return end
@@ -165,7 +165,7 @@ class Recovery:
             if end >= report.durable_mark and (next_record is None or self._is_unproven(end)):
                 if report.damage:  # damaged in front already: leave the tail as it is
                     return end
-                self._cut(without_blank, save=next_record is not None)
+                self._truncate(without_blank, save=next_record is not None)
                 return without_blank
             if next_record is None:
                 damaged_until = max(report.durable_mark, end)
@@ -176,7 +176,7 @@ class Recovery:
 
     def _is_unproven(self, end: int) -> bool:
         """Whether whole records after the bad one at `end` can be leftovers of writes that were never synced."""
-        policy = self._config.cut_unproven_tail
+        policy = self._config.truncate_unproven_tail
         if policy == "after_power_loss":
             checkpoint = self._checkpoint
             went_down = checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
@@ -237,16 +237,16 @@ class Recovery:
         """Files that were created ahead, and a last file that is shorter than it should be, are put right."""
         log = self._log
         if log.bases and (log.bases[-1] > end or log.last_file_is_short) and not self.report.damage:
-            log.cut(end)
+            log.truncate(end)
 
-    def _cut(self, end: int, save: bool) -> None:
+    def _truncate(self, end: int, save: bool) -> None:
         report = self.report
         cut_end = self._log.bases[-1] + self._log.file_bytes
         if save:
-            report.cut_saved_as = self._save_aside(end)
+            report.truncated_saved_as = self._save_aside(end)
             self._doubts.add(TailDoubt.RECORDS_TRUNCATED)
-        report.cut = LogRange(end, cut_end)
-        self._log.cut(end)
+        report.truncated = LogRange(end, cut_end)
+        self._log.truncate(end)
 
     def _save_aside(self, begin: int) -> str:
         """Copy the log from `begin` on to a new file, `diverged/cut-<offset>`, holes left out; durable on return.

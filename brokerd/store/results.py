@@ -140,9 +140,9 @@ class RecoveryReport:
     scanned_from: int = 0
     records_scanned: int = 0
     consume_queue_rebuilt: bool = False  # all of it, from the first record; otherwise from the checkpoint on
-    cut: LogRange | None = None  # a torn tail that was removed
-    cut_saved_as: str = ""  # the file that holds the cut bytes, when whole records were among them
-    damage: list[LogRange] = field(default_factory=list)  # not readable, not cut: the store is read-only
+    truncated: LogRange | None = None  # a torn tail that was removed
+    truncated_saved_as: str = ""  # the file that holds those bytes, when whole records were among them
+    damage: list[LogRange] = field(default_factory=list)  # not readable, not truncated: the store is read-only
     anomalies: list[str] = field(default_factory=list)  # oddities that cost nothing, in plain words
     duration_ms: int = 0
 

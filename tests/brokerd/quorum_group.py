@@ -14,7 +14,7 @@ from random import Random
 from brokerd.replica.elections import Elections, Outcome
 from brokerd.replica.epoch_file import EpochFile, EpochState
 from brokerd.replica.epoch_record import EPOCH, EpochRecord, epoch_message
-from brokerd.replica.pull_protocol import Cut, Diverged, Fenced, PullDecision, SendBytes
+from brokerd.replica.pull_protocol import Diverged, Fenced, PullDecision, SendBytes, Truncate
 from brokerd.replica.quorum_messages import BeginEpoch, Campaign, EndEpoch, Message, Noted, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import QuorumTimes, State
 from brokerd.replica.replica import Replica, ReplicaSettings
@@ -110,7 +110,7 @@ class Node:
 
     def repair(self) -> None:
         """What a broker does once a leader answers its pulls."""
-        self.replica.cut_damaged()
+        self.replica.truncate_damaged()
         self.store.confirm_offset = self.replica.confirm_offset
 
     def replace_disk(self) -> None:
@@ -205,8 +205,8 @@ class Node:
                 self.store.flush()
         elif isinstance(decision, Diverged):
             cut = replica.diverged(decision.divergence)
-            assert isinstance(cut, Cut), f"replica {self.id} does not cut: {cut}"
-            replica.cut(cut.to_offset, self._truncate)
+            assert isinstance(cut, Truncate), f"replica {self.id} does not cut: {cut}"
+            replica.truncate(cut.to_offset, self._truncate)
         self.store.confirm_offset = replica.confirm_offset
         return decision
 

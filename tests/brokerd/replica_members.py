@@ -14,7 +14,7 @@ import trio
 from brokerd.config import BrokerConfig
 from brokerd.processors import replica_admin
 from brokerd.replica.epoch_file import EpochFile
-from brokerd.replica.pull_protocol import Cut, Diverged, PullDecision, SendBytes
+from brokerd.replica.pull_protocol import Diverged, PullDecision, SendBytes, Truncate
 from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.services.replica_reclaim import LeaderReclaim
@@ -95,8 +95,8 @@ class Member:
     def cut_for(self, decision: PullDecision) -> None:
         assert isinstance(decision, Diverged)
         cut = self.replica.diverged(decision.divergence)
-        assert isinstance(cut, Cut), cut
-        self.replica.cut(cut.to_offset, self._truncate)
+        assert isinstance(cut, Truncate), cut
+        self.replica.truncate(cut.to_offset, self._truncate)
 
     def _truncate(self, offset: int) -> None:
         self.store.truncate(offset)

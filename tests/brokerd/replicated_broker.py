@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerd.replica.pull_protocol import Cut, Diverged, ReplicaPull, SendBytes
+from brokerd.replica.pull_protocol import Diverged, ReplicaPull, SendBytes, Truncate
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 
 MAX_BYTES = 1 << 20
@@ -44,9 +44,9 @@ def replicate(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
 def _truncate(follower: BrokerUnderTest, decision: Diverged) -> None:
     following = follower.broker.replica
     cut = following.diverged(decision.divergence)
-    assert isinstance(cut, Cut), cut
-    following.cut(cut.to_offset, follower.store.truncate)  # type: ignore[arg-type] # truncate's report is not needed
-    follower.broker.log_was_cut()
+    assert isinstance(cut, Truncate), cut
+    following.truncate(cut.to_offset, follower.store.truncate)  # type: ignore[arg-type] # truncate's report is not needed
+    follower.broker.log_was_truncated()
 
 
 def report(leader: BrokerUnderTest, pull: ReplicaPull) -> None:

@@ -60,7 +60,7 @@ def repair(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
     """With what the leader answers to the follower's next pull."""
     pull = follower.broker.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
     follower.broker.replica.repair(leader.store.read_raw(pull.end_offset, pull.max_bytes))
-    follower.broker.log_was_cut()
+    follower.broker.log_was_truncated()
 
 
 def test_it_starts_though_a_deletion_may_be_left_to_finish(brokers: tuple[BrokerUnderTest, BrokerUnderTest]) -> None:

@@ -38,7 +38,7 @@ def test_a_leader_names_to_a_follower_where_to_truncate(epoch: int, end: int, di
 
 def test_a_follower_cuts_to_its_own_end_of_the_epoch_when_that_is_shorter() -> None:
     follower = EpochMap([(1, 100), (4, 300), (5, 500)])
-    assert follower.cut_offset(Divergence(4, 700), 800) == 500
+    assert follower.truncation_offset(Divergence(4, 700), 800) == 500
 
 
 def test_a_follower_without_the_leaders_epoch_cuts_where_its_own_records_end_and_asks_again() -> None:
@@ -46,11 +46,11 @@ def test_a_follower_without_the_leaders_epoch_cuts_where_its_own_records_end_and
     leader = EpochMap([(8, 0), (12, 244)])
     divergence = leader.divergence(10, 34000, 34500)
     assert divergence == Divergence(8, 244)
-    assert follower.cut_offset(divergence, 34000) == 437  # 244 lies within one of its records
+    assert follower.truncation_offset(divergence, 34000) == 437  # 244 lies within one of its records
     follower.truncate(437)
     divergence = leader.divergence(5, 437, 34500)
     assert divergence is not None
-    assert follower.cut_offset(divergence, 437) == 0
+    assert follower.truncation_offset(divergence, 437) == 0
 
 
 def test_cutting_forgets_the_epochs_after_the_cut() -> None:
@@ -108,7 +108,7 @@ def test_repeated_answers_lead_any_follower_to_the_common_prefix(
         answer = leader_map.divergence(follower_map.last_epoch, len(log) * 10, len(leader) * 10)
         if answer is None:
             break
-        cut = follower_map.cut_offset(answer, len(log) * 10)
+        cut = follower_map.truncation_offset(answer, len(log) * 10)
         assert cut < len(log) * 10, "every answer that says diverged cuts something"
         assert cut >= common * 10, "nothing that both logs hold is cut"
         log = log[: cut // 10]

@@ -64,12 +64,12 @@ def lead_again(broker: BrokerUnderTest) -> None:
     broker.broker.metering.role_changed()
 
 
-def cut_log(broker: BrokerUnderTest, offset: int) -> None:
+def truncate_log(broker: BrokerUnderTest, offset: int) -> None:
     """The new leader answers that it has this replica's epoch up to there only."""
     header = ReplicaPullResponseHeader(
         answer="diverged", epoch=broker.broker.replica.epoch, diverged_epoch=1, diverged_end_offset=offset
     )
-    trio.run(broker.broker.follower._cut, header)
+    trio.run(broker.broker.follower._truncate_to, header)
     assert broker.store.end_offset == offset
 
 
@@ -172,7 +172,7 @@ def test_pulls_recorded_in_what_is_truncated_are_reported_again_once(broker: Bro
     next_interval(broker)
     assert pulled(broker) == 4
     lose_leadership(broker)
-    cut_log(broker, level)
+    truncate_log(broker, level)
     assert pulled(broker) == 0
     lead_again(broker)
     report(broker, 7)
@@ -190,7 +190,7 @@ def test_a_restart_before_the_cut_loses_no_pulls(broker: BrokerUnderTest) -> Non
     next_interval(broker)
     broker.crash()
     lose_leadership(broker)
-    cut_log(broker, level)
+    truncate_log(broker, level)
     lead_again(broker)
     next_interval(broker)
     assert pulled(broker) == 1
@@ -204,7 +204,7 @@ def test_pulls_recorded_before_the_truncated_tail_are_not_reported_again(broker:
     send(broker)
     next_interval(broker)
     lose_leadership(broker)
-    cut_log(broker, level)
+    truncate_log(broker, level)
     lead_again(broker)
     next_interval(broker)
     assert pulled(broker) == 1

@@ -68,7 +68,7 @@ def test_a_repair_that_is_cut_short_is_done_again(group: QuorumGroup) -> None:
     damaged_from = group[2].store.damaged_from
     assert damaged_from is not None
     with pytest.raises(InterruptedError):
-        group[2].replica.cut(damaged_from, stop, confirmed=True)
+        group[2].replica.truncate(damaged_from, stop, confirmed=True)
     group[2].disk = group[2].disk.after_kill()
     group[2].open(damaged=True)
     assert not group[2].replica.saved.joined
@@ -84,7 +84,7 @@ def stop(offset: int) -> None:
 
 def test_a_sound_log_is_not_cut(group: QuorumGroup) -> None:
     with pytest.raises(ValueError, match="not damaged"):
-        group[1].store.cut_damaged()
+        group[1].store.truncate_damaged()
 
 
 def test_a_damaged_store_takes_nothing_until_then(group: QuorumGroup) -> None:

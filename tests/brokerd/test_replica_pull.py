@@ -6,7 +6,6 @@ import pytest
 
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.pull_protocol import (
-    Cut,
     Diverged,
     Empty,
     Fenced,
@@ -16,8 +15,9 @@ from brokerd.replica.pull_protocol import (
     ReplicaPull,
     SendBytes,
     TooOld,
-    decide_cut,
+    Truncate,
     decide_pull,
+    decide_truncation,
 )
 
 LOG = LeaderLog(min_offset=50, end_offset=1000, epochs=EpochMap([(1, 100), (4, 300), (6, 700)]))
@@ -76,55 +76,60 @@ OWN = EpochMap([(1, 100), (4, 300), (5, 500)])
 
 
 def test_a_follower_cuts_what_the_leader_never_had() -> None:
-    assert decide_cut(
+    assert decide_truncation(
         Divergence(4, 700),
         own=OWN,
         own_min_offset=0,
         own_end_offset=800,
         own_confirm_offset=400,
-        may_cut_confirmed=False,
-    ) == Cut(500)
+        may_truncate_confirmed=False,
+    ) == Truncate(500)
 
 
 def test_a_follower_never_cuts_below_its_confirmed_offset_by_itself() -> None:
-    answer = decide_cut(
+    answer = decide_truncation(
         Divergence(4, 700),
         own=OWN,
         own_min_offset=0,
         own_end_offset=800,
         own_confirm_offset=600,
-        may_cut_confirmed=False,
+        may_truncate_confirmed=False,
     )
     assert isinstance(answer, Halt)
 
 
 def test_after_an_unclean_promotion_it_may() -> None:
-    assert decide_cut(
+    assert decide_truncation(
         Divergence(4, 700),
         own=OWN,
         own_min_offset=0,
         own_end_offset=800,
         own_confirm_offset=600,
-        may_cut_confirmed=True,
-    ) == Cut(500)
+        may_truncate_confirmed=True,
+    ) == Truncate(500)
 
 
 def test_a_follower_whose_retention_has_deleted_where_the_logs_part_drops_all_it_has() -> None:
     assert (
-        decide_cut(
+        decide_truncation(
             Divergence(4, 700),
             own=OWN,
             own_min_offset=600,
             own_end_offset=800,
             own_confirm_offset=0,
-            may_cut_confirmed=False,
+            may_truncate_confirmed=False,
         )
         == Empty()
     )
 
 
 def test_an_answer_that_cuts_nothing_is_not_believed() -> None:
-    answer = decide_cut(
-        Divergence(5, 900), own=OWN, own_min_offset=0, own_end_offset=800, own_confirm_offset=0, may_cut_confirmed=True
+    answer = decide_truncation(
+        Divergence(5, 900),
+        own=OWN,
+        own_min_offset=0,
+        own_end_offset=800,
+        own_confirm_offset=0,
+        may_truncate_confirmed=True,
     )
     assert isinstance(answer, Halt)

@@ -420,7 +420,7 @@ def test_a_damaged_log_that_is_cut_keeps_the_index_of_what_is_left() -> None:
     store = new_store(disk, **SMALL)
     assert store.open().damage
     assert len(found(store, "k5")) == 1
-    store.cut_damaged()
+    store.truncate_damaged()
     assert [len(found(store, f"k{number}")) for number in range(12)] == [1] * 6 + [0] * 6
     send(store, b"new", "new")
     index_all(store)

@@ -115,7 +115,7 @@ def test_recovering_twice_changes_nothing() -> None:
         store.close(clean=False)
         contents.append({name: data for name, data in disk.content().items() if not name.endswith("/checkpoint")})
     assert contents[0] == contents[1] == contents[2]
-    assert report.cut is None
+    assert report.truncated is None
 
 
 @pytest.mark.parametrize("what", ["directory", "queue", "file", "zeros", "directory and checkpoint"])
@@ -240,7 +240,7 @@ def test_any_flipped_bit_in_a_synced_record_is_found_and_never_served() -> None:
         if (
             hit == len(results) - 1
         ):  # nothing whole after it: it can't be distinguished from a torn write that was never synced
-            assert report.cut is not None
+            assert report.truncated is not None
             assert served == [*whole[:-1], None]
         else:
             assert [(each.begin_offset, each.end_offset) for each in report.damage] == [
@@ -319,10 +319,10 @@ def test_after_a_power_cut_a_tail_with_holes_is_cut_and_what_was_whole_in_it_sav
     disk._boot += 1
     store, report = reopened(disk)
     assert not report.damage
-    assert report.cut is not None
-    assert report.cut.begin_offset == report.end_offset == results[8].physical_offset
+    assert report.truncated is not None
+    assert report.truncated.begin_offset == report.end_offset == results[8].physical_offset
     assert len(bodies(store)) == 8
-    assert disk.content(f"{ROOT}/diverged") == {report.cut_saved_as: tail}
+    assert disk.content(f"{ROOT}/diverged") == {report.truncated_saved_as: tail}
     assert bytes(disk.names[FIRST_FILE].data[results[8].physical_offset :]).strip(b"\0") == b""
 
 
@@ -345,8 +345,8 @@ def test_the_operator_can_decide_about_holes(policy: str, cut: bool) -> None:
     disk, results = crashed(12, marked=4)
     hole(disk, results, 8)
     disk._boot += policy == "never"
-    _, report = reopened(disk, cut_unproven_tail=policy)
-    assert (report.cut is not None) == cut
+    _, report = reopened(disk, truncate_unproven_tail=policy)
+    assert (report.truncated is not None) == cut
     assert bool(report.damage) != cut
 
 
@@ -360,7 +360,7 @@ def test_bytes_past_the_end_never_come_back_into_a_later_log() -> None:
     disk = disk.after_kill()
     store, report = reopened(disk)
     assert len(bodies(store)) == 9
-    assert report.cut is None
+    assert report.truncated is None
 
 
 def test_a_file_created_ahead_is_no_end_of_the_log() -> None:

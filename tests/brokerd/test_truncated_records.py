@@ -54,7 +54,7 @@ def test_recovery_reports_that_it_truncated_whole_records() -> None:
     damage(disk, results[1].physical_offset + 60)
     store = new_store(disk)
     report = store.open()
-    assert report.cut == LogRange(results[1].physical_offset, FILE_BYTES)
+    assert report.truncated == LogRange(results[1].physical_offset, FILE_BYTES)
     assert TailDoubt.RECORDS_TRUNCATED in store.doubts
 
 

@@ -72,11 +72,11 @@ def _divergence_by_epoch_only() -> AbstractContextManager[Any]:
     return patch.object(EpochMap, "divergence", only_epoch)
 
 
-def _cut_too_late() -> AbstractContextManager[Any]:
-    def cut_offset(self: EpochMap, answer: Divergence, log_end_offset: int) -> int:
+def _truncated_too_late() -> AbstractContextManager[Any]:
+    def truncation_offset(self: EpochMap, answer: Divergence, log_end_offset: int) -> int:
         return max(answer.end_offset, self.end_of(answer.epoch, log_end_offset))
 
-    return patch.object(EpochMap, "cut_offset", cut_offset)
+    return patch.object(EpochMap, "truncation_offset", truncation_offset)
 
 
 def _reported_as_durable_before_the_flush() -> AbstractContextManager[Any]:
@@ -179,8 +179,8 @@ def _epoch_record_not_written() -> AbstractContextManager[Any]:
     return patch.object(replicas, "epoch_message", other_topic)
 
 
-def _cut_without_zeros() -> AbstractContextManager[Any]:
-    def cut(self: CommitLog, end: int) -> None:
+def _truncated_without_zeros() -> AbstractContextManager[Any]:
+    def truncate(self: CommitLog, end: int) -> None:
         self.close()
         while self.bases and self.bases[-1] > end:
             self._disk.unlink(self.path(self.bases.pop()))
@@ -188,7 +188,7 @@ def _cut_without_zeros() -> AbstractContextManager[Any]:
         self.end_offset = end
         self.durable_offset = min(self.durable_offset, end)
 
-    return patch.object(CommitLog, "cut", cut)
+    return patch.object(CommitLog, "truncate", truncate)
 
 
 def _readers_see_the_end() -> AbstractContextManager[Any]:
@@ -261,7 +261,7 @@ BUGS = (
     PlantedBug("acknowledged before the flush", "single", "sync", _acknowledged_before_the_flush),
     PlantedBug("a pull's epoch is not checked", "sync", "sync", _followers_epoch_unchecked),
     PlantedBug("logs part only where epochs differ", "async", "sync", _divergence_by_epoch_only),
-    PlantedBug("the cut is too late", "async", "sync", _cut_too_late),
+    PlantedBug("the truncation is too late", "async", "sync", _truncated_too_late),
     PlantedBug(
         "a slave reports as durable what it has not flushed", "sync", "sync", _reported_as_durable_before_the_flush
     ),
@@ -274,7 +274,7 @@ BUGS = (
     PlantedBug("the expected epoch of a promotion is not checked", "async", "sync", _expected_epoch_unchecked),
     PlantedBug("a promise is not written", "async", "sync", _promise_not_written),
     PlantedBug("the epoch record is not written", "async", "sync", _epoch_record_not_written),
-    PlantedBug("the cut leaves the old bytes", "async", "sync", _cut_without_zeros),
+    PlantedBug("the truncation leaves the old bytes", "async", "sync", _truncated_without_zeros),
     PlantedBug("readers see the log's end", "sync", "sync", _readers_see_the_end),
     PlantedBug("a restarted slave shows all", "sync", "sync", _restarted_slave_shows_all),
     PlantedBug("a leader ignores a higher epoch", "async", "sync", _higher_epoch_ignored),
@@ -284,7 +284,7 @@ BUGS = (
 # No promise hangs on these alone: another rule heals what they spoil, so no run can show it. They are run all the same: one that
 # is found some day belongs above.
 SURVIVORS = (
-    # Such bytes begin where this log ends, and the next pull's divergence check cuts what the new leader does not have. No one
+    # Such bytes begin where this log ends, and the next pull's divergence check truncates what the new leader does not have. No one
     # counts them meanwhile: a promise was answered without them, and a pull that names the new epoch ends the old leadership.
     PlantedBug("an answer of an older epoch is appended", "async", "sync", _old_answers_appended, 3),
     # A new disk has no voice before the leader adopts it, and that it does when it holds what is confirmed, and the others have

@@ -13,7 +13,7 @@ from brokerd.replica import replica as replicas
 from brokerd.replica.elections import Elections, _ReplicaLog
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.in_sync import InSyncSet
-from brokerd.replica.pull_protocol import Cut, Diverged, Halt, PullDecision, ReplicaPull
+from brokerd.replica.pull_protocol import Diverged, Halt, PullDecision, ReplicaPull, Truncate
 from brokerd.replica.quorum import Quorum
 from brokerd.replica.quorum_messages import VoteRequest
 from brokerd.replica.quorum_state import Ready
@@ -97,14 +97,14 @@ def _observers_counted() -> Patched:
     return patch.object(in_sync, "majority_offset", everyone)
 
 
-def _cut_below_the_commit() -> Patched:
+def _truncated_below_the_commit() -> Patched:
     """The whole last epoch is dropped, and nothing asks whether it was confirmed."""
 
-    def decide_cut(divergence: Divergence, *, own: EpochMap, own_end_offset: int, **_: Any) -> Cut | Halt:
+    def decide_truncation(divergence: Divergence, *, own: EpochMap, own_end_offset: int, **_: Any) -> Truncate | Halt:
         place = [entry.start_offset for entry in own.entries if entry.start_offset < own_end_offset]
-        return Cut(min(place[-1] if place else 0, own.cut_offset(divergence, own_end_offset)))
+        return Truncate(min(place[-1] if place else 0, own.truncation_offset(divergence, own_end_offset)))
 
-    return patch.object(replicas, "decide_cut", decide_cut)
+    return patch.object(replicas, "decide_truncation", decide_truncation)
 
 
 def _no_pre_vote() -> Patched:
@@ -198,7 +198,7 @@ QUORUM_BUGS = (
     _bug("a new leader calls its whole log confirmed", _whole_log_confirmed_at_election),
     _bug("one less than a majority is enough", _one_less_than_a_majority),
     _bug("observers are counted", _observers_counted),
-    _bug("a follower cuts below the commit", _cut_below_the_commit),
+    _bug("a follower truncates below the commit", _truncated_below_the_commit),
     _bug("no pre-vote", _no_pre_vote),
     _bug("no check of the quorum", _no_check_of_the_quorum),
     _bug("a pull of a log that has diverged is counted", _diverged_log_counted),

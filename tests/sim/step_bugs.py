@@ -48,12 +48,12 @@ def _recovered_is_not_written_again() -> Patched:
 def _only_what_the_checkpoint_knows() -> Patched:
     scan = Recovery._scan
 
-    def cuts(self: Recovery, start: int, dispatch_from: int) -> int:
+    def truncates(self: Recovery, start: int, dispatch_from: int) -> int:
         if self.report.durable_mark > start:
-            self._log.cut(self.report.durable_mark)
+            self._log.truncate(self.report.durable_mark)
         return scan(self, start, dispatch_from)
 
-    return patch.object(Recovery, "_scan", cuts)
+    return patch.object(Recovery, "_scan", truncates)
 
 
 def _flush_of_one_file() -> Patched:
@@ -94,7 +94,7 @@ def _new_files_name_not_synced() -> Patched:
     return patch.object(CommitLog, "_create", forgets)
 
 
-def _checkpoint_above_the_cut() -> Patched:
+def _checkpoint_above_the_end() -> Patched:
     return patch.object(MessageStore, "_lower_checkpoint", lambda self, end_offset: None)
 
 
@@ -283,7 +283,7 @@ STEP_BUGS = (
     PlantedBug("recovery keeps only what the checkpoint knows", "single", "sync", _only_what_the_checkpoint_knows),
     PlantedBug("a flush syncs the first file only", "single", "sync", _flush_of_one_file),
     PlantedBug("a new file's name is not synced", "single", "sync", _new_files_name_not_synced),
-    PlantedBug("a truncation leaves the checkpoint above it", "async", "sync", _checkpoint_above_the_cut),
+    PlantedBug("a truncation leaves the checkpoint above it", "async", "sync", _checkpoint_above_the_end),
     PlantedBug("a commit is answered at once", "single", "sync", _commit_answered_at_once),
     PlantedBug("a follower's tables stay as they are", "sync", "sync", _followers_tables_stay),
     PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),

@@ -43,7 +43,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "an equal log gets no vote": 2,
     "the commit counts older epochs": 5,
     "one less than a majority is enough": 3,
-    "a follower cuts below the commit": range(3, 13),
+    "a follower truncates below the commit": range(3, 13),
     "no pre-vote": range(3, 43),
     "a replica that lost its memory votes as before": range(20, 60),
     "the old mode confirms what follows the change": range(151, 191),

@@ -1,0 +1,82 @@
+"""Keys reach every daemon: who has not confirmed a deletion is named, and accounts that the rows do not have do not last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.clusters import credential_services
+from controlplane.clusters.account_distribution import Distribution
+from controlplane.clusters.credential_services import credential_create, credential_delete, credential_reveal
+from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState
+from controlplane.common.errors import BrokerUnreachable, NotAllowed
+from controlplane.provisioning import accounts
+from controlplane.provisioning.accounts import accounts_reconcile
+from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning.processes import cluster_daemons
+from mqwire.acl import accounts_version
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import World
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> DriverTwin:
+    return DriverTwin(tmp_path)
+
+
+def confirms(monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...] = ()) -> None:
+    monkeypatch.setattr(credential_services, "accounts_distribute", lambda _cluster: Distribution(1, missing))
+
+
+def test_a_member_reads_no_secret_of_a_key_that_may_more_than_they(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirms(monkeypatch)
+    made = credential_create(actor=world.alice, cluster=world.cluster, name="mqadmin", role=CredentialRole.ADMIN)
+    with pytest.raises(NotAllowed):
+        credential_reveal(actor=world.bob, credential=made.credential)
+    assert credential_reveal(actor=world.alice, credential=made.credential) == made.secret_key
+
+
+def test_a_deletion_names_the_daemon_that_may_still_let_the_key_in(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirms(monkeypatch, ("broker-a/0",))
+    credential = world.cluster.credentials.get(is_control=False)
+    with pytest.raises(BrokerUnreachable, match="broker-a/0"):
+        credential_delete(actor=world.alice, credential=credential)
+    credential.refresh_from_db()
+    assert credential.state == CredentialState.DELETING
+    confirms(monkeypatch)
+    credential_delete(actor=world.alice, credential=credential)
+    assert not Credential.objects.filter(pk=credential.pk).exists()
+
+
+def test_accounts_that_the_rows_do_not_have_are_written_over_with_their_backup(
+    world: World, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force: dict[str, int] = {}
+
+    def versions(cluster: Cluster, addresses: list[str]) -> dict[str, int]:
+        """Of a file with an account that someone slipped in, until ours counts."""
+        return {address: in_force.get(address, 7) for address in addresses}
+
+    monkeypatch.setattr(accounts, "accounts_versions", versions)
+    daemons = cluster_daemons(world.cluster, driver)
+    driver.states |= {daemon.process.name: ProcessState.RUNNING for daemon in daemons}
+    gone = world.cluster.credentials.get(is_control=False)
+    Credential.objects.filter(pk=gone.pk).update(state=CredentialState.DELETING)
+    statuses = driver.process_statuses([daemon.process.name for daemon in daemons])
+    accounts_reconcile(world.cluster, cluster_daemons(world.cluster, driver), statuses, driver)
+    written = {path: text for path, text in driver.files.items() if "plain_acl.yml" in path}
+    assert len(written) == 2 * len(daemons)
+    for text in written.values():
+        assert gone.access_key not in {account["accessKey"] for account in yaml.safe_load(text)["accounts"]}
+    assert Credential.objects.filter(pk=gone.pk).exists()  # no daemon has said that this file counts
+    for daemon in cluster_daemons(world.cluster, driver):
+        (text,) = [text for path, text in daemon.files.items() if path.endswith("/plain_acl.yml")]
+        in_force[daemon.row.address] = accounts_version(text.encode())
+    accounts_reconcile(world.cluster, cluster_daemons(world.cluster, driver), statuses, driver)
+    assert not Credential.objects.filter(pk=gone.pk).exists()

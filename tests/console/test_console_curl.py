@@ -20,6 +20,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import Cluster
+from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from highwater import _cli_api
@@ -72,7 +73,7 @@ def body_of(command: str) -> Any:
 
 
 def test_every_curl_line_of_every_page_is_a_request_that_the_api_takes(world: World) -> None:
-    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner").text
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
     client = world.client(world.alice)
     found = set()
     for address in addresses(world):
@@ -168,6 +169,16 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
         {"name": "a b", "message_type": "FIFO", "read_queue_nums": "4", "write_queue_nums": "many"},
         {"name": "a b", "message_type": "FIFO", "read_queue_nums": 4, "write_queue_nums": "many"},
     ),
+    (
+        "tokens/",
+        {"name": "ci", "role": "viewer", "scopes": ["read"], "life_days": "30"},
+        {"name": "ci", "role": "viewer", "scopes": ["read"], "days": 30, "is_personal": True},
+    ),
+    (
+        "tokens/",
+        {"name": "ci", "role": "viewer", "scopes": ["read"], "life_days": "0", "is_service": "on"},
+        {"name": "ci", "role": "viewer", "scopes": ["read"], "days": None, "is_personal": False},
+    ),
     ("members/", {"email": "ann@example.com", "role": "viewer"}, {"email": "ann@example.com", "role": "viewer"}),
     (
         "clusters/orders/credentials/",
@@ -255,3 +266,36 @@ def test_an_open_curl_line_follows_what_is_typed(
     expect(page.locator("#curl-cluster-command")).to_contain_text("--slug payments")
     page.get_by_label("Recover by itself").check()
     expect(page.locator("#curl-cluster")).to_contain_text('"mode": "dledger"')
+
+
+@pytest.mark.parametrize(
+    ("what", "typed", "method", "expected"),
+    [
+        (
+            "token",
+            {"name": "ci", "role": "viewer", "scopes": ["read"], "life_days": "90"},
+            "POST",
+            {"name": "ci", "role": "viewer", "scopes": ["read"], "days": 90},
+        ),
+        (
+            "account",
+            {"account-name": "deploy", "account-role": "viewer"},
+            "PATCH",
+            {"name": "deploy", "role": "viewer", "description": ""},
+        ),
+    ],
+)
+def test_each_form_of_a_service_account_has_its_own_curl_line(
+    world: World, what: str, typed: dict[str, object], method: str, expected: dict[str, object]
+) -> None:
+    account = service_account_create(actor=world.alice, tenant=world.tenant, name="ci", role="developer")
+    if what == "token":
+        expected = {**expected, "service_account_id": str(account.pk)}
+    answer = world.client(world.alice).post(
+        world.path(f"service-accounts/{account.pk}/"), {"what": what, **typed}, headers={"X-Wants": "curl"}
+    )
+    line = answer.json()["curl"]
+    assert body_of(line) == expected
+    assert f"-X {method}" in line
+    account.refresh_from_db()
+    assert (account.name, account.tokens.count()) == ("ci", 0)

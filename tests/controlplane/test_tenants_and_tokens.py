@@ -279,3 +279,26 @@ def test_every_change_is_in_the_audit_trail_with_who_and_what(world: World, api:
 
 def test_the_system_may_do_everything(world: World) -> None:
     assert all(actor_can(SYSTEM, permission, world.acme) for permission in PERMISSIONS)
+
+
+def test_a_personal_token_is_its_persons_and_ends_with_the_membership(world: World, api: Callable[..., Json]) -> None:
+    path = "/api/v1/tenants/acme/tokens/"
+    made = api(world.alice).call("POST", path, {"name": "mine", "role": "viewer", "is_personal": True})
+    assert made.status_code == 201, made.content
+    assert ApiToken.objects.get(name="mine").user == world.alice
+    by_token = api(token=made.json()["token"])
+    assert by_token.call("GET", "/api/v1/tenants/acme/").status_code == 200
+    world.alice.memberships.all().delete()
+    assert by_token.call("GET", "/api/v1/tenants/acme/").status_code in (401, 404)
+
+
+def test_a_persons_own_token_issues_a_personal_one_and_a_tenants_does_not(
+    world: World, api: Callable[..., Json]
+) -> None:
+    path, wish = "/api/v1/tenants/acme/tokens/", {"name": "more", "role": "viewer", "is_personal": True}
+    own = api_token_issue(actor=world.alice, tenant=world.acme, name="own", role="owner", user=world.alice).text
+    of_tenant = api_token_issue(actor=world.alice, tenant=world.acme, name="shared", role="owner").text
+    assert api(token=own).call("POST", path, wish).status_code == 201
+    assert ApiToken.objects.get(name="more").user == world.alice
+    answer = api(token=of_tenant).call("POST", path, wish)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "is_personal")

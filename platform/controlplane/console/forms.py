@@ -830,3 +830,9 @@ class TokenForm(forms.Form):
     def days(self) -> int | None:
         """Return its life in days, None for no end; call it on a valid form."""
         return int(self.cleaned_data["life_days"]) or None
+
+    def body(self) -> dict[str, object]:
+        """Return the API's request with what was typed so far, and an example's name before that."""
+        values: dict[str, object] = {"name": "script", **form_values(self)}
+        life, is_service = str(values.pop("life_days", DEFAULT_LIFE_DAYS)), values.pop("is_service", False)
+        return {**values, "days": int(life) or None if life.isdecimal() else life, "is_personal": not is_service}

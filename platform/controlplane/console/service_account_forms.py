@@ -32,6 +32,10 @@ class ServiceAccountForm(forms.Form):
         """Return the API's request with what was typed so far, and an example's name before that."""
         return {"name": "deployment", **form_values(self)}
 
+    def changes(self) -> dict[str, Any]:
+        """Return the API's request that changes an account to what the form holds."""
+        return {"description": "", **form_values(self)}
+
 
 class AccountTokenForm(TokenForm):
     """A token of a service account."""
@@ -40,3 +44,7 @@ class AccountTokenForm(TokenForm):
         super().__init__(*args, roles=roles, **options)
         del self.fields["is_service"]
         self.fields["role"].help_text = say("It never does more than the service account may do.")
+
+    def body(self) -> dict[str, object]:
+        """Return the API's request, but for the account that the token is of."""
+        return {name: value for name, value in super().body().items() if name != "is_personal"}

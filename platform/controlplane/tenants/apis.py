@@ -7,10 +7,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.actors import TokenActor
 from controlplane.accounts.models import User
 from controlplane.common.api import Api
 from controlplane.common.audit_chain import CHECKED_IN_REQUEST_MAX, chain_check
-from controlplane.common.errors import NotAllowed
+from controlplane.common.errors import InvalidInput, NotAllowed
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import ByName, CursorPagination, NewestFirst, paginated
 from controlplane.tenants.api_base import TenantApi, actor_of
@@ -321,6 +322,8 @@ class ApiTokenListApi(TenantApi):
         form.is_valid(raise_exception=True)
         values = {**form.validated_data, "scopes": tuple(form.validated_data["scopes"])}
         account_id = values.pop("service_account_id")
+        if values.pop("is_personal"):
+            values["user"] = self._person(account_id)
         if account_id is not None:
             values["service_account"] = service_account_get(self.tenant, account_id)
         issued = api_token_issue(actor=self.actor, tenant=self.tenant, **values)
@@ -328,6 +331,15 @@ class ApiTokenListApi(TenantApi):
         data = {**ApiTokenSerializer(token).data, "token": issued.text}
         location = f"{self.tenant.path}tokens/{issued.token.pk}/"
         return Response(data, status=201, headers={"Location": location})
+
+    def _person(self, account_id: uuid.UUID | None) -> User:
+        """Return whose a personal token is; raises InvalidInput where no person asks for it, or for a program."""
+        person = self.actor.token.user if isinstance(self.actor, TokenActor) else self.actor
+        if not isinstance(person, User) or account_id is not None:
+            raise InvalidInput.for_field(
+                "is_personal", "Only a person, or a person's own token, issues a personal token.", "invalid"
+            )
+        return person
 
 
 class ApiTokenDetailApi(TenantApi):

@@ -219,6 +219,9 @@ class ApiTokenCreateSerializer(Shape):
     service_account_id = serializers.UUIDField(
         required=False, allow_null=True, default=None, help_text="the program that it is for; needs the role admin"
     )
+    is_personal = serializers.BooleanField(
+        default=False, help_text="it is yours and ends with your membership; else it is the tenant's"
+    )
 
 
 class AuditQuerySerializer(Shape):

@@ -67,7 +67,7 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
     what = request.POST.get("what") if request.method == "POST" else None
     if request.method == "POST":
         actor_require(request.user, "service_account.manage", tenant)
-    if what in ("disable", "enable"):
+    if what in ("disable", "enable") and not wants_curl(request):
         try:
             service_account_update(actor=request.user, account=found, disabled=what == "disable")
         except ApplicationError as error:
@@ -83,6 +83,11 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
     )
     roles = [(value, label) for value, label in _roles(request, tenant) if role_includes(found.role, value)]
     token_form = AccountTokenForm(request.POST if what == "token" else None, roles=roles, initial={"role": found.role})
+    change_act = curl("PATCH", found.path, change.changes())
+    token_body = {**token_form.body(), "service_account_id": str(found.pk)}
+    token_act = curl("POST", f"{tenant.path}tokens/", token_body)
+    if wants_curl(request):
+        return curl_answer(token_act if what == "token" else change_act)
     created = ""
     if change.is_valid():
         try:
@@ -119,6 +124,8 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
         "can_manage": actor_can(request.user, "service_account.manage", tenant),
         "environment": settings.HIGHWATER_ENVIRONMENT,
         "curl": curl("PATCH", found.path, {"disabled": found.disabled_at is None}),
+        "change_curl": change_act,
+        "token_curl": token_act,
     }
     status = max(status_of(change), status_of(token_form))
     return never_store(

@@ -171,11 +171,9 @@ class Quotas:
         )
 
     @property
-    def counts_stored_bytes(self) -> bool:
-        """Whether what any topic stores is limited."""
-        return bool(self._config.quota_topic_stored_bytes) or any(
-            own.stored_bytes for own in self._topic_quotas().values()
-        )
+    def topics_limit_stored_bytes(self) -> bool:
+        """Whether any topic limits by itself what it stores."""
+        return any(own.stored_bytes for own in self._topic_quotas().values())
 
     def send_refusal(self, credential: str, topic: str) -> str | None:
         """Why this send is not taken now, None when it is."""
@@ -263,7 +261,8 @@ class Quotas:
             for bucket, key in zip((rate.messages, rate.size), rate.keys, strict=True):
                 if bucket.rate:
                     yield Usage(key, f"{name} ({direction})", bucket.last_second(now_s), bucket.rate)
-        for topic, stored in sorted(self._stored_by_topic().items()) if self.counts_stored_bytes else ():
+        is_limited = config.quota_topic_stored_bytes or self.topics_limit_stored_bytes
+        for topic, stored in sorted(self._stored_by_topic().items()) if is_limited else ():
             limit, key = self._stored_limit(topic)
             if limit:
                 yield Usage(key, topic, stored, limit)

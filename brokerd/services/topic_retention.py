@@ -7,7 +7,7 @@ enough costs one look at that message; else a search by time. What has expired i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# A queue expires once for all of a minute: each time is a record of the log.
+EXPIRES_LATE_MS: Final = 60_000
 # Messages are dropped by size in slices of this share of their queue, so that a long queue is no long list.
 _SLICES: Final = 64
 _SLICE_ENTRIES_MAX: Final = 65_536
@@ -85,14 +87,15 @@ class TopicRetentionService:
             if (retention := retention_of(config.attributes)) is not None
         }
         by_size = any(retention.size_bytes is not None for retention in limits.values())
-        if broker.replica.leads and (by_size or broker.quotas.counts_stored_bytes):
+        if broker.replica.leads and (by_size or broker.quotas.topics_limit_stored_bytes):
             await self._count_stored()
         if not limits or not self._may_write():
             return
         expired: Offsets = {}
+        queue_ids = broker.store.topics()
         for topic, retention in limits.items():
             async with broker.store_gate.shared():
-                for found in self._expired(topic, retention):
+                for found in self._expired(topic, queue_ids.get(topic, ()), retention):
                     if found:
                         expired[topic] = found
                     await trio.lowlevel.checkpoint()
@@ -110,18 +113,17 @@ class TopicRetentionService:
             for _ in self._broker.metering.stored_bytes.update():
                 await trio.lowlevel.checkpoint()
 
-    def _expired(self, topic: str, retention: Retention) -> Iterator[dict[int, int]]:
+    def _expired(self, topic: str, queue_ids: Sequence[int], retention: Retention) -> Iterator[dict[int, int]]:
         """Each queue's new first offset where it is another than now; what the last step gives counts."""
         store = self._broker.store
         bounds = {
-            queue_id: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))
-            for queue_id in store.topics().get(topic, ())
+            queue_id: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) for queue_id in queue_ids
         }
         found: dict[int, int] = {}
         if retention.time_ms is not None:
             before_ms = self._broker.clock.time_ms() - retention.time_ms
             for queue_id, (first, end) in bounds.items():
-                if first < end and store.store_timestamp_of(topic, queue_id, first) < before_ms:
+                if first < end and store.store_timestamp_of(topic, queue_id, first) < before_ms - EXPIRES_LATE_MS:
                     found[queue_id] = min(store.offset_by_time(topic, queue_id, before_ms), end)
         yield found
         if retention.size_bytes is not None:

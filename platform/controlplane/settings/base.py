@@ -322,6 +322,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StepState": "controlplane.clusters.models.StepState",
         "TopicState": "controlplane.topics.models.TopicState",
         "MessageType": "controlplane.topics.models.MessageType",
+        "NewMessageType": "controlplane.topics.services.MESSAGE_TYPES",
         "Health": "controlplane.clusters.models.Health",
         "InvoiceState": "controlplane.billing.models.InvoiceState",
         "InvitationState": ["pending", "expired"],

@@ -14,7 +14,7 @@ from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.seeds import MODES, run_seed
 from tests.sim.shell_bugs import SHELL_BUGS
-from tests.sim.step_bugs import OPEN_BUGS, STEP_BUGS
+from tests.sim.step_bugs import STEP_BUGS
 from tests.sim.world import FLUSHES, Outcome
 
 _PROGRESS_S = 5.0
@@ -66,7 +66,7 @@ def find_planted_bugs(mode: str | None, first_seed: int, seeds: int, name: str =
     find does not hold up those that follow it. A seed that fails without the bug as well proves nothing, and has a row of its own.
     The exit status is how many turned out otherwise.
     """
-    every = (*BUGS, *SURVIVORS, *SHELL_BUGS, *STEP_BUGS, *OPEN_BUGS, *QUORUM_BUGS, *CHANGING_BUGS)
+    every = (*BUGS, *SURVIVORS, *SHELL_BUGS, *STEP_BUGS, *QUORUM_BUGS, *CHANGING_BUGS)
     wanted = [bug for bug in every if mode in (None, bug.mode) and name in bug.name]
     missing = list(wanted)
     print("| bug | mode | flush | first seed | what it finds |")

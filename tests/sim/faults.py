@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 REPAIR_S = 40.0
-_PLAN_EVERY = 10  # seeds
+PLAN_EVERY = 10  # seeds
 _EPOCHS, _TABLES = -1, -2  # as queues that no client reads
 _OWN_TOPICS = {RMQ_SYS_EPOCH: _EPOCHS, RMQ_SYS_METADATA: _TABLES}
 _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
@@ -72,7 +72,7 @@ class Faults:
 
     def _planned(self, seed: int) -> list[tuple[Callable[[], None], float]]:
         """Composed faults that chance hardly brings about: some seeds have plenty of one, by their number."""
-        plan = self._plans().get(seed % _PLAN_EVERY)
+        plan = self._plans().get(seed % PLAN_EVERY)
         return [] if plan is None else [(plan, sum(weight for _, weight in self._kinds))]
 
     def _plans(self) -> dict[int, Callable[[], None]]:

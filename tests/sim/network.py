@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import trio
@@ -130,6 +130,14 @@ class Endpoint(Waitable):
         self.closed = True
         self._on_the_way.clear()
 
+    def reset(self) -> None:
+        """Something on the way says that the connection is no more."""
+        if not self.closed:
+            self._reset = True
+            if self.on_data is not None:
+                self._lost()
+            self.changed()
+
     def _put(self, data: bytes | None) -> None:
         self._on_the_way.append(data)
         self._bytes_on_the_way += len(data or b"")
@@ -176,11 +184,8 @@ class Endpoint(Waitable):
         network = self._network
         if (self.host, self.other.host) in network.blocked:
             network.loop.after(_LONGEST_RETRANSMIT_S, self._send_reset)
-        elif not self.other.closed:
-            self.other._reset = True
-            if self.other.on_data is not None:
-                self.other._lost()
-            self.other.changed()
+        else:
+            self.other.reset()
 
     def _lost(self) -> None:
         self.closed = True
@@ -326,6 +331,11 @@ class Network:
                 endpoint.vanish()
             else:
                 endpoint.end()
+
+    def reset(self, hosts: Sequence[str], other: str) -> None:
+        """What is between them drops their connections: these hosts notice at once, the other one when it is told."""
+        for endpoint in [one for host in hosts for one in self._endpoints.get(host, []) if one.other.host == other]:
+            endpoint.reset()
 
     # --- sockets
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.sim.faults import Faults
+from tests.sim.faults import PLAN_EVERY, Faults
 from tests.sim.quorum_machine import QuorumMachine
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class QuorumFaults(Faults):
         self._composed_until_s = loop.now_s + _COMPOSED_S
         names = [*(other.name for other in others), *self._world.name_server_names]
         self._block_for(_COMPOSED_S, [(leader.name, name) for name in names])
+        if self._world.seed // PLAN_EVERY % 2:  # as by a switch that restarts: then the others elect at once
+            network.reset([other.name for other in others], leader.name)
 
         def look() -> None:
             newer = [one for one in others if one.process and one.process.replica.has_confirmed_epoch]

@@ -310,6 +310,3 @@ STEP_BUGS = (
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts, 3),
     PlantedBug("a new leader does not inherit the in-sync set", "sync", "sync", _in_sync_set_not_inherited),
 )
-
-# Not found yet by the seeds that were run. One that is found belongs above.
-OPEN_BUGS = (PlantedBug("a new disk is adopted in one step", "dledger", "sync", _disk_is_adopted_in_one_step, 3),)

@@ -47,6 +47,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "no pre-vote": range(3, 43),
     "a replica that lost its memory votes as before": range(20, 60),
     "the old mode confirms what follows the change": range(151, 191),
+    "a new disk is adopted in one step": range(15, 16),
 }
 REPOSITORY = Path(__file__).parents[2]
 

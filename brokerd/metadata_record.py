@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from brokerd.store import MessageToStore
+from brokerd.store.record import record_spans
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.errors import RemoteProtocolError
-from mqwire.message import BLANK_MAGIC, StoredMessage, decode_record, tags_code
+from mqwire.message import StoredMessage, decode_record, tags_code
 from mqwire.names import RMQ_SYS_METADATA
 
 Offsets = dict[str, dict[int, int]]  # "topic@group" -> queue -> offset
@@ -25,8 +26,6 @@ BASE_END_TAGS_CODE: Final = tags_code(_BASE_END)  # of a base's last record, so 
 _BASE_END_PROPERTIES: Final = b"TAGS\x01base-end\x02WAIT\x01true\x02"
 _PROPERTIES: Final = b"WAIT\x01true\x02"
 _TOPIC: Final = RMQ_SYS_METADATA.encode()
-_BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4, "big")
-_BLANK_HEAD_BYTES: Final = 8
 _BASE_TABLES: Final = ("topics", "groups", "forbidden", "offsets", "resets", "reset_counts", "kept_from")
 _HEAD_BYTES: Final = 200  # for the names of the tables in a base's record
 _QUEUES_MAX: Final = 64
@@ -154,15 +153,9 @@ def pieces(data: bytes) -> Iterator[tuple[bytes, list[Located]]]:
     if _TOPIC not in data:
         yield data, []
         return
-    begin = position = 0
+    begin = 0
     found: list[Located] = []
-    while position < len(data):
-        if data[position + 4 : position + 8] == _BLANK_MAGIC_BYTES:
-            position += _BLANK_HEAD_BYTES
-            continue
-        size = int.from_bytes(data[position : position + 4], "big")
-        if size <= 0:
-            raise RemoteProtocolError("a record without a size")
+    for position, size in record_spans(data):
         if _TOPIC in data[position : position + size]:
             message = decode_record(data, position)
             if message.topic == RMQ_SYS_METADATA:
@@ -172,6 +165,5 @@ def pieces(data: bytes) -> Iterator[tuple[bytes, list[Located]]]:
                 if record.deleted_topics:
                     yield data[begin : position + size], found
                     begin, found = position + size, []
-        position += size
     if begin < len(data):
         yield data[begin:], found

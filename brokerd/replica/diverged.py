@@ -20,7 +20,15 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from brokerd.store import Disk, LogDamagedError, MessageStore
-from brokerd.store.record import BLANK_HEAD_BYTES, HEAD, MIN_RECORD_BYTES, NOT_CONSUMABLE, DispatchRequest, parse_record
+from brokerd.store.record import (
+    BLANK_HEAD_BYTES,
+    HEAD,
+    MIN_RECORD_BYTES,
+    NOT_CONSUMABLE,
+    DispatchRequest,
+    parse_record,
+    record_spans,
+)
 from mqwire.bodies import DivergedFile
 from mqwire.message import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
@@ -292,13 +300,7 @@ def count_records(store: MessageStore, begin_offset: int) -> int:
             data = store.read_raw(offset, _CHUNK_BYTES)
         except LogDamagedError:
             break
-        position = 0
-        while position < len(data):
-            if _magic(data, position) == BLANK_MAGIC:
-                position += BLANK_HEAD_BYTES
-            else:
-                count += 1
-                position += int.from_bytes(data[position : position + 4], "big")
+        count += sum(1 for _ in record_spans(data))
         offset = _end_of(data, offset, store.commit_log_file_bytes)
     return count
 

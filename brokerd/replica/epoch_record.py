@@ -13,6 +13,7 @@ import msgspec
 from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import GetMessageStatus, MessageStore, MessageToStore, RecordDamagedError
+from brokerd.store.record import record_spans
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record
 from mqwire.mode import Mode
@@ -169,19 +170,11 @@ def _records_in(data: bytes) -> list[tuple[StoredMessage, EpochRecord]]:
     if _TOPIC not in data:
         return []
     found: list[tuple[StoredMessage, EpochRecord]] = []
-    position = 0
-    while position < len(data):
-        size = int.from_bytes(data[position : position + 4], "big")
-        if data[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":  # a BLANK travels as its head
-            position += 8
-            continue
+    for position, size in record_spans(data):
         if _TOPIC in data[position : position + size]:
             message = decode_record(data, position)
             if message.topic == RMQ_SYS_EPOCH:
                 found.append((message, _decode(message)))
-        if size <= 0:
-            raise RemoteProtocolError("a record without a size")
-        position += size
     return found
 
 

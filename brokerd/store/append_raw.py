@@ -19,6 +19,7 @@ from brokerd.store.record import (
     parse_record,
 )
 from brokerd.store.status import StoreStatus
+from mqwire.message import BLANK_MAGIC
 
 
 class RawAppender:
@@ -110,7 +111,11 @@ class RawAppender:
             file_end = log.base_of(offset) + log.file_bytes
             head = log.read(offset, BLANK_HEAD_BYTES)
             size = int.from_bytes(head[:4], "big")
-            if len(head) == BLANK_HEAD_BYTES and head[4:] == _BLANK_MAGIC and size == file_end - offset:
+            if (
+                len(head) == BLANK_HEAD_BYTES
+                and int.from_bytes(head[4:], "big") == BLANK_MAGIC
+                and size == file_end - offset
+            ):
                 parts.append(head)
                 total += BLANK_HEAD_BYTES
                 offset = file_end
@@ -139,6 +144,3 @@ class RawAppender:
         if not has_record and offset < bound:
             raise LogDamagedError(offset)
         return b"".join(parts)
-
-
-_BLANK_MAGIC = (0xCBD43194).to_bytes(4, "big")

@@ -7,9 +7,11 @@ demanded where we know that every record carries one. The layout is drawn in mqw
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mqwire.checksum import crc32
+from mqwire.errors import RemoteProtocolError
 from mqwire.message import (
     BLANK_MAGIC,
     CRC32_PROPERTY_BYTES,
@@ -50,6 +52,23 @@ class DispatchRequest(NamedTuple):
     store_timestamp_ms: int
     properties: bytes
     body_bytes: int
+
+
+def record_spans(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields (position, size) of each record of a pull's body, in which a BLANK travels as its head alone.
+
+    Raises RemoteProtocolError for a record without a size.
+    """
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        if int.from_bytes(data[position + 4 : position + BLANK_HEAD_BYTES], "big") == BLANK_MAGIC:
+            position += BLANK_HEAD_BYTES
+            continue
+        if size <= 0:
+            raise RemoteProtocolError("a record without a size")
+        yield position, size
+        position += size
 
 
 def parse_record(

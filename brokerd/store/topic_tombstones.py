@@ -36,6 +36,7 @@ class TopicTombstones:
         self._disk = disk
         self._path = path
         self._tombstones: dict[str, tuple[Tombstone, ...]] = {}  # of each topic, in the log's order
+        self._lines: dict[str, bytes] = {}  # what the file has of each topic, as far as it was written before
         self._truncated = False
 
     def load(self) -> None:
@@ -77,6 +78,7 @@ class TopicTombstones:
                 merged[queue_id] = max(offset, merged.get(queue_id, 0))
             tombstone = Tombstone(tombstone.physical_offset, merged)
         self._tombstones[topic] = (*earlier, tombstone)
+        self._lines.pop(topic, None)
         self._save()
 
     def truncate(self, end_offset: int) -> bool:
@@ -103,18 +105,23 @@ class TopicTombstones:
         kept = {topic: tuple(filter(wanted, every)) for topic, every in self._tombstones.items()}
         if kept == self._tombstones:
             return False
+        for topic, every in kept.items():
+            if every != self._tombstones[topic]:
+                self._lines.pop(topic, None)
         self._tombstones = {topic: every for topic, every in kept.items() if every}
         return True
 
     def _save(self) -> None:
-        data = {
-            topic: [
-                {
-                    "physicalOffset": tombstone.physical_offset,
-                    "nextOffsets": {str(queue_id): offset for queue_id, offset in tombstone.next_offsets.items()},
-                }
-                for tombstone in every
-            ]
-            for topic, every in self._tombstones.items()
-        }
-        replace_file(self._disk, self._path, json.dumps(data, indent=1, sort_keys=True).encode())
+        """Write the file whole; what is costly, its text, is made once for each topic."""
+        lines = self._lines
+        for topic, every in self._tombstones.items():
+            if topic not in lines:
+                lines[topic] = f"{json.dumps(topic)}: {json.dumps([_entry(one) for one in every])}".encode()
+        replace_file(self._disk, self._path, b"{\n" + b",\n".join(lines.values()) + b"\n}\n")
+
+
+def _entry(tombstone: Tombstone) -> dict[str, object]:
+    return {
+        "physicalOffset": tombstone.physical_offset,
+        "nextOffsets": {str(queue_id): offset for queue_id, offset in tombstone.next_offsets.items()},
+    }

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from brokerd.store import MessageStore
+from brokerd.store import MessageStore, topic_tombstones
 from tests.brokerd.quorum_group import QuorumGroup
 from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.store_harness import (
@@ -164,3 +164,28 @@ def test_tombstones_of_an_older_version_are_read() -> None:
     store.open()
     (result,) = store.append([message(b"next")])
     assert result.queue_offset == 1
+
+
+def test_a_deletion_writes_down_its_own_topic_and_takes_the_others_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever deletes topics without end must not have each deletion cost as much as all before it."""
+    written: list[topic_tombstones.Tombstone] = []
+    entry = topic_tombstones._entry
+
+    def noting(tombstone: topic_tombstones.Tombstone) -> dict[str, object]:
+        written.append(tombstone)
+        return entry(tombstone)
+
+    monkeypatch.setattr(topic_tombstones, "_entry", noting)
+    disk = MemoryDisk()
+    store = open_store(disk)
+    for number in range(20):
+        store.append([message(b"0", topic=f"topic-{number}")])
+        store.delete_topic(f"topic-{number}")
+    assert len(written) == 20
+    store.close()
+    store = open_store(disk)
+    for number in range(20):
+        (result,) = store.append([message(b"1", topic=f"topic-{number}")])
+        assert result.queue_offset == 1

@@ -8,13 +8,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from django.utils import timezone
 from django.utils.html import escape
 
 from controlplane.alerts.channels import channel_list
 from controlplane.alerts.messages import trial_payload
 from controlplane.alerts.models import Alert, AlertDelivery, AlertSilence
 from controlplane.billing.periods import Month
-from controlplane.clusters.models import ClusterState, OperationState
+from controlplane.clusters.models import ClusterState, Operation, OperationState, OperationType
+from controlplane.clusters.operations import operation_start
 from controlplane.console.views import operator_machine
 from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import DivergedResend, Drill, Failover, FailoverKind
@@ -29,7 +31,7 @@ from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan, use
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import alert_of, dead_letter_replay, diverged_resend, offset_reset
+from tests.controlplane.world import SYSTEM, alert_of, dead_letter_replay, diverged_resend, offset_reset
 
 
 def addresses(world: World) -> list[str]:
@@ -317,11 +319,33 @@ def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_
         assert "are promised more than is free" in world.client(world.alice).get("/operator/machine/").content.decode()
 
 
+def test_an_operation_that_does_not_go_on_is_put_back_or_ended_on_the_machine_page(
+    world: World, tmp_path: Path
+) -> None:
+    operation = operation_start(actor=SYSTEM, cluster=world.cluster, operation_type=OperationType.GROUP_TRANSFER)
+    Operation.objects.filter(pk=operation.pk).update(created_at=timezone.now() - timedelta(minutes=5))
+    world.alice.is_staff = True
+    world.alice.save()
+    client = world.client(world.alice)
+    with patch.object(operator_machine, "get_driver", return_value=DriverTwin(tmp_path)):
+        page = client.get("/operator/machine/").content.decode()
+        assert "The group has a leader, the old one or the new one." in page
+        again = client.post(f"/operator/operations/{operation.pk}/requeue/", follow=True).content.decode()
+        assert "It is in the queue again." in again
+        refused = client.post(f"/operator/operations/{operation.pk}/fail/", {"reason": ""})
+        assert (refused.status_code, "This field is required" in refused.content.decode()) == (422, True)
+        ended = client.post(f"/operator/operations/{operation.pk}/fail/", {"reason": "it hangs"}, follow=True)
+        assert "its tenant can retry it" in ended.content.decode()
+    operation.refresh_from_db()
+    assert operation.state == OperationState.FAILED
+
+
 def test_the_machine_page_shows_what_fits_no_row_and_clears_it(world: World, tmp_path: Path) -> None:
     world.alice.is_staff = True
     world.alice.save()
     driver = DriverTwin(tmp_path)
     driver.process_start(DaemonProcess("hw-6f0a2a536d0c-broker-a-0", uuid.uuid4(), [], ""))
+    driver.files_write(world.cluster.pk, {"broker-a-0/broker.conf": ""})
     client = world.client(world.alice)
     with patch.object(operator_machine, "get_driver", return_value=driver):
         assert "hw-6f0a2a536d0c-broker-a-0" in client.get("/operator/machine/").content.decode()

@@ -1,18 +1,33 @@
-"""A cluster that is suspended, or deleted and still to be restored, in the console. No daemon is involved."""
+"""A cluster that is suspended, or deleted and still to be restored, and operations that do not go on, in the console. No daemon is
+involved.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationState, StepState
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterState,
+    Operation,
+    OperationState,
+    OperationType,
+    StepState,
+)
+from controlplane.clusters.operations import operation_start
+from controlplane.console.views import operator_machine
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
+from tests.controlplane.driver_twin import DriverTwin
+from tests.controlplane.world import SYSTEM
 
 
 def stopped(world: World, state: ClusterState, **values: Any) -> None:
@@ -122,3 +137,17 @@ def test_the_pages_of_a_stopped_cluster_look_right(
     look_at(page, "lifecycle deleted settings")
     page.goto(f"{live_server.url}{world.path('')}")
     look_at(page, "lifecycle list")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_page_with_a_stuck_operation_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, tmp_path: Path
+) -> None:
+    operation = operation_start(actor=SYSTEM, cluster=world.cluster, operation_type=OperationType.CLUSTER_GROW)
+    Operation.objects.filter(pk=operation.pk).update(created_at=timezone.now() - timedelta(minutes=5))
+    world.alice.is_staff = True
+    world.alice.save()
+    log_in(world.alice)
+    with patch.object(operator_machine, "get_driver", return_value=DriverTwin(tmp_path)):
+        page.goto(f"{live_server.url}/operator/machine/")
+        look_at(page, "machine with a stuck operation")

@@ -248,6 +248,8 @@ ROWS = [
     Row("operator/hosts/taken/", "GET", 404, 404),
     Row("operator/troubles/", "GET", 404, 404),
     Row("operator/leftovers/", "POST", 404, 404, body={}),
+    Row("operator/operations/<uuid:operation_id>/requeue/", "POST", 404, 404),
+    Row("operator/operations/<uuid:operation_id>/fail/", "POST", 404, 404, body={"reason": "stuck"}),
     Row("operator/job-runs/", "GET", 404, 404),
     Row("operator/job-runs/", "POST", 404, 404, body={"job": "ingest"}),
     Row("operator/job-runs/<uuid:run_id>/", "GET", 404, 404),

@@ -49,7 +49,21 @@ def machine(world: World, driver: DriverTwin) -> Iterator[DriverTwin]:
 def test_a_machine_that_fits_the_rows_has_nothing_left_over(world: World, driver: DriverTwin) -> None:
     for name in cluster_process_names(world.cluster):
         driver.process_start(DaemonProcess(name, world.cluster.pk, [], ""))
+    driver.files_write(world.cluster.pk, {"broker-a-0/broker.conf": ""})
     assert not leftovers_find(driver).anything
+
+
+def test_a_cluster_whose_directory_is_gone_is_said_so(world: World, driver: DriverTwin) -> None:
+    assert leftovers_find(driver).lost == ("acme/orders",)
+
+
+def test_what_runs_of_a_suspended_cluster_is_found_and_stopped_in_good_order(world: World, machine: DriverTwin) -> None:
+    Cluster.objects.filter(pk=world.cluster.pk).update(state=ClusterState.SUSPENDED)
+    own = set(cluster_process_names(world.cluster))
+    assert own < set(leftovers_find(machine).processes)
+    leftovers_clear(actor=SYSTEM, driver=machine, data=True)
+    assert {call.partition(" ")[2] for call in machine.calls if call.startswith("remove ")} == own
+    assert {path.split("/")[0] for path in machine.files} == {str(world.cluster.pk)}
 
 
 def test_processes_directories_and_ports_of_no_cluster_are_found(machine: DriverTwin) -> None:

@@ -194,7 +194,22 @@ def operation_withdraw(cluster: Cluster, operation_type: OperationType, *, cause
     _log.info("operation withdrawn", operation=str(running.pk), step=step.name)
 
 
-def _end_as_failed(operation: Operation, step: OperationStep, cause: str, hint: str) -> None:
+def operation_end_failed(operation: Operation, step: OperationStep, cause: str, hint: str) -> None:
+    """Fail an operation in progress, at its present step, from outside. Call it in the transaction that locked both rows."""
+    error = _end_as_failed(operation, step, cause, hint)
+    _note_failure(operation, error, timezone.now())
+    _log.warning("operation ended", operation=str(operation.pk), step=step.name, cause=cause)
+
+
+def _note_failure(operation: Operation, error: dict[str, str], now: datetime) -> None:
+    cluster = Cluster.objects.filter(pk=operation.cluster_id)
+    cluster.filter(state__in=[ClusterState.REQUESTED, ClusterState.PROVISIONING]).update(
+        state=ClusterState.FAILED, updated_at=now
+    )
+    cluster.filter(state__in=_SHOWING_ERRORS).update(error=error, updated_at=now)
+
+
+def _end_as_failed(operation: Operation, step: OperationStep, cause: str, hint: str) -> dict[str, str]:
     now = timezone.now()
     OperationStep.objects.filter(pk=step.pk).update(
         state=StepState.FAILED,
@@ -208,6 +223,7 @@ def _end_as_failed(operation: Operation, step: OperationStep, cause: str, hint: 
     Operation.objects.filter(pk=operation.pk).update(
         state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
     )
+    return error
 
 
 def _in_progress(cluster: Cluster) -> Conflict:
@@ -350,9 +366,7 @@ def step_fail(claim: StepClaim, *, cause: str, hint: str = "") -> bool:
         Operation.objects.filter(pk=step.operation_id, state=OperationState.IN_PROGRESS).update(
             state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
         )
-        cluster = Cluster.objects.filter(pk=step.operation.cluster_id)
-        cluster.filter(state=ClusterState.PROVISIONING).update(state=ClusterState.FAILED, updated_at=now)
-        cluster.filter(state__in=_SHOWING_ERRORS).update(error=error, updated_at=now)
+        _note_failure(step.operation, error, now)
     _log.warning("step failed", step=step.name, operation=str(step.operation_id), cause=cause)
     return True
 

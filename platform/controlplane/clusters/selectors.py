@@ -93,6 +93,15 @@ def operation_get(actor: Actor, operation_id: uuid.UUID) -> Operation:
     return operation
 
 
+def operation_by_id(operation_id: uuid.UUID) -> Operation:
+    """Return any tenant's operation; raises NotFound. For operators only."""
+    operations = Operation.objects.select_related("tenant", "cluster__tenant").prefetch_related("steps")
+    operation = operations.filter(pk=operation_id).first()
+    if operation is None:
+        raise NotFound(say("There is no such operation."))
+    return operation
+
+
 def operation_latest(cluster: Cluster) -> Operation | None:
     """Return the cluster's newest operation, changes of who leads left out: they have timelines, and change no cluster."""
     operations = operation_list(cluster.tenant, cluster).exclude(type__in=LEADERSHIP)

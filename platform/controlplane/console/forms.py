@@ -234,6 +234,14 @@ class SuspendForm(forms.Form):
     )
 
 
+class OperationFailForm(forms.Form):
+    """Why an operation that does not go on is given up."""
+
+    reason = forms.CharField(
+        label=say("Why it is given up"), max_length=200, widget=forms.TextInput, help_text=say("The tenant reads it.")
+    )
+
+
 class PolicyForm(forms.Form):
     """Who promotes a slave of a cluster that runs."""
 

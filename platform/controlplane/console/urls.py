@@ -224,6 +224,12 @@ _operator: list[URLPattern | URLResolver] = [
     path("hosts/", operator_hosts.hosts, name="operator-hosts"),
     path("machine/", operator_machine.machine, name="operator-machine"),
     path("machine/clear/", operator_machine.leftovers_clear_page, name="operator-machine-clear"),
+    path(
+        "operations/<uuid:operation>/requeue/",
+        operator_machine.operation_requeue_page,
+        name="operator-operation-requeue",
+    ),
+    path("operations/<uuid:operation>/fail/", operator_machine.operation_fail_page, name="operator-operation-fail"),
     path("jobs/", operator.jobs, name="operator-jobs"),
     path("jobs/<uuid:run>/", operator.job_page, name="operator-job"),
     path("jobs/<uuid:run>/retry/", operator.job_retry, name="operator-job-retry"),

@@ -1,7 +1,7 @@
 """What runs, lies or is kept on the machine and fits no row, and operations that do not go on: found, and cleared away on request.
 
 Such things should not be. They come of a database that was restored to an earlier moment, of a machine that was away while a
-cluster was deleted, of hands. The other way round, a row without its process is repaired by the health sampling.
+cluster was deleted, of hands. The other way round, a running cluster's row without its process is repaired by the health sampling.
 """
 
 import uuid
@@ -16,6 +16,7 @@ from django.utils import timezone
 from controlplane.accounts.actors import Actor
 from controlplane.accounts.operators import operator_require
 from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationState, StepState
+from controlplane.clusters.stuck_operations import left_behind
 from controlplane.clusters.workflows import step_definition
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable
@@ -31,6 +32,9 @@ _log = get_logger("controlplane.provisioning")
 # So long after its time, or after it could have begun, a step is said not to go on.
 _GRACE = timedelta(minutes=2)
 _SHOWN_MAX = 100
+# None of their daemons should run.
+_STOPPED = (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING)
+_WITH_DATA = (ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.RESUMING, *_STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +46,52 @@ class StuckOperation:
     since: datetime
     begun: bool
 
+    @property
+    def left_behind(self) -> str:
+        """What is there when it is ended as failed."""
+        return left_behind(self.operation)
+
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What fits no row. `folders` are clusters' directories by their ids, `ports` leases of clusters that are gone."""
+    """What fits no row. `processes` are of no cluster, or of one that is stopped; `folders` are clusters' directories by their ids,
+    `ports` leases of clusters that are gone. `lost`: clusters that have run and whose directory is gone, by `tenant/slug`.
+    """
 
     processes: tuple[str, ...]
     folders: tuple[uuid.UUID, ...]
     ports: tuple[str, ...]
     stuck: tuple[StuckOperation, ...]
+    lost: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
-        return bool(self.processes or self.folders or self.ports or self.stuck)
+        return self.is_misfit or bool(self.stuck)
+
+    @property
+    def is_misfit(self) -> bool:
+        """Whether the machine and the rows differ."""
+        return bool(self.processes or self.folders or self.ports or self.lost)
 
 
 def leftovers_find(driver: Driver) -> Leftovers:
     """Compare the machine with the rows. Raises BrokerUnreachable when it does not answer."""
     with _machine_answers():
         inventory = driver.inventory()  # before the rows: what is made meanwhile is in both, or in the rows alone
-    clusters = list(Cluster.objects.exclude(state=ClusterState.DELETED))
+    clusters = list(Cluster.objects.exclude(state=ClusterState.DELETED).select_related("tenant").order_by("created_at"))
     known = {cluster.pk for cluster in clusters}
-    wanted = {name for cluster in clusters for name in cluster_process_names(cluster)}
+    wanted = {name for cluster in clusters if cluster.state not in _STOPPED for name in cluster_process_names(cluster)}
     leases = PortLease.objects.exclude(cluster_id__in=known).order_by("host", "port")
     return Leftovers(
         processes=tuple(sorted(set(inventory.processes) - wanted)),
         folders=tuple(sorted(set(inventory.clusters) - known)),
         ports=tuple(map(str, leases[:_SHOWN_MAX])),
         stuck=tuple(stuck_operations()),
+        lost=tuple(
+            str(cluster)
+            for cluster in clusters
+            if cluster.state in _WITH_DATA and cluster.pk not in set(inventory.clusters)
+        ),
     )
 
 
@@ -88,7 +110,7 @@ def leftovers_clear(*, actor: Actor, driver: Driver, data: bool = False) -> Left
     gone = _gone(found.folders) if data else []
     with _machine_answers():
         for name in found.processes:
-            driver.process_kill(name)
+            _end(driver, name)
         for cluster_id in gone:
             driver.files_remove(cluster_id)
     with transaction.atomic():
@@ -118,6 +140,17 @@ def _machine_answers() -> Iterator[None]:
             code="machine_away",
             hint=say("Is supervisord running? ./dev status"),
         ) from error
+
+
+def _end(driver: Driver, name: str) -> None:
+    """End a process that should not run: of a stopped cluster in good order, since its data are kept."""
+    kept = {
+        process for cluster in Cluster.objects.filter(state__in=_STOPPED) for process in cluster_process_names(cluster)
+    }
+    if name in kept:
+        driver.process_remove(name)
+    else:
+        driver.process_kill(name)
 
 
 def _gone(folders: Iterable[uuid.UUID]) -> list[uuid.UUID]:

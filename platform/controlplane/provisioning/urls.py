@@ -2,11 +2,15 @@
 
 from django.urls import path
 
-from controlplane.provisioning.apis import LeftoversApi
+from controlplane.provisioning.apis import LeftoversApi, OperationFailApi, OperationRequeueApi
 from controlplane.provisioning.host_apis import HostsApi, HostsTakenApi
+
+_OPERATION = "operator/operations/<uuid:operation_id>/"
 
 urlpatterns = [
     path("operator/leftovers/", LeftoversApi.as_view(), name="leftovers"),
+    path(f"{_OPERATION}requeue/", OperationRequeueApi.as_view(), name="operation-requeue"),
+    path(f"{_OPERATION}fail/", OperationFailApi.as_view(), name="operation-fail"),
     path("operator/hosts/", HostsApi.as_view(), name="hosts"),
     path("operator/hosts/taken/", HostsTakenApi.as_view(), name="hosts-taken"),
 ]

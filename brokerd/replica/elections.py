@@ -235,7 +235,7 @@ class Elections:
     # --- what an operator may ask the leader for; each raises RoleRefused
 
     def transfer(self, target: int, now_s: float) -> None:
-        """Hand the leadership to `target` once it is level. Begun when this returns; its epoch is above this one."""
+        """Hand the leadership to `target` once it has caught up. Begun when this returns; its epoch is above this one."""
         refusal = self._quorum.transfer(target, now_s)
         if refusal is not None:
             raise RoleRefused(refusal)
@@ -296,10 +296,10 @@ class Elections:
             raise RoleRefused(f"replica {replica_id} is not a voter")
         remaining = self._replica.members.without(replica_id)
         if self._replica.leads and not self.change_pending:
-            level = self._in_sync_among(remaining, now_s)
-            if level < remaining.majority:
+            in_sync = self._in_sync_among(remaining, now_s)
+            if in_sync < remaining.majority:
                 raise RoleRefused(
-                    f"without replica {replica_id}, {len(remaining.voters)} voters remain, of which {level} are in sync; there"
+                    f"without replica {replica_id}, {len(remaining.voters)} voters remain, of which {in_sync} are in sync; there"
                     f" must be {remaining.majority}: wait until haStatus calls more of them in sync, or remove one that is not"
                 )
         self._change(remaining, now_s, now_ms)

@@ -177,10 +177,10 @@ class ModeChange:
             raise RoleRefused(
                 f"replicas {sorted(replica.known_replicas)} belong to the group: stop each, and have it forgotten first"
             )
-        level = {key for key, follower in in_sync.followers.items() if follower.in_sync and follower.joined}
-        if policy.mode == Mode.SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(level):
+        caught_up = {key for key, follower in in_sync.followers.items() if follower.in_sync and follower.joined}
+        if policy.mode == Mode.SYNC and not 2 <= policy.in_sync_replicas <= 1 + len(caught_up):
             raise RoleRefused(
-                f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(level)} replicas are in sync, and 2 or"
+                f"inSyncReplicas {policy.in_sync_replicas} does not fit: {1 + len(caught_up)} replicas are in sync, and 2 or"
                 " more must be asked for"
             )
         if now == Mode.SYNC and policy.mode == Mode.ASYNC:
@@ -201,8 +201,10 @@ class ModeChange:
             raise RoleRefused(
                 f"{len(known) + 1} replicas cannot outvote a dead one: DLedger needs {_LEAST_VOTERS} or more"
             )
-        if known != level:
-            raise RoleRefused(f"replicas {sorted(known - level)} are not in sync: every voter must be level first")
+        if known != caught_up:
+            raise RoleRefused(
+                f"replicas {sorted(known - caught_up)} are not in sync: every voter must have caught up first"
+            )
         disks = {key: follower.incarnation for key, follower in in_sync.followers.items() if key in known}
         disks[replica.settings.replica_id] = replica.saved.incarnation
         return Members(tuple(sorted({replica.settings.replica_id, *known}))).having(disks)

@@ -217,7 +217,7 @@ class Quorum:
             self._pullers[replica_id] = Puller(now_s, end_offset, joined=joined, full=full)
 
     def transfer(self, target: int, now_s: float) -> str | None:
-        """Hand the role to `target` once it is level; why not, or None. Until then, or for a while, no sends are taken."""
+        """Hand the role to `target` once it has caught up; why not, or None. Until then, or for a while, no sends are taken."""
         if self.state is not State.LEADER:
             return "this replica does not lead"
         if target == self._id:

@@ -15,7 +15,7 @@ _KEPT = 16  # older sets than the last few are never needed: what is committed i
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The voters' replica ids, rising, and whom the group wants as leader when that one is level."""
+    """The voters' replica ids, rising, and the one that the group prefers as leader when it is in sync."""
 
     voters: tuple[int, ...]
     preferred: int | None = None

@@ -188,7 +188,7 @@ class ReplicaAdmin(AdminBase):
                 break
         positions = tuple(int(one) for one in answer.positions.split(";") if one.isascii() and one.isdigit())
         if len(positions) != len(records):
-            raise ProtocolError(f"{address} told {len(positions)} positions of {len(records)} messages")
+            raise ProtocolError(f"{address} sent {len(positions)} positions of {len(records)} messages")
         return DivergedMessages(
             tuple(received(record) for record in records),
             positions,

@@ -45,7 +45,7 @@ def is_system_topic(topic: str) -> bool:
     )
 
 
-# Attributes that limit a topic. Of its quotas a broker tells the use, once there is any.
+# Attributes that limit a topic. Of its quotas a broker reports the use, once there is any.
 _LIMITS = (
     "reserve.time",
     "reserve.bytes",

@@ -1,6 +1,6 @@
 """Which program runs: its release, and a short digest of its source, as "0.1.0+3fa2c1b".
 
-Two checkouts of one release differ by the digest, so a daemon that was started before the last update is told from one that was
+Two checkouts of one release differ by the digest, so a daemon that was started before the last update differs from one that was
 started after it.
 """
 

@@ -333,7 +333,7 @@ class Network:
                 endpoint.end()
 
     def reset(self, hosts: Sequence[str], other: str) -> None:
-        """What is between them drops their connections: these hosts notice at once, the other one when it is told."""
+        """What is between them drops their connections: these hosts notice at once, the other one later."""
         for endpoint in [one for host in hosts for one in self._endpoints.get(host, []) if one.other.host == other]:
             endpoint.reset()
 

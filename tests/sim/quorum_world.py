@@ -304,7 +304,7 @@ class QuorumWorld:
         loop.run_until(loop.now_s + LAST_SENDS_S)
         loop.run_until(loop.now_s + LEVEL_S, self._level)
         if not self._level():
-            raise Violation(f"the healed replicas do not become level: {self._roles()}")
+            raise Violation(f"the healed replicas do not catch up: {self._roles()}")
         loop.run_until(loop.now_s + 1.5)
         loop.run_until(loop.now_s + LEVEL_S, self._level)  # the leader may have written down tables meanwhile
 

@@ -1,4 +1,4 @@
-"""The judgement at the end of a run, when everything is healed and level."""
+"""The judgement at the end of a run, when everything is healed and in sync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def judge(world: World) -> None:
     """Raises Violation: a message that is lost, doubled, moved, or that should not exist."""
     contents = []
     for machine in world.machines:
-        assert machine.process is not None, "level groups run"
+        assert machine.process is not None, "groups in sync run"
         contents.append(_content(machine.process.store))
     kept_from = max(machine.process.store.min_physical_offset for machine in world.machines if machine.process)
     contents = [
@@ -116,7 +116,7 @@ def _judge_tables(world: World, messages: Content) -> None:
     history = world.history
     for machine in world.machines:
         process = machine.process
-        assert process is not None, "level groups run"
+        assert process is not None, "groups in sync run"
         broker = process.broker
         for queue, offset in history.answered_offsets.items():
             now = broker.consumer_offsets.query(topic_of(queue), READ_GROUP, queue % QUEUES)

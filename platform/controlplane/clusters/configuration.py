@@ -150,16 +150,16 @@ def configuration_get(cluster: Cluster) -> Configuration:
     newest = _newest(cluster)
     wanted = {} if newest is None else newest.configuration
     replicas = _replicas(cluster) if cluster.is_running else []
-    told = broker_configurations(cluster, [replica.address for replica in replicas])
+    answers = broker_configurations(cluster, [replica.address for replica in replicas])
     states = []
     for key in keys_of(replicated=cluster.is_replicated):
         value = wanted.get(key.name, key.default)
-        brokers = tuple(_broker_value(key, value, replica, told[replica.address]) for replica in replicas)
+        brokers = tuple(_broker_value(key, value, replica, answers[replica.address]) for replica in replicas)
         states.append(KeyState(key, value, key.name not in wanted, brokers))
     return Configuration(
         version=0 if newest is None else newest.number,
         keys=tuple(states),
-        silent=tuple(_title(replica) for replica in replicas if told[replica.address] is None),
+        silent=tuple(_title(replica) for replica in replicas if answers[replica.address] is None),
     )
 
 
@@ -187,7 +187,7 @@ def configuration_change(
     """Write what is wanted from now on, and have running brokers take what they take at once. None asks for the default.
 
     `version` is the newest change that the values were chosen by. Raises InvalidInput, Conflict unless the cluster is running, and
-    PreconditionFailed when somebody else changed the configuration meanwhile.
+    PreconditionFailed when someone else changed the configuration meanwhile.
     """
     actor_require(actor, "cluster.update", cluster.tenant)
     require_running(cluster)
@@ -201,13 +201,13 @@ def configuration_change(
         kept.pop(change.key.name, None)
         if change.new != change.key.default:
             kept[change.key.name] = change.new
-    told = {change.key.name: [change.old, change.new] for change in plan.changes}
+    changes = {change.key.name: [change.old, change.new] for change in plan.changes}
     try:
         with transaction.atomic():
             row = ConfigurationChange.objects.create(
                 cluster=cluster,
                 number=plan.version + 1,
-                changes=told,
+                changes=changes,
                 configuration=kept,
                 changed_by=actor_label(actor),
                 put_back=put_back or None,
@@ -217,7 +217,7 @@ def configuration_change(
                 action="cluster.configure",
                 resource=f"{cluster.path}configuration/",
                 tenant_id=cluster.tenant_id,
-                details={"number": row.number, "changes": told, **({"put_back": put_back} if put_back else {})},
+                details={"number": row.number, "changes": changes, **({"put_back": put_back} if put_back else {})},
             )
     except IntegrityError:
         raise _changed_meanwhile() from None
@@ -289,7 +289,7 @@ def _tell_brokers(cluster: Cluster, at_once: Mapping[str, str]) -> tuple[str, ..
 
 def _changed_meanwhile() -> PreconditionFailed:
     return PreconditionFailed(
-        say("Somebody else changed the configuration meanwhile."), hint=say("Look at it again, and repeat the change.")
+        say("Someone else changed the configuration meanwhile."), hint=say("Look at it again, and repeat the change.")
     )
 
 
@@ -302,8 +302,8 @@ def _replicas(cluster: Cluster) -> list[Replica]:
     return list(rows.order_by("group__name", "broker_id"))
 
 
-def _broker_value(key: BrokerKey, wanted: Value, replica: Replica, told: Mapping[str, str] | None) -> BrokerValue:
-    text = None if told is None else told.get(key.name)
+def _broker_value(key: BrokerKey, wanted: Value, replica: Replica, answer: Mapping[str, str] | None) -> BrokerValue:
+    text = None if answer is None else answer.get(key.name)
     value = None if text is None else key.value_of(text)
     return BrokerValue(_title(replica), replica.address, value, None if value is None else value != wanted)
 

@@ -144,8 +144,8 @@ def daemon_versions(cluster: Cluster, brokers: Sequence[str], name_servers: Sequ
                 return None
             if codes[address] == RequestCode.GET_BROKER_RUNTIME_INFO:
                 return KVTable.from_json(reply.body).table.get(_VERSION_KEY, "")
-            told = {entry.key: entry.value for entry in parse_properties(bytes(reply.body))}
-            return told.get(_VERSION_KEY, "")
+            values = {entry.key: entry.value for entry in parse_properties(bytes(reply.body))}
+            return values.get(_VERSION_KEY, "")
         except (OSError, ProtocolError, PropertiesError):
             return None
 

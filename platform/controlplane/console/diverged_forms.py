@@ -56,7 +56,7 @@ class CutResendForm(forms.Form):
 
 
 class CutDoneForm(forms.Form):
-    """What somebody notes who has dealt with a saved cut."""
+    """What someone notes who has dealt with a saved cut."""
 
     note = forms.CharField(label=say("Note"), max_length=500, required=False)
 

@@ -46,7 +46,7 @@ _WAITS = gettext_noop("It waits: %(problem)s")
 
 
 class Source(Protocol):
-    """Where a sending's messages come from. It is made anew for each turn."""
+    """Where a sending's messages come from. It is made again for each turn."""
 
     def open(self, admin: Admin) -> None:
         """Ask what the turn needs to know. Raises ApplicationError."""

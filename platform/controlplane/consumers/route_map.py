@@ -179,7 +179,7 @@ def _readable(broker: BrokerRoute) -> Iterator[int]:
 
 
 _SEVERAL = say(
-    "Several members have it. While queues are divided anew that lasts for seconds; if it stays, look for members with the same"
+    "Several members have it. While queues are divided again that lasts for seconds; if it stays, look for members with the same"
     " client id or other subscriptions."
 )
 

@@ -290,7 +290,7 @@ class DivergedResend(PacedSending):
 
 
 class DivergedDone(BaseModel):
-    """Somebody has dealt with a saved cut: no one needs to look at it again."""
+    """Someone has dealt with a saved cut: no one needs to look at it again."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="diverged_done")
     group_name = models.CharField(max_length=64)

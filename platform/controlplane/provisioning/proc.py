@@ -1,4 +1,4 @@
-"""What Linux tells of a host and of a process in /proc. A look costs a few small files; nothing here keeps anything."""
+"""What Linux reports of a host and of a process in /proc. A look costs a few small files; nothing here keeps anything."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
 """What is wrong now, over all tenants, for operators: each with since when, and where to act.
 
-Alerts that fire are told as the evaluation found them; beside them what no tenant has a rule for: daemons that are down or restart
+Alerts that fire are shown as the evaluation found them; beside them what no tenant has a rule for: daemons that are down or restart
 over and over, operations that failed or do not go on, hosts that are full or silent, jobs that failed.
 """
 
@@ -63,10 +63,16 @@ def _alerts() -> Iterator[Trouble]:
 
 
 def _daemons(placed: list[Placement]) -> Iterator[Trouble]:
-    told = set(Alert.objects.filter(state=AlertState.FIRING, kind="daemon_down").values_list("cluster_id", flat=True))
+    alerted = set(
+        Alert.objects.filter(state=AlertState.FIRING, kind="daemon_down").values_list("cluster_id", flat=True)
+    )
     repeated = restarts()
     for one in placed:
-        if one.cluster.state == ClusterState.RUNNING and one.row.health == Health.DOWN and one.cluster.pk not in told:
+        if (
+            one.cluster.state == ClusterState.RUNNING
+            and one.row.health == Health.DOWN
+            and one.cluster.pk not in alerted
+        ):
             severity = "warning" if isinstance(one.row, NameServer) else "critical"
             yield Trouble(
                 "daemon_down", severity, one.row.health_message, one.row.health_since, one.cluster, Act.HOSTS, one.host

@@ -47,7 +47,7 @@ class QueueOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LimitUse:
-    """A limit of the topic at one broker, by its attribute or its key in broker.conf; `used` is None where that is not told.
+    """A limit of the topic at one broker, by its attribute or its key in broker.conf; `used` is None where that is not reported.
 
     `words` says what it is; `is_bytes` whether it counts bytes, `share` how much of it is used, from 0 to 1.
     """
@@ -88,7 +88,7 @@ _LIMIT_WORDS = {
 @dataclass(frozen=True, slots=True)
 class TopicLive:
     """A topic's offsets at `as_of`. `queues` is None when they are not known; `state` and `message` say why. `limits` is None
-    unless they were asked for, and told.
+    unless they were asked for, and reported.
     """
 
     state: LiveState

@@ -38,7 +38,7 @@ class QueueOffsetsSerializer(Shape):
 
 
 class LimitUseSerializer(Shape):
-    """A limit of the topic at one broker, by its attribute or its key in broker.conf; `used` is null where that is not told."""
+    """A limit of the topic at one broker, by its attribute or its key in broker.conf; `used` is null where that is not reported."""
 
     broker_name = serializers.CharField()
     name = serializers.CharField()

@@ -292,7 +292,7 @@ def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) ->
 
 
 def _type(topic: Topic) -> dict[str, str]:
-    """Return the attribute of the topic's type. Of one that brokers don't serve they are told nothing."""
+    """Return the attribute of the topic's type. Of one that brokers don't serve none is sent."""
     return {"message.type": topic.message_type} if topic.message_type in MESSAGE_TYPES else {}
 
 

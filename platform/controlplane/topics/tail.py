@@ -46,7 +46,7 @@ class TailFilter:
     text: str = ""
 
     def wants(self, message: BrowsedMessage) -> bool:
-        """Whether a message is wanted. Only what its reader may see is looked at: a filter tells nothing that is masked."""
+        """Whether a message is wanted. Only what its reader may see is looked at: a filter reveals nothing that is masked."""
         return (
             (not self.tag or message.tags == self.tag)
             and (not self.key or self.key in message.keys)

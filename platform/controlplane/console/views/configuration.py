@@ -24,7 +24,7 @@ from controlplane.common.sentences import say, say_all
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.configuration_forms import ConfigurationForm
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.models import Tenant
 
@@ -86,7 +86,7 @@ def _form(request: ConsoleRequest, cluster: Cluster, configuration: Configuratio
     return ConfigurationForm(data, configuration=configuration)
 
 
-def _command(cluster: Cluster, form: ConfigurationForm) -> str:
+def _command(cluster: Cluster, form: ConfigurationForm) -> Act:
     return curl("PATCH", f"{cluster.path}configuration/", {"values": form.changes(), "dry_run": True})
 
 
@@ -133,4 +133,4 @@ def _saved_words(plan: Plan, missing: tuple[str, ...]) -> str:
 def _missing_words(missing: tuple[str, ...]) -> str:
     if not missing:
         return ""
-    return say("These did not answer, and differ until they are told again: %(brokers)s.", brokers=", ".join(missing))
+    return say("These did not answer, and differ until they are asked again: %(brokers)s.", brokers=", ".join(missing))

@@ -153,10 +153,10 @@ def replica_of(cluster: Cluster, group: str, replica_id: int) -> Replica:
 
 
 def cut_of(admin: Admin, cluster: Cluster, replica: Replica, name: str) -> SavedCut:
-    """Return one cut of a replica, as it tells it now; raises NotFound."""
+    """Return one cut of a replica, as it reports it now; raises NotFound."""
     file = next((one for one in admin.diverged_list(replica.address) if one.name == name), None)
     if file is None or not _NAME.fullmatch(name):
-        raise NotFound(say("The replica keeps no such file."), hint=say("Somebody may have deleted it."))
+        raise NotFound(say("The replica keeps no such file."), hint=say("Someone may have deleted it."))
     done = DivergedDone.objects.filter(
         cluster=cluster, group_name=replica.group.name, replica_id=replica.broker_id, file_name=name
     ).first()
@@ -264,7 +264,7 @@ def read_cut(admin: Admin, address: str, name: str, position: int, count: int) -
     try:
         found = admin.diverged_read(address, name, position=position, max_messages=count)
     except NotFoundError as error:
-        raise NotFound(say("The replica keeps no such file."), hint=say("Somebody may have deleted it.")) from error
+        raise NotFound(say("The replica keeps no such file."), hint=say("Someone may have deleted it.")) from error
     return ReadCut(list(zip(found.positions, found.messages, strict=True)), found.next_position)
 
 

@@ -117,7 +117,7 @@ def cut_delete(*, actor: Actor, cut: SavedCut, confirm: str) -> None:
             code="resend_in_progress",
             hint=say("Wait until it has ended, or cancel it."),
         )
-    # Noted first: what is gone can't be told of again.
+    # Noted first: what is gone can't be read again.
     audit_event_record(
         actor=actor,
         action="diverged.delete",

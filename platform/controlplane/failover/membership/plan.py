@@ -240,7 +240,7 @@ def plan_resize(
 
 
 def successor(view: GroupView, electorate: Electorate, leaving: Sequence[int]) -> int | None:
-    """Who takes over best: the preferred leader, else the lowest id; a voter that is level, and stays. None: no one."""
+    """Who takes over best: the preferred leader, else the lowest id; a voter that is in sync, and stays. None: no one."""
     able = [
         replica.replica_id
         for replica in view.replicas

@@ -96,7 +96,7 @@ def _page(
     configuration: Configuration,
     form: ConfigurationForm,
     plan: Plan | None,
-    command: str,
+    command: Act,
 ) -> HttpResponse:
     newest = list(change_list(cluster)[:_HISTORY])
     context = {

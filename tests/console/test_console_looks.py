@@ -223,6 +223,7 @@ def test_dead_letters_look_right(
             message_id="7F0000010000000100000000000000FF",
             offset_message_id="7F00000100002A9F0000000000001000",
             body=ShownBody("utf-8", '{"order": 1234, "amount": "12.00"}', 40, 40),
+            masked=(),
         )
         for offset in (8, 7)
     ]

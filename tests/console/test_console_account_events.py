@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.core.cache import cache
 from django.test import Client
 
@@ -45,6 +46,12 @@ def test_a_wrong_password_is_told_to_the_tenants_of_the_account(world: World) ->
     assert (failed.actor, failed.resource, failed.address) == ("not logged in", "alice@example.com", "192.0.2.7")
     assert failed.details == {"wrong": "password"}
     assert not AuditEvent.objects.filter(tenant_id=world.foreign_tenant.pk).exists()
+
+
+def test_a_wrong_password_for_a_second_address_is_told_of_the_account(world: World) -> None:
+    EmailAddress.objects.create(user=world.alice, email="alice@home.example", verified=True, primary=False)
+    try_password("alice@home.example", "guessed")
+    assert [one.resource for one in events(world, "session.log_in_failed")] == ["alice@example.com"]
 
 
 def test_what_is_typed_for_an_unknown_address_is_not_kept(world: World) -> None:

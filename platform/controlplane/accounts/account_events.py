@@ -9,10 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 from allauth.account.authentication import get_authentication_records
+from allauth.account.models import EmailAddress
 from allauth.account.signals import password_changed, password_reset, password_set
 from allauth.mfa.models import Authenticator
 from allauth.mfa.signals import authentication_failed
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db.models import Q
 from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils import timezone
@@ -53,8 +55,8 @@ def _logged_out(user: User | None, **others: Any) -> None:
 def _log_in_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **others: Any) -> None:
     """Note it where the address is an account's. What else was typed may be a password: it is not kept."""
     email = str(credentials.get("email") or credentials.get("username") or "").strip().lower()
-    user = User.objects.filter(email=email).first()
-    if user is not None:
+    known = EmailAddress.objects.filter(email=email).values("user")  # one logs in by any of one's addresses
+    for user in User.objects.filter(Q(email=email) | Q(pk__in=known)):
         _failed(request, user, "password")
 
 

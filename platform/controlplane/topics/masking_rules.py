@@ -78,13 +78,9 @@ def masking_rule_delete(*, actor: Actor, rule: MaskingRule) -> None:
 
 def sight_of(actor: Actor, tenant: Tenant) -> Sight:
     """Return what the actor may see of the tenant's messages, for one answer. A token sees no more than its person."""
-    rules = masking_rule_list(tenant)
-    return Sight([_rule(one) for one in rules if not actor_ranks(actor, tenant, one.visible_from)])
-
-
-def masking_rules_hiding(actor: Actor, tenant: Tenant) -> list[MaskingRule]:
-    """Return the rules that hide something from the actor."""
-    return [one for one in masking_rule_list(tenant) if not actor_ranks(actor, tenant, one.visible_from)]
+    rules = list(masking_rule_list(tenant))
+    ranks = {role: actor_ranks(actor, tenant, role) for role in {one.visible_from for one in rules}}
+    return Sight([_rule(one) for one in rules if not ranks[one.visible_from]])
 
 
 def _rule(row: MaskingRule) -> Rule:

@@ -177,7 +177,7 @@ class Broker:
     # --- the log ---
 
     def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
-        """Store messages, all or none, and wake who waits for them; raises StoreError, also on a replica that follows.
+        """Store messages, all or none, and wake the tasks that wait for them; raises StoreError, also on a replica that follows.
 
         `counted_for` is the access key that sends them ("" without access control); None for what is no client's send.
         """
@@ -221,7 +221,7 @@ class Broker:
             self.held_changed()
 
     def held_changed(self) -> None:
-        """The log grew, became durable, or a follower reported: let readers see it, answer who waited for that."""
+        """The log grew, became durable, or a follower reported: let readers see it, answer the requests that waited for that."""
         replica = self.replica
         now_s = self.clock.monotonic()
         replica.held_changed(now_s)
@@ -288,7 +288,7 @@ class Broker:
             logger.error("the log is damaged at %d, and no other replica is known to have that record", begin_offset)
 
     def flush_failed(self, cause: str) -> None:
-        """Nothing more can be proven durable: take no more sends, say so to who waits."""
+        """Nothing more can be proven durable: take no more sends, and refuse those that wait."""
         self._flush_failure = cause
         self.metadata_log.write_for_waiting()  # refused from now on
         _flush_all(self.acknowledgements.give_up(cause))

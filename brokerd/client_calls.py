@@ -1,4 +1,4 @@
-"""ClientCalls: what this broker asks of a client because another client asked it to, and who waits for the answer.
+"""ClientCalls: what this broker asks of a client because another client asked it to, and which request waits for the answer.
 
 A client answers with the opaque of our request, so an answer counts only over the connection that the request went out
 on. In memory only; the clock is passed in. Source: Broker2Client.callClient, which blocks a thread for as long.
@@ -91,7 +91,7 @@ class ClientCalls:
         _send(call, reply)
 
     def expire(self, now_s: float) -> None:
-        """Answer those who have waited too long."""
+        """Answer the requests that have waited too long."""
         while self._calls:
             key, call = next(iter(self._calls.items()))
             if call.deadline_s > now_s:

@@ -55,7 +55,7 @@ class ConfigError(Exception):
 class BrokerConfig:
     """All that broker.conf says. Made by `load_config`; changed afterwards only through `change`."""
 
-    # Who this broker is.
+    # What this broker is.
     broker_cluster_name: str = text("brokerClusterName", "DefaultCluster", pattern=_NAME, allowed=_NAME_ALLOWED)
     broker_name: str = text("brokerName", "", pattern=_NAME, allowed=_NAME_ALLOWED)  # empty: the host's name
     broker_id: int = integer("brokerId", 0)
@@ -67,7 +67,7 @@ class BrokerConfig:
     namesrv_addr: tuple[str, ...] = addresses("namesrvAddr")  # empty: $NAMESRV_ADDR, else none
     bind_address: str = ip_address("bindAddress", "0.0.0.0")  # noqa: S104  # RocketMQ's default; bindAddress narrows it
     listen_port: int = integer("listenPort", 10911, at_most=65535)  # 0: a free one, named in the ready line
-    leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535, hot=True)  # ours: of who leads; 0: off
+    leader_listen_port: int = integer("leaderListenPort", 0, at_most=65535, hot=True)  # ours: of the leader; 0: off
     broker_ip1: str = ip_address("brokerIP1", "")  # what clients are given; empty: this host's address
     broker_ip2: str = ip_address("brokerIP2", "")  # what slaves are given; empty: brokerIP1
     server_channel_max_idle_time_seconds: int = integer("serverChannelMaxIdleTimeSeconds", 120, at_least=1)

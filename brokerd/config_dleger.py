@@ -1,4 +1,4 @@
-"""The keys of DLedger mode: who belongs to the group, and which of them this replica is.
+"""The keys of DLedger mode: which replicas belong to the group, and which of them this replica is.
 
 RocketMQ's own form: dLegerPeers=n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911 and dLegerSelfId=n0. The number
 after the n is the replica id, for life. Sources: DLedgerConfig; MessageStoreConfig.getdLegerPeers.

@@ -72,7 +72,7 @@ class _MetadataLog(MetadataLog, Protocol):
 
 
 class _Broker(Broker, Protocol):
-    """What the dispatcher uses of the broker: what processors do, and who takes the requests that none of them does."""
+    """What the dispatcher uses of the broker: what processors do, and what takes the requests that none of them does."""
 
     @property
     def store_gate(self) -> _Gate: ...

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class NetworkCut:
-    """A network that can be cut. Sockets that listen are its `network`'s own: who accepts there waits for `healed` first."""
+    """A network that can be cut. Sockets that listen are its `network`'s own: an acceptor there waits for `healed` first."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

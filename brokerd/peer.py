@@ -1,4 +1,4 @@
-"""One connected program: who it is, and the bytes that wait to be written to it.
+"""One connected program: its address, and the bytes that wait to be written to it.
 
 Writes never wait: `flush` hands the operating system what it takes, and only a peer that reads too slowly costs a task
 of its own until it has caught up. That lets any part of the broker (a reader, the flush service, a long poll) answer.

@@ -1,6 +1,6 @@
 """TopicConfigManager: which topics this broker has, with how many queues and which permission.
 
-Every change raises the DataVersion, so that name servers see it; who changes a table asks the broker to
+Every change raises the DataVersion, so that name servers see it; the one that changes a table asks the broker to
 register again (`broker.register_soon()`).
 Sources: TopicConfigManager, TopicAttributes, AttributeUtil.
 """

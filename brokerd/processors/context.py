@@ -172,7 +172,7 @@ class Broker(Protocol):
     def advertised_id(self) -> int | None: ...
 
     def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
-        """Stores messages, all or none, and wakes who waits for them; raises StoreError. See brokerd/broker.py."""
+        """Stores messages, all or none, and wakes the tasks that wait for them; raises StoreError. See brokerd/broker.py."""
 
     def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult:
         """As `append`, for the messages of a client's batch."""
@@ -193,7 +193,7 @@ class Broker(Protocol):
         """This replica follows as before, perhaps another leader."""
 
     def log_grew(self) -> None:
-        """A record was written beside `append`: wake who waits for it."""
+        """A record was written beside `append`: wake the tasks that wait for it."""
 
     def finish_promotion(self, peer: Peer, request: RemotingCommand) -> None:
         """Answer a promotion once its epoch record is held and the name servers know."""

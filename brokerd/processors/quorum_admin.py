@@ -147,7 +147,7 @@ def _check_group(broker: _Broker, group: str) -> None:
 
 
 def _forgotten(broker: _Broker, request: RemotingCommand, replica_id: int) -> Reply:
-    """Who does not count is gone for good. Asked of each replica, the leader first: the others follow its list."""
+    """A replica that does not count is gone for good. Asked of each replica, the leader first: the others follow its list."""
     replica = broker.replica
     if replica_id == replica.settings.replica_id:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this is replica {replica_id} itself")

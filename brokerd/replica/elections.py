@@ -93,7 +93,7 @@ class Elections:
         self._store = store
         self._now_s = now_s
         self._followed: tuple[int, str | None] = (vote.epoch, vote.leader_address)
-        self._change_end = 0  # where the last record ends that changed who counts
+        self._change_end = 0  # where the last record ends that changed the voters
         settings = replica.settings
         self._quorum = Quorum(
             group=settings.group,
@@ -126,7 +126,7 @@ class Elections:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads, as far as that is known; None does not mean that no one does."""
+        """The leader, as far as it is known; None does not mean that there is none."""
         return self._quorum.leader
 
     @property
@@ -145,7 +145,7 @@ class Elections:
 
     @property
     def change_pending(self) -> bool:
-        """Whether the last change of who counts is not confirmed yet; on the leader."""
+        """Whether the last change of the voters is unconfirmed; on the leader."""
         return self._replica.leads and self._replica.confirm_offset < self._change_end
 
     def why_not_electable(self) -> str | None:
@@ -228,7 +228,7 @@ class Elections:
         )
 
     def resign(self, why: str, now_s: float) -> Outcome:
-        """Stop leading, and name who should be next: before a stop."""
+        """Stop leading, and name the next leader: before a stop."""
         self._now_s = now_s
         return self._do(self._quorum.resign(why, now_s), 0)
 
@@ -365,7 +365,7 @@ class Elections:
             outcome.log_grew = True
 
     def _do(self, ready: Ready, now_ms: int, members: Members | None = None) -> Outcome:
-        """`members`: who counts from the epoch's record on, where that is not who voted."""
+        """`members`: the voters from the epoch's record on, where they are not those that voted."""
         replica = self._replica
         outcome = Outcome(why=ready.stopped)
         if ready.stopped is not None:

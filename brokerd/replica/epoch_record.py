@@ -1,6 +1,6 @@
 """The epoch record: the message that begins an epoch, on RMQ_SYS_EPOCH, queue 0 (replication.md, "Words").
 
-A record of type "voters" stands inside an epoch and only changes who counts (voters.py), one of type "mode" changes the
+A record of type "voters" stands inside an epoch and only changes the voters (voters.py), one of type "mode" changes the
 policy (mode_change.py).
 """
 
@@ -29,7 +29,7 @@ _READ_BYTES = 1024 * 1024
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Who decides the leader, and when a send is acknowledged."""
+    """How the leader is decided, and when a send is acknowledged."""
 
     mode: Mode
     in_sync_replicas: int = 1
@@ -67,7 +67,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def members(self) -> Members | None:
-        """Who counts from here on; None where the leader is assigned."""
+        """Which replicas count from here on; None where the leader is assigned."""
         if self.mode != Mode.DLEDGER:
             return None
         return Members(tuple(sorted(self.voters)), self.preferred, tuple(sorted((self.incarnations or {}).items())))
@@ -133,7 +133,7 @@ def read_epoch_map(store: MessageStore, remembered: tuple[tuple[int, int], ...])
 
 
 def read_members(store: MessageStore, configured: Members, remembered: Sequence[tuple[int, Members]]) -> MemberHistory:
-    """Who counts by an opened store's log; in front of its first record that says so, what the epoch file remembers."""
+    """Which replicas count by an opened store's log; in front of its first record that says so, what the epoch file remembers."""
     found = [(message.physical_offset, record.members) for message, record in _epoch_records(store)]
     named = [(offset, members) for offset, members in found if members is not None]
     first = named[0][0] if named else store.end_offset
@@ -147,7 +147,7 @@ def epochs_in(data: bytes) -> list[tuple[int, int]]:
 
 
 def members_in(data: bytes) -> list[tuple[int, Members]]:
-    """(offset of the record, who counts) of the records among `data` that say so."""
+    """(offset of the record, the replicas that count) of the records among `data` that say so."""
     found = [(message.physical_offset, record.members) for message, record in _records_in(data)]
     return [(offset, members) for offset, members in found if members is not None]
 

@@ -81,7 +81,7 @@ class InSyncSet:
         `auto_in_sync_replicas` (enableAutoInSyncReplicas): with fewer in sync than inSyncReplicas these are enough, down to
         minInSyncReplicas.
 
-        The last three count in mode DLEDGER: who counts, and where the record ends that began this epoch.
+        The last three count in mode DLEDGER: the voters, and where the record ends that began this epoch.
         """
         self._mode = mode
         self._durable_counts = own_durable_counts

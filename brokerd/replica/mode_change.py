@@ -43,7 +43,7 @@ class PendingMode:
     begin_offset: int
     end_offset: int
     policy: Policy
-    members: Members | None  # who counts from then on; None where the leader is assigned
+    members: Members | None  # the voters from then on; None where the leader is assigned
 
 
 class _Elections(Protocol):

@@ -116,7 +116,7 @@ class Quorum:
 
     @property
     def granted(self) -> Mapping[int, str]:
-        """Who voted for it in its last round, and by which disk."""
+        """The replicas that voted for it in its last round, each with its disk."""
         return self._tally.granted
 
     @property
@@ -267,7 +267,7 @@ class Quorum:
         return ready
 
     def resign(self, why: str, now_s: float) -> Ready:
-        """Stop leading: an operator asks it to, or it cannot lead any more. Names who should be next."""
+        """Stop leading: an operator asks it to, or it cannot lead any more. Names the next leader."""
         ready = Ready()
         if self.state is State.LEADER:
             self._resign(why, now_s, ready)
@@ -285,11 +285,11 @@ class Quorum:
     def _no_leader_in_time(self, now_s: float, ready: Ready) -> None:
         if not self._log.may_decide or self.why_not_electable() is not None:
             self.state = State.UNATTACHED
-            self.leader = self.leader_address = None  # ask around who leads
+            self.leader = self.leader_address = None  # ask around for the leader
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
             return
         self._yielded = self._log.full and not self._yielded
-        if self._yielded:  # who has room goes first; where no one has any, one must lead all the same
+        if self._yielded:  # one with room goes first; where none has any, one must lead all the same
             self.state = State.UNATTACHED
             self.leader = self.leader_address = None
             self._deadline_s = now_s + self.times.pull_timeout[1]
@@ -458,7 +458,7 @@ class Quorum:
         self.state = State.LEADER
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s, self._offered_s = now_s, NEVER
-        # Who voted was there a moment ago; what each holds is known with its first pull only.
+        # The ones that voted were there a moment ago; what each holds is known with its first pull only.
         self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in self._tally.granted}
         self._announced_s = {}
         self._target = None
@@ -537,7 +537,7 @@ class Quorum:
         self._deadline_s = now_s + self.times.pull_timeout[1] + self._draw(self.times.vote_round)
 
     def _notice_suspension(self, now_s: float) -> None:
-        """Ticks come each 50 ms: who had none for long was stopped, or its machine slept."""
+        """Ticks come each 50 ms: a process that had none for long was stopped, or its machine slept."""
         if now_s - self._ticked_s > self.times.recent / 3:
             self._awake_from_s = now_s
         self._ticked_s = max(now_s, self._ticked_s)
@@ -570,7 +570,7 @@ def in_touch(
 
 
 def successors(pullers: Mapping[int, Puller], members: Members, own_id: int) -> tuple[int, ...]:
-    """Who should lead next: by how much they hold, and those with full disks after the others."""
+    """Which replicas should lead next: by how much they hold, and those with full disks after the others."""
     others = [voter for voter in members.voters if voter in pullers and voter != own_id]
     return tuple(sorted(others, key=lambda voter: (pullers[voter].full, -pullers[voter].end_offset, voter)))
 

@@ -69,7 +69,7 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """The answer to BeginEpoch, EndEpoch and Campaign: who heard it, and in which epoch that one is now."""
+    """The answer to BeginEpoch, EndEpoch and Campaign: the replica that heard it, and in which epoch it is now."""
 
     replica: int
     epoch: int

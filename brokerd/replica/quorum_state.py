@@ -88,7 +88,7 @@ class Log(Protocol):
 
     @property
     def joined(self) -> bool:
-        """Whether it has held all that was committed once: an empty disk in a voter's place has no voice yet."""
+        """Whether it has held all that was committed once: an empty disk in a voter's place has no vote yet."""
 
     @property
     def may_decide(self) -> bool:

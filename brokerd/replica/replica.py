@@ -87,7 +87,7 @@ class Replica:
         self._frozen_until_s = float("-inf")
         self._reclaiming: int | None = None
         self._lease: tuple[int, float] | None = None
-        self._joins_at: int | None = None  # held up to there it has a voice
+        self._joins_at: int | None = None  # held up to there it has a vote
 
     # --- what it is
 
@@ -158,7 +158,7 @@ class Replica:
 
     @property
     def members(self) -> Members:
-        """Who counts in a quorum-led group, by the log."""
+        """The voters of a quorum-led group, by the log."""
         return self._members.current
 
     @property
@@ -259,7 +259,7 @@ class Replica:
             self._save(**changes)
 
     def trust_own_end(self) -> None:
-        """No one who could know better was found for long: durable on return; raises OSError."""
+        """No replica that could know better was found for long: durable on return; raises OSError."""
         self._save(**_COMPLETE)
 
     def add_known_replica(self, replica_id: int, address: str) -> None:
@@ -347,7 +347,7 @@ class Replica:
             )
         if (last_epoch, end_offset) == own and self.must_reclaim and self._settings.replica_id < replica_id:
             raise RoleRefused("this replica is to lead again, too, with the same log, and comes first by its id")
-        self._lease = None  # who leads now shows what it likes
+        self._lease = None  # the present leader shows what it likes
         self._save(
             epoch=epoch,
             role=Role.FOLLOWER,
@@ -416,7 +416,7 @@ class Replica:
             raise RoleRefused("this group elects its leader: ask for a transfer of the leadership instead")
 
     def remember_vote(self, vote: Vote, *, joined: bool = False) -> None:
-        """Of an election: durable on return; raises OSError. `joined` says that it has a voice from now on."""
+        """Of an election: durable on return; raises OSError. `joined` says that it has a vote from now on."""
         self._save(role=Role.FOLLOWER, joined=joined or self._state.joined, **asdict(vote))
 
     def lead_elected(
@@ -424,14 +424,14 @@ class Replica:
     ) -> None:
         """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written.
 
-        `granted`: who voted, and by which disk. Where the group knows none of a voter's yet, that one is it. With `members`
-        an operator has said who is left.
+        `granted`: the replicas that voted, each with its disk. Where the group knows none of a voter's yet, that one is it.
+        With `members` an operator has said which are left.
         """
         disks = {voter: one for voter, one in granted.items() if self.members.counts(voter)}
         self._lead(self.epoch, now_s, now_ms, members or self.members.having(disks))
 
     def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
-        """As the leader, write who counts, in force at once; returns where the record ends. Raises StoreError."""
+        """As the leader, write which replicas count, in force at once; returns where the record ends. Raises StoreError."""
         settings = self._settings
         mode = settings.mode if policy is None else policy.mode
         elected = mode is Mode.DLEDGER
@@ -687,7 +687,7 @@ class Replica:
         )
 
     def take_lease(self, epoch: int, asked_at_s: float, lease_s: float) -> None:
-        """The leader of `epoch` answered a pull of then: so long it shows nothing that this replica does not hold; 0: who knows."""
+        """The leader of `epoch` answered a pull of then: so long it shows nothing that this replica does not hold; 0: unknown."""
         if lease_s > 0 and not self.leads:
             until_s = asked_at_s + lease_s * CLOCK_MARGIN
             if self._lease is not None and self._lease[0] == epoch:

@@ -57,7 +57,7 @@ class ReplicaSettings:
         )
 
     def in_sync_set(self, confirm_offset: int, members: Members, epoch_record_end: int) -> InSyncSet:
-        """For a leader that begins: what is confirmed already, who counts, and where its epoch's record ends."""
+        """For a leader that begins: what is confirmed already, the voters, and where its epoch's record ends."""
         return InSyncSet(
             mode=self.mode,
             own_durable_counts=self.durable_counts,

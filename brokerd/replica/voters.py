@@ -1,4 +1,4 @@
-"""Who counts in a quorum-led group: the voters, by the latest record in the log that names them.
+"""The voters of a quorum-led group, by the latest record in the log that names them.
 
 A record that changes them is in force from its append, committed or not (the Raft paper, section 6; one at a time, as in
 Ongaro's dissertation, section 4.1): two majorities of neighbouring sets always meet. Truncating such a record brings the
@@ -119,7 +119,7 @@ class MemberHistory:
 
 
 class Tally:
-    """The answers to one round of a candidate's questions, counted: who granted, the candidate itself included.
+    """The answers to one round of a candidate's questions, counted: those that granted, the candidate itself included.
 
     Invariant: a voter counts once, and by the answer of the disk that the group knows (Members.knows) only.
     """
@@ -150,6 +150,6 @@ class Tally:
         # All must agree to a founding, lest some empty disks found the group again without the one that has its log.
         if len(granted) < (count if founding else members.majority):
             return False
-        # A majority held what was acknowledged. Enough of those who vote must still have all that they held, that one of
+        # A majority held what was acknowledged. Enough of those that vote must still have all that they held, that one of
         # them is of that majority; or no one is left to ask.
         return len(granted - self._incomplete) > count - members.majority or len(granted) == count

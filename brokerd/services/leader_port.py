@@ -87,7 +87,7 @@ class LeaderPort:
         """Leave the port at once when this replica does not lead any more."""
         if not self._broker.replica.leads:
             self.stop_listening()
-            # Who waits whether the port could be had needs to look at the role again.
+            # A task that waits for the port needs to look at the role again.
             settled, self._settled = self._settled, trio.Event()
             settled.set()
         self._changed.set()

@@ -99,7 +99,7 @@ class _Broker(Protocol):
 
 
 class ChangeRefused(StoreError):
-    """This replica writes no change of the tables now; the text says why, and who does."""
+    """This replica writes no change of the tables now; the text says why, and which replica does."""
 
 
 class MetadataLog:

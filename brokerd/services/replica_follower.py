@@ -107,7 +107,7 @@ class _Broker(Protocol):
 
 
 class NotLeadingError(RequestFailed):
-    """Who was asked says that it does not lead, and names no one who does."""
+    """The replica that was asked does not lead, and names none that does."""
 
 
 class FollowerService:
@@ -444,7 +444,7 @@ class FollowerService:
 
 
 def _members_in(header: ReplicaPullResponseHeader) -> Members:
-    """Who counts, as the leader has it."""
+    """The voters, as the leader has them."""
     voters = tuple(int(part) for part in header.voters.split(";") if part.isascii() and part.isdigit())
     return Members(voters, None, tuple(sorted(parse_replicas(header.incarnations).items())))
 

@@ -19,7 +19,7 @@ _REQUEST_TIMEOUT_S: Final = 3.0
 
 
 class _Broker(Protocol):
-    """What who looks for replicas uses of the broker."""
+    """What a look-up of replicas uses of the broker."""
 
     config: BrokerConfig
     replica: Replica

@@ -1,7 +1,7 @@
 """A restarted leader reclaims leadership: it looks for a leader, finds every replica, then asks each of them to agree.
 
 It looks before it asks, like the pre-vote of the Raft thesis (section 9.6): a reclaim that cannot succeed, because a replica
-is away or another one leads, raises no one's epoch and disturbs no leader. What an answer means, and who may lead, is
+is away or another one leads, raises no one's epoch and disturbs no leader. What an answer means, and which replica may lead, is
 decided in brokerd/replica/replica.py.
 """
 

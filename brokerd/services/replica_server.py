@@ -125,7 +125,7 @@ class ReplicaServer:
             self._answer(header.replica_id, held)
 
     def wake(self) -> None:
-        """The log grew or confirmOffset moved: answer who waits for that, soon."""
+        """The log grew or confirmOffset moved: answer the pulls that wait for that, soon."""
         if self._held:
             if self._may_linger:
                 self._wake_later()
@@ -157,7 +157,7 @@ class ReplicaServer:
                     self._answer_held(replica_id, held)
 
     def answer_expired(self, now_s: float) -> None:
-        """Answer who has waited long enough, with nothing: its next pull is its heartbeat."""
+        """Answer pulls that have waited long enough, with nothing: the next one is the follower's heartbeat."""
         for replica_id, held in list(self._held.items()):
             if held.deadline_s <= now_s or held.peer.closed:
                 self._answer_held(replica_id, held)

@@ -1,4 +1,4 @@
-"""Who works on the store's files from a thread, and who must be alone with it."""
+"""Which tasks work on the store's files from a thread, and which must be alone with it."""
 
 from __future__ import annotations
 

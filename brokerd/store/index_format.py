@@ -6,7 +6,7 @@
 
 Big-endian. Entries are numbered from 1 (what the first takes up is never used), and the index count is the next number, so
 that 0 can mean "none". An entry names the one before it in its slot: a chain from the newest to the oldest. A key is known by
-its hash only, and several keys share a hash: who reads must look at the record itself.
+its hash only, and several keys share a hash: a reader must look at the record itself.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ so a query answers what is indexed by then, which is all but the last moments un
 
 The index is a function of the log. After a crash it goes back to its checkpoint and reads on from there; without one it is
 rebuilt; where the log is truncated, it is truncated. A hash is shared by several keys and an entry may outlive its record, so
-candidates() are offers: who asks looks at the record.
+candidates() are offers: the caller looks at the record.
 
 Main thread only, but for sync_flushed().
 """

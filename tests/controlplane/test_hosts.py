@@ -13,6 +13,8 @@ from django.utils import timezone
 from controlplane.clusters.models import Cluster, ClusterMode, Health, Operation, OperationState, OperationType, Replica
 from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import LimitReached
+from controlplane.insight.models import ClusterFigures
+from controlplane.insight.neighbours import shared_hosts
 from controlplane.provisioning import hosts as provisioning_hosts
 from controlplane.provisioning.drivers.base import HostUsage, ProcessUsage
 from controlplane.provisioning.hosts import (
@@ -132,6 +134,16 @@ def test_what_a_cluster_took_is_counted_across_a_restart(driver: DriverTwin) -> 
     assert row.cpu == pytest.approx((10 + 4 * len(others)) / 100 / 2, rel=0.05)
     assert row.written_per_s == pytest.approx((4000 + 300 * len(others)) / 100, rel=0.05)
     assert busy == 0.25
+
+
+def test_what_flows_through_a_cluster_is_told_beside_what_it_takes(world: World, driver: DriverTwin) -> None:
+    hosts_sample(driver)
+    (host,) = shared_hosts("1h")
+    assert [(one.in_per_second, one.out_per_second) for one in host.clusters] == [(None, None)]
+    for rate in (10.0, 20.0, None):
+        ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=rate)
+    (host,) = shared_hosts("1h")
+    assert [(one.in_per_second, one.out_per_second) for one in host.clusters] == [(15.0, None)]
 
 
 def test_a_daemon_that_no_one_may_look_at_is_not_known(driver: DriverTwin) -> None:

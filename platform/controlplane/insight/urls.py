@@ -4,12 +4,14 @@ from django.urls import path
 
 from controlplane.consumers import names as names  # gives addresses the converter of a group's name
 from controlplane.insight import apis
+from controlplane.insight.neighbour_apis import HostsTakenApi
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
 _LAG = f"{_CLUSTER}lag/"
 _RUN = "operator/job-runs/<uuid:run_id>/"
 
 urlpatterns = [
+    path("operator/hosts/taken/", HostsTakenApi.as_view(), name="hosts-taken"),
     path("tenants/<slug:tenant>/metrics/", apis.MetricsApi.as_view(), name="metrics"),
     path(f"{_CLUSTER}figures/", apis.FiguresApi.as_view(), name="figures"),
     path(f"{_CLUSTER}message-trace/", apis.MessageTraceApi.as_view(), name="message-trace"),

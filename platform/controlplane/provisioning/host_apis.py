@@ -1,9 +1,6 @@
-"""REST, for operators: hosts with what is promised and used, where daemons are, and which clusters take most."""
+"""REST, for operators: hosts with what is promised and used, where daemons are, and what else fits."""
 
-from datetime import timedelta
-from typing import Any
-
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,9 +8,7 @@ from rest_framework.response import Response
 from controlplane.accounts.operator_api import OperatorApi
 from controlplane.clusters.models import Health
 from controlplane.common.strictness import Shape
-from controlplane.provisioning.hosts import HostCapacity, capacities, crowded, fits, placements, taken
-
-WINDOWS_S = {"15m": 900, "1h": 3600, "24h": 86_400}
+from controlplane.provisioning.hosts import capacities, crowded, fits, placements
 
 
 class HostSerializer(Shape):
@@ -75,37 +70,6 @@ class HostsSerializer(Shape):
     fits = FitSerializer(many=True)
 
 
-class TakenSerializer(Shape):
-    """What a cluster's daemons took on a host. Null: not known."""
-
-    tenant = serializers.CharField(source="cluster.tenant.slug")
-    cluster = serializers.CharField(source="cluster.slug")
-    cpu = serializers.FloatField(allow_null=True, help_text="share of the host's processor, 0 to 1")
-    memory_bytes = serializers.CharField(allow_null=True, help_text="now")
-    read_per_s = serializers.IntegerField(allow_null=True, help_text="bytes from disk")
-    written_per_s = serializers.IntegerField(allow_null=True, help_text="bytes to disk")
-    is_noisy = serializers.BooleanField(help_text="more than its share of a processor for which others wait")
-
-
-class HostTakenSerializer(Shape):
-    """A host's clusters, most of the processor first."""
-
-    host = serializers.CharField()
-    cpu_used = serializers.FloatField(allow_null=True)
-    clusters = serializers.SerializerMethodField()
-
-    @extend_schema_field(TakenSerializer(many=True))
-    def get_clusters(self, found: dict[str, Any]) -> Any:
-        """Return the clusters."""
-        return TakenSerializer(found["clusters"], many=True).data
-
-
-class TakenQuerySerializer(Shape):
-    """Over which time."""
-
-    window = serializers.ChoiceField(choices=list(WINDOWS_S), default="1h")
-
-
 class HostsApi(OperatorApi):
     """Hosts of daemons."""
 
@@ -116,27 +80,3 @@ class HostsApi(OperatorApi):
         hosts = capacities(placed)
         found = {"hosts": hosts, "placements": placed, "crowded": crowded(placed), "fits": fits(hosts)}
         return Response(HostsSerializer(found).data)
-
-
-class HostsTakenApi(OperatorApi):
-    """Which clusters take most."""
-
-    @extend_schema(
-        operation_id="hosts_taken",
-        parameters=[TakenQuerySerializer],
-        responses=HostTakenSerializer(many=True),
-        tags=["operator"],
-    )
-    def get(self, request: Request) -> Response:
-        """Return what each cluster took on each host over a window, and who took more than its share."""
-        query = TakenQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        window = timedelta(seconds=WINDOWS_S[query.validated_data["window"]])
-        placed = placements()
-        found = [_taken(host, placed, window) for host in capacities(placed)]
-        return Response(HostTakenSerializer(found, many=True).data)
-
-
-def _taken(host: HostCapacity, placed: Any, window: timedelta) -> dict[str, Any]:
-    clusters, used = taken(host.host, placed, window)
-    return {"host": host.host, "cpu_used": used, "clusters": clusters}

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from controlplane.provisioning.apis import LeftoversApi, OperationFailApi, OperationRequeueApi
-from controlplane.provisioning.host_apis import HostsApi, HostsTakenApi
+from controlplane.provisioning.host_apis import HostsApi
 
 _OPERATION = "operator/operations/<uuid:operation_id>/"
 
@@ -12,5 +12,4 @@ urlpatterns = [
     path(f"{_OPERATION}requeue/", OperationRequeueApi.as_view(), name="operation-requeue"),
     path(f"{_OPERATION}fail/", OperationFailApi.as_view(), name="operation-fail"),
     path("operator/hosts/", HostsApi.as_view(), name="hosts"),
-    path("operator/hosts/taken/", HostsTakenApi.as_view(), name="hosts-taken"),
 ]

@@ -1,6 +1,5 @@
 """The operators' pages of the hosts: capacity and placements, who takes most, and what is wrong now."""
 
-from datetime import timedelta
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -14,8 +13,8 @@ from controlplane.console.access import ConsoleRequest
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.curl import curl
 from controlplane.console.views.operator import operator_page, operator_render
-from controlplane.provisioning.host_apis import WINDOWS_S
-from controlplane.provisioning.hosts import capacities, crowded, fits, history, placements, taken
+from controlplane.insight.neighbours import WINDOWS_S, shared_hosts
+from controlplane.provisioning.hosts import capacities, crowded, fits, history, placements
 from controlplane.status.troubles import Act, Trouble, troubles
 
 _WINDOWS = {"15m": say("15 minutes"), "1h": say("1 hour"), "24h": say("24 hours")}
@@ -34,7 +33,7 @@ def hosts(request: ConsoleRequest) -> HttpResponse:
         "placed": placed,
         "crowded": crowded(placed),
         "fits": fits(found),
-        "taken": [(host, *taken(host.host, placed, timedelta(seconds=WINDOWS_S[window]))) for host in found],
+        "shared": shared_hosts(window),
         "charts": [_chart(number, host.host) for number, host in enumerate(found)],
         "window": window,
         "windows": list(_WINDOWS.items()),

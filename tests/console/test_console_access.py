@@ -169,6 +169,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/settings/mode/",
             "clusters/orders/settings/configuration/",
             "clusters/orders/settings/configuration/apply/",
+            "clusters/orders/settings/restart/",
             "clusters/orders/settings/grow/",
             "clusters/orders/credentials/",
             f"clusters/orders/credentials/{access_key}/reveal/",

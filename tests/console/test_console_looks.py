@@ -12,15 +12,28 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters import configuration
 from controlplane.clusters.broker_keys import BROKER_KEYS
-from controlplane.clusters.models import BrokerGroup, ClusterState, ConfigurationChange, OperationState, Replica
-from controlplane.console.views import dead_letters, diverged, message_trace, topic_parts
+from controlplane.clusters.models import (
+    BrokerGroup,
+    ClusterState,
+    ConfigurationChange,
+    Operation,
+    OperationState,
+    OperationStep,
+    OperationType,
+    Replica,
+)
+from controlplane.clusters.workflows import WORKFLOWS
+from controlplane.console.views import dead_letters, diverged, message_trace, rolling, topic_parts
 from controlplane.consumers import route_map
 from controlplane.consumers.dead_letters import DeadLetter, DeadLetters
 from controlplane.consumers.models import ReplayState
 from controlplane.failover.diverged.cuts import CutMessage, CutPage, SavedCut, SavedCuts, SilentReplica, TopicCount
+from controlplane.failover.rolling.plan import PlannedRestart
+from controlplane.failover.rolling.services import RollingPlan
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
 from controlplane.provisioning.hosts import hosts_sample, placements
 from controlplane.provisioning.models import HostSample
+from controlplane.provisioning.versions import DaemonVersion
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
@@ -442,3 +455,50 @@ def test_the_configuration_with_brokers_that_differ_and_a_change_looks_right(
     page.locator('form[data-curl="curl-configuration"] button[type=submit]').click()
     expect(page.locator("#plan-title")).to_be_visible()
     look_at(page, f"configuration change {named}")
+
+
+@pytest.mark.parametrize("language", ["English", "简体中文"])
+def test_a_rolling_upgrade_looks_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    named = "chinese" if language != "English" else "english"
+    daemons = [
+        DaemonVersion("broker-a #0", "broker", "127.0.0.2:3", "0.1.0+3fa2c1b", "0.1.0+8c75804"),
+        DaemonVersion("broker-a #1", "broker", "127.0.0.2:4", "", "0.1.0+8c75804"),
+        DaemonVersion("broker-a #2", "broker", "127.0.0.2:5", None, "0.1.0+8c75804"),
+    ]
+    follower = PlannedRestart("broker-a #1", "127.0.0.2:4")
+    leader = PlannedRestart("broker-a #0", "127.0.0.2:3", moves_leadership=True)
+    monkeypatch.setattr(rolling, "cluster_versions", lambda cluster: daemons)
+    monkeypatch.setattr(rolling, "rolling_plan", lambda **_: RollingPlan((), (follower, leader)))
+    log_in(world.alice)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/settings/restart/")
+    page.get_by_role("button", name=language).click()
+    look_at(page, f"restart {named}")
+    shared = {"kind": "broker", "group": "broker-a", "address": "127.0.0.2:3", "version_before": "0.1.0+3fa2c1b"}
+    done = {
+        **shared,
+        "name": "broker-a #1",
+        "row": "1",
+        "replica": 1,
+        "version_after": "0.1.0+8c75804",
+        "stopped_at": "2026-11-25T02:00:00+00:00",
+        "back_at": "2026-11-25T02:00:04+00:00",
+        "leadership_moved_to": None,
+        "sends_refused_ms": 0,
+    }
+    waiting = {**done, "name": "broker-a #2", "version_after": None, "stopped_at": None, "back_at": None}
+    led = {**done, "name": "broker-a #0", "replica": 0, "leadership_moved_to": 1, "sends_refused_ms": 1288}
+    operation = Operation.objects.create(
+        tenant=world.tenant,
+        cluster=world.cluster,
+        type=OperationType.CLUSTER_UPGRADE,
+        resource=world.cluster.path,
+        requested_by="alice@example.com",
+        metadata={"purpose": "upgrade", "daemons": [done, led, waiting]},
+    )
+    for position, definition in enumerate(WORKFLOWS[OperationType.CLUSTER_UPGRADE]):
+        OperationStep.objects.create(operation=operation, position=position, name=definition.name)
+    page.goto(f"{live_server.url}/t/acme/operations/{operation.pk}/")
+    expect(page.get_by_text("1.29")).to_be_visible()
+    look_at(page, f"rolling progress {named}")

@@ -118,6 +118,9 @@ ROWS = [
     Row(f"{ONE}configuration/changes/", "GET", 200, 200),
     Row(f"{ONE}configuration/changes/<int:number>/", "GET", 404, 404),  # nothing was changed yet
     Row(f"{ONE}configuration/changes/<int:number>/put-back/", "POST", 404, 403, body={}),
+    Row(f"{ONE}restart/", "POST", 422, 403, body={}),  # nothing of it answers
+    Row(f"{ONE}upgrade/", "POST", 422, 403, body={}),
+    Row(f"{ONE}daemons/", "GET", 200, 200),
     Row(f"{ONE}groups/", "GET", 200, 200),
     Row(f"{ONE}groups/<slug:group>/promote/", "POST", 422, 403, body={}),  # and no one to promote
     Row(f"{ONE}groups/<slug:group>/switchover/", "POST", 422, 403, body={}),

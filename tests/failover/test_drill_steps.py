@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
+from django.utils.translation import override
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import (
@@ -26,6 +27,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.operations import operation_retry
 from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.sentences import in_words
 from controlplane.failover.drill.services import drill_faults_end, drill_preview
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.management.commands import failover_drill
@@ -194,8 +196,10 @@ def test_a_drill_does_not_begin_while_a_replica_is_not_in_sync(
     cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
 ) -> None:
     group[1].end_offset -= 100
-    with pytest.raises(NotPossible, match="A drill needs a healthy group"):
+    with pytest.raises(NotPossible, match="A drill needs a healthy group") as refused:
         start(cluster, crashing)
+    with override("zh-hans"):
+        assert "drill" not in in_words(refused.value.message), "the refusal is in the reader's language, too"
 
 
 def test_asynchronous_replication_promises_too_little_for_a_drill(world: World, crashing: CrashingDriver) -> None:

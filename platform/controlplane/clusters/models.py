@@ -327,6 +327,8 @@ class OperationType(models.TextChoices):
     CLUSTER_RESUME = "cluster.resume"
     CLUSTER_GROW = "cluster.grow"
     CLUSTER_MODE = "cluster.mode"
+    CLUSTER_RESTART = "cluster.restart"
+    CLUSTER_UPGRADE = "cluster.upgrade"
     GROUP_PROMOTE = "group.promote"
     GROUP_SWITCHOVER = "group.switchover"
     GROUP_DRILL = "group.drill"

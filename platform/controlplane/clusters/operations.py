@@ -44,7 +44,11 @@ STEP_TASK = "provisioning.operation_step_run"
 _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_GROW: ("wait_for_registration", "wait_for_replication", "verify", "spread_topics"),
     OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_update_masters", "mode_pass", "mode_change"),
+    OperationType.CLUSTER_RESTART: ("roll_name_servers", "roll_followers", "roll_verify"),
+    OperationType.CLUSTER_UPGRADE: ("roll_name_servers", "roll_followers", "roll_verify"),
 }
+# Of other operations, but sends fail or wait during them as during a failover.
+_URGENT_STEPS = ("roll_leaders",)
 # The failure of an operation stands beside these; a running cluster goes on whatever fails.
 _SHOWING_ERRORS = (ClusterState.FAILED, ClusterState.DELETING, ClusterState.SUSPENDING, ClusterState.RESUMING)
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
@@ -408,8 +412,9 @@ def step_enqueue(step_id: uuid.UUID, *, delay_s: float = 0) -> None:
     A broken queue is logged, not raised: the rows are the truth, and `operations_resume` sends again.
     """
 
-    kind = OperationStep.objects.filter(pk=step_id).values_list("operation__type", flat=True).first()
-    queue = settings.FAILOVER_QUEUE if kind in LEADERSHIP else None  # sends fail or wait
+    step = OperationStep.objects.filter(pk=step_id).values_list("operation__type", "name").first()
+    urgent = step is not None and (step[0] in LEADERSHIP or step[1] in _URGENT_STEPS)  # sends fail or wait
+    queue = settings.FAILOVER_QUEUE if urgent else None
 
     def send() -> None:
         current_app.send_task(STEP_TASK, args=[str(step_id)], countdown=delay_s or None, queue=queue)

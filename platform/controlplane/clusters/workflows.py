@@ -20,6 +20,16 @@ class StepDefinition:
     timeout_s: int = 60
 
 
+# Shared by a restart and an upgrade. Waiting for a follower that has much to catch up takes long.
+_ROLLING = (
+    StepDefinition("roll_look", say("Look at every daemon"), 60),
+    StepDefinition("render_configuration", say("Write the configuration")),
+    StepDefinition("roll_name_servers", say("Restart the name servers, one after another"), 1800),
+    StepDefinition("roll_followers", say("Restart the followers, one after another"), 4 * 3600),
+    StepDefinition("roll_leaders", say("Move the leaderships, and restart who led"), 3600),
+    StepDefinition("roll_verify", say("Check every group, and which versions run"), 300),
+)
+
 WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
     OperationType.CLUSTER_CREATE: (
         StepDefinition("allocate_ports", say("Reserve ports")),
@@ -40,6 +50,8 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("verify", say("Check access control and the first request"), timeout_s=30),
         StepDefinition("spread_topics", say("Spread the topics over all groups"), timeout_s=120),
     ),
+    OperationType.CLUSTER_RESTART: _ROLLING,
+    OperationType.CLUSTER_UPGRADE: _ROLLING,
     OperationType.GROUP_PROMOTE: (
         StepDefinition("failover_preflight", say("Look at every replica, and reserve the epoch"), 30),
         StepDefinition("failover_fence", say("Fence the old master"), 60),

@@ -87,6 +87,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ClusterCreateRequest": {"slug": "orders", "mode": "sync", "groups": 1, "replicas": 2},
     "ClusterGrowRequest": {"by": "replica"},
     "PatchedConfigurationUpdateRequest": {"values": {"fileReservedTime": 96}, "dry_run": True},
+    "RollingRequestRequest": {"dry_run": True},
     "CredentialCreateRequest": {"name": "checkout service", "default_topic_perm": "PUB", "default_group_perm": "DENY"},
     "PatchedClusterUpdateRequest": {"name": "Orders of the shop"},
     "PatchedTopicUpdateRequest": {"read_queue_nums": 16, "write_queue_nums": 16},

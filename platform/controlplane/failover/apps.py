@@ -12,6 +12,7 @@ class FailoverConfig(AppConfig):
         from controlplane.failover.mode.steps import STEPS as OF_MODE
         from controlplane.failover.promotion.steps import STEPS as OF_PROMOTION
         from controlplane.failover.resume_steps import STEPS as OF_RESUME
+        from controlplane.failover.rolling.steps import STEPS as OF_ROLLING
         from controlplane.provisioning.steps import STEPS
 
-        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE, **OF_DRILL, **OF_RESUME})
+        STEPS.update({**OF_PROMOTION, **OF_MEMBERSHIP, **OF_MODE, **OF_DRILL, **OF_RESUME, **OF_ROLLING})

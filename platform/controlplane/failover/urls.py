@@ -8,6 +8,7 @@ from controlplane.failover.drill import apis as drill
 from controlplane.failover.membership import apis as membership
 from controlplane.failover.mode.apis import ClusterModeApi
 from controlplane.failover.promotion import apis as promotion
+from controlplane.failover.rolling import apis as rolling
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
 _CUT = f"{_CLUSTER}diverged/<slug:group>/<int:replica_id>/<str:name>/"
@@ -44,6 +45,9 @@ urlpatterns = [
         name="diverged-resend-continue",
     ),
     path(f"{_CLUSTER}mode/", ClusterModeApi.as_view(), name="cluster-mode"),
+    path(f"{_CLUSTER}restart/", rolling.ClusterRestartApi.as_view(), name="cluster-restart"),
+    path(f"{_CLUSTER}upgrade/", rolling.ClusterUpgradeApi.as_view(), name="cluster-upgrade"),
+    path(f"{_CLUSTER}daemons/", rolling.ClusterDaemonsApi.as_view(), name="daemon-versions"),
     path(f"{_CLUSTER}failovers/", promotion.FailoverListApi.as_view(), name="failover-list"),
     path(f"{_CLUSTER}failovers/<uuid:failover_id>/", promotion.FailoverDetailApi.as_view(), name="failover-detail"),
 ]

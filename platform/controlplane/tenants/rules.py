@@ -58,6 +58,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "cluster.suspend": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.resume": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.grow": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "cluster.restart": Requirement(Role.OPERATOR, Scope.MANAGE),
     "group.promote": Requirement(Role.OPERATOR, Scope.MANAGE),
     "failover.view": Requirement(Role.VIEWER, Scope.READ),
     "diverged.manage": Requirement(Role.OPERATOR, Scope.MANAGE),

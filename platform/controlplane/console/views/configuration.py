@@ -26,6 +26,8 @@ from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.configuration_forms import ConfigurationForm
 from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
+from controlplane.failover.rolling.services import rolling_start
+from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
 
 _HISTORY = 20
@@ -45,11 +47,13 @@ def cluster_configuration(request: ConsoleRequest, tenant: Tenant, cluster: str)
     if form.is_bound and form.is_valid() and request.POST.get("act") != "edit":
         version, put_back = form.cleaned_data["version"], form.cleaned_data["put_back"] or 0
         try:
-            if request.POST.get("act") == "save":
+            if request.POST.get("act") in ("save", "save_and_restart"):
                 saved = configuration_change(
                     actor=request.user, cluster=found, values=form.values(), version=version, put_back=put_back
                 )
                 tell_done(request, _saved_words(saved.plan, saved.missing))
+                if request.POST["act"] == "save_and_restart":
+                    return _restart(request, found)
                 return redirect("console:cluster-configuration", tenant.slug, found.slug)
             plan = configuration_plan(found, form.values())
         except ApplicationError as error:
@@ -72,6 +76,16 @@ def cluster_configuration_apply(request: ConsoleRequest, tenant: Tenant, cluster
     else:
         tell_done(request, say_all(say("Every broker was told what is wanted."), _missing_words(missing)))
     return redirect("console:cluster-configuration", tenant.slug, found.slug)
+
+
+def _restart(request: ConsoleRequest, cluster: Cluster) -> HttpResponse:
+    """Start the restart that the saved values wait for, and show its progress, or why it can't begin now."""
+    try:
+        operation = rolling_start(actor=request.user, cluster=cluster, driver=get_driver())
+    except ApplicationError as error:
+        tell_error(request, error)
+        return redirect("console:cluster-rolling", cluster.tenant.slug, cluster.slug)
+    return redirect("console:operation", cluster.tenant.slug, operation.pk)
 
 
 def _form(request: ConsoleRequest, cluster: Cluster, configuration: Configuration) -> ConfigurationForm:

@@ -19,6 +19,7 @@ from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.curl import curl
 from controlplane.console.pages import tell_error, tenant_render
 from controlplane.console.pills import pill_of
+from controlplane.failover.rolling.report import Entry, entries_of, moment
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 
@@ -27,6 +28,8 @@ _HEADINGS: dict[OperationType, str] = {
     OperationType.CLUSTER_SUSPEND: gettext_noop("Suspending %(name)s"),
     OperationType.CLUSTER_RESUME: gettext_noop("Starting %(name)s again"),
     OperationType.CLUSTER_GROW: gettext_noop("Growing %(name)s"),
+    OperationType.CLUSTER_RESTART: gettext_noop("Restarting %(name)s"),
+    OperationType.CLUSTER_UPGRADE: gettext_noop("Upgrading %(name)s"),
     OperationType.GROUP_PROMOTE: gettext_noop("Promoting a replica of %(name)s"),
     OperationType.GROUP_SWITCHOVER: gettext_noop("Switching the master of %(name)s"),
     OperationType.GROUP_TRANSFER: gettext_noop("Transferring the leadership of %(name)s"),
@@ -43,6 +46,8 @@ _DONE = {
     OperationType.CLUSTER_RESUME: say("The cluster is running"),
     OperationType.CLUSTER_GROW: say("The cluster has grown"),
     OperationType.CLUSTER_MODE: say("Every group is as it was asked for"),
+    OperationType.CLUSTER_RESTART: say("Every daemon was restarted"),
+    OperationType.CLUSTER_UPGRADE: say("Every daemon runs the installed version"),
     OperationType.GROUP_PROMOTE: say("The replica leads"),
     OperationType.GROUP_SWITCHOVER: say("The replica leads"),
     OperationType.GROUP_TRANSFER: say("The replica leads"),
@@ -66,6 +71,19 @@ class StepRow:
     message: str
     started_at: datetime | None
     took: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonRow:
+    """A daemon of a rolling restart as shown. `refused_ms` is for how long its group took no sends meanwhile."""
+
+    name: str
+    state: str
+    version_before: str
+    version_after: str
+    away: timedelta | None
+    moved_to: int | None
+    refused_ms: int | None
 
 
 @require_safe
@@ -114,6 +132,7 @@ def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object
         "running": operation.state == OperationState.IN_PROGRESS,
         "words": _words(operation, rows),
         "took": end - operation.started_at,
+        "daemons": [_daemon_row(entry) for entry in entries_of(operation)],
         "is_deletion": operation.cluster.state == ClusterState.DELETED,
         "can_retry": operation.type != OperationType.GROUP_DRILL
         and actor_can(request.user, "operation.retry", operation.tenant),
@@ -127,6 +146,20 @@ def _step_row(step: StepView) -> StepRow:
     took = None if step.started_at is None else end - step.started_at
     words = say("Running") if state == StepState.RUNNING else pill_of(state).words
     return StepRow(step.name, step.title, state, words, step.message, step.started_at, took)
+
+
+def _daemon_row(entry: Entry) -> DaemonRow:
+    stopped, back = moment(entry["stopped_at"]), moment(entry["back_at"])
+    state = "pending" if stopped is None else "in_progress" if back is None else "completed"
+    return DaemonRow(
+        name=entry["name"],
+        state=state,
+        version_before=entry["version_before"] or "",
+        version_after=entry["version_after"] or "",
+        away=None if stopped is None or back is None else back - stopped,
+        moved_to=entry["leadership_moved_to"],
+        refused_ms=entry["sends_refused_ms"] if entry["group"] and back is not None else None,
+    )
 
 
 def _heading(operation: Operation) -> str:

@@ -13,7 +13,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
-from controlplane.common.sentences import say
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.drill.plan import DrillPlan, plan_drill
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.models import Drill, DrillFault, Failover, FailoverKind
@@ -88,7 +88,7 @@ def drill_start(
     if confirm and confirm != group.name:
         raise InvalidInput.for_field("confirm", say("Type the group's name, %(group)s.", group=group.name), "mismatch")
     if plan.problems or plan.leader_id is None or plan.candidate_id is None:
-        raise NotPossible(" ".join(plan.problems) or plan.cleanness.because)
+        raise NotPossible(say_all(*plan.problems) or plan.cleanness.because)
     if not confirm:
         raise ConfirmationNeeded(
             say("The leader of %(group)s is stopped: sends fail or wait for some seconds.", group=group.name),

@@ -17,7 +17,7 @@ from controlplane.clusters.remoting import require_running
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
-from controlplane.common.sentences import say
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.membership.plan import (
     ChangeKind,
@@ -101,7 +101,7 @@ def quorum_change_start(
         factor_require(actor, "group.recover", cluster.tenant)
     plan = quorum_preview(cluster=cluster, group=group, change=change, driver=driver)
     if plan.problems:
-        raise NotPossible(" ".join(plan.problems))
+        raise NotPossible(say_all(*plan.problems))
     if confirm and confirm != group.name:
         raise InvalidInput.for_field("confirm", say("Type the group's name, %(group)s.", group=group.name), "mismatch")
     if plan.loss and not confirm:

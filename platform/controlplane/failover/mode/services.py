@@ -11,6 +11,7 @@ from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
+from controlplane.common.sentences import say_all
 from controlplane.failover.errors import NotPossible
 from controlplane.failover.mode.plan import ModePlan, plan_mode, removed_before
 from controlplane.failover.mode_changes import ALONE
@@ -50,7 +51,7 @@ def mode_change_start(
     actor_require(actor, "cluster.grow", cluster.tenant)
     plan = mode_preview(cluster=cluster, mode=mode, driver=driver, replicas=replicas)
     if plan.problems:
-        raise NotPossible(" ".join(plan.problems))
+        raise NotPossible(say_all(*plan.problems))
     details = {
         "from": plan.mode_before,
         "to": plan.mode_after,

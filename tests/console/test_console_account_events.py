@@ -86,8 +86,8 @@ def test_changes_of_factors_and_passwords_are_told_to_the_tenant(
     client.post("/2fa/totp/deactivate/", {})
     another = "another-long-enough-password"
     client.post("/password/change/", {"oldpassword": PASSWORD, "password1": another, "password2": another})
-    told = events(world, "second_factor.add", "second_factor.remove", "password.change")
-    assert [one.action for one in told if one.details.get("kind") != "recovery_codes"] == [
+    recorded = events(world, "second_factor.add", "second_factor.remove", "password.change")
+    assert [one.action for one in recorded if one.details.get("kind") != "recovery_codes"] == [
         "second_factor.add",
         "second_factor.remove",
         "password.change",

@@ -435,9 +435,9 @@ def traces() -> TraceStory:
 def test_the_configuration_with_brokers_that_differ_and_a_change_looks_right(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
-    told = {key.name: key.text_of(key.default) for key in BROKER_KEYS.values()}
-    told |= {"traceTopicEnable": "false", "brokerPermission": "4"}
-    monkeypatch.setattr(configuration, "broker_configurations", lambda _, addresses: dict.fromkeys(addresses, told))
+    reported = {key.name: key.text_of(key.default) for key in BROKER_KEYS.values()}
+    reported |= {"traceTopicEnable": "false", "brokerPermission": "4"}
+    monkeypatch.setattr(configuration, "broker_configurations", lambda _, addresses: dict.fromkeys(addresses, reported))
     ConfigurationChange.objects.create(
         cluster=world.cluster,
         number=1,

@@ -1,4 +1,4 @@
-"""What a tenant wants of its brokers: told at once or by a restart, compared with what they have, and put back."""
+"""What a tenant wants of its brokers: sent at once or by a restart, compared with what they have, and put back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Brokers:
     def of(self, address: str) -> dict[str, str] | None:
         return self.by_address.setdefault(address, None if self.default is None else dict(self.default))
 
-    def told(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, dict[str, str] | None]:
+    def reported(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, dict[str, str] | None]:
         return {address: self.of(address) for address in addresses}
 
     def __enter__(self) -> Brokers:
@@ -58,7 +58,7 @@ class Brokers:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     found = Brokers()
-    monkeypatch.setattr(configuration, "broker_configurations", found.told)
+    monkeypatch.setattr(configuration, "broker_configurations", found.reported)
     monkeypatch.setattr(configuration, "cluster_admin", lambda cluster: found)
     return found
 
@@ -166,8 +166,8 @@ def test_a_dry_run_tells_each_key_and_changes_nothing(world: World, brokers: Bro
     answer = api(world.alice).call("PATCH", PATH, body).json()
     assert answer["needs_restart"] is True
     assert answer["number"] is None
-    told = {row["name"]: (row["old"], row["new"], row["takes_effect"]) for row in answer["changes"]}
-    assert told == {"fileReservedTime": (72, 96, "restart"), "brokerPermission": ("6", "4", "at_once")}
+    reported = {row["name"]: (row["old"], row["new"], row["takes_effect"]) for row in answer["changes"]}
+    assert reported == {"fileReservedTime": (72, 96, "restart"), "brokerPermission": ("6", "4", "at_once")}
     assert not ConfigurationChange.objects.exists()
 
 

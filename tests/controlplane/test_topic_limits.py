@@ -1,4 +1,4 @@
-"""A topic's retention and quotas: what may be asked for, and what each broker is told of them."""
+"""A topic's retention and quotas: what may be asked for, and what is sent of them to each broker."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ NO_LIMITS = {
 
 
 class Brokers:
-    """The masters of a cluster's groups; `told` are the attributes of each, by address."""
+    """The masters of a cluster's groups; `sent` are the attributes of each, by address."""
 
     def __init__(self, *groups: str) -> None:
         self.groups = groups
-        self.told: dict[str, dict[str, str | None]] = {}
+        self.sent: dict[str, dict[str, str | None]] = {}
         self.types: list[str | None] = []
 
     def cluster_info(self) -> ClusterInfo:
@@ -57,7 +57,7 @@ class Brokers:
 
     def create_topic(self, topic: str, *, address: str, attributes: dict[str, str | None], **_: object) -> None:
         self.types.append(attributes.pop("message.type", None))
-        self.told[address] = attributes
+        self.sent[address] = attributes
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def brokers_of(*groups: str) -> Iterator[Brokers]:
 def test_without_limits_each_broker_is_told_to_have_none(world: World) -> None:
     with brokers_of("broker-a") as brokers:
         topic_create(actor=world.alice, cluster=world.cluster, name="plain")
-    assert brokers.told == {"broker-a:1": NO_LIMITS}
+    assert brokers.sent == {"broker-a:1": NO_LIMITS}
 
 
 def test_a_topics_limits_are_told_to_its_broker(world: World) -> None:
@@ -85,7 +85,7 @@ def test_a_topics_limits_are_told_to_its_broker(world: World) -> None:
     )  # fmt: skip
     with brokers_of("broker-a") as brokers:
         topic_create(actor=world.alice, cluster=world.cluster, name="short", options=options)
-    assert brokers.told["broker-a:1"] == {
+    assert brokers.sent["broker-a:1"] == {
         "reserve.time": "24",
         "reserve.bytes": "1000",
         "quota.messages.per.second": "5",
@@ -100,11 +100,11 @@ def test_groups_share_a_topics_sizes_by_their_queues_and_keep_for_the_same_time(
     options = TopicOptions(read_queue_nums=3, write_queue_nums=3, retention_hours=24, retention_bytes=3000)
     with brokers_of("broker-a", "broker-b") as brokers:
         topic_create(actor=world.alice, cluster=world.cluster, name="short", options=options)
-    assert {address: told["reserve.bytes"] for address, told in brokers.told.items()} == {
+    assert {address: sent["reserve.bytes"] for address, sent in brokers.sent.items()} == {
         "broker-a:1": "2000",
         "broker-b:1": "1000",
     }
-    assert {told["reserve.time"] for told in brokers.told.values()} == {"24"}
+    assert {sent["reserve.time"] for sent in brokers.sent.values()} == {"24"}
 
 
 def test_a_limit_that_is_taken_away_is_taken_from_the_brokers(world: World) -> None:
@@ -113,7 +113,7 @@ def test_a_limit_that_is_taken_away_is_taken_from_the_brokers(world: World) -> N
     )
     with brokers_of("broker-a") as brokers:
         topic_update(actor=world.alice, topic=topic, options=TopicOptions(retention_bytes=9))
-    assert brokers.told["broker-a:1"] == {**NO_LIMITS, "reserve.bytes": "9"}
+    assert brokers.sent["broker-a:1"] == {**NO_LIMITS, "reserve.bytes": "9"}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_limit_out_of_range_is_refused_at_its_field(world: World, wrong: dict[
     with brokers_of("broker-a") as brokers, pytest.raises(InvalidInput) as refused:
         topic_create(actor=world.alice, cluster=world.cluster, name="short", options=TopicOptions(**wrong))  # type: ignore[arg-type]  # by field
     assert [error.field for error in refused.value.errors] == list(wrong)
-    assert brokers.told == {}
+    assert brokers.sent == {}
 
 
 def test_a_topic_may_keep_messages_for_as_long_as_its_clusters_brokers_do(world: World) -> None:
@@ -144,7 +144,7 @@ def test_a_topic_may_keep_messages_for_as_long_as_its_clusters_brokers_do(world:
             topic_create(
                 actor=world.alice, cluster=world.cluster, name="longer", options=TopicOptions(retention_hours=97)
             )
-    assert brokers.told["broker-a:1"]["reserve.time"] == "96"
+    assert brokers.sent["broker-a:1"]["reserve.time"] == "96"
 
 
 def test_a_new_master_that_keeps_messages_for_another_time_is_told(world: World) -> None:
@@ -155,7 +155,7 @@ def test_a_new_master_that_keeps_messages_for_another_time_is_told(world: World)
         patch.object(replica_remoting, "topic_table", return_value={"short": present}),
     ):
         assert topics_assert(world.cluster, "broker-a", "broker-a:1") == ["short"]
-    assert brokers.told["broker-a:1"]["reserve.time"] == "24"
+    assert brokers.sent["broker-a:1"]["reserve.time"] == "24"
 
 
 def test_the_audit_log_says_which_limits_were_set(world: World) -> None:
@@ -238,4 +238,4 @@ def test_a_topic_for_transactions_of_before_can_be_changed(world: World) -> None
     topic = Topic.objects.create(cluster=world.cluster, name="t", state=TopicState.ACTIVE, message_type="TRANSACTION")
     with brokers_of("broker-a") as brokers:
         topic_update(actor=world.alice, topic=topic, options=replace(TopicOptions.of(topic), retention_hours=5))
-    assert (brokers.types, brokers.told["broker-a:1"]["reserve.time"]) == ([None], "5")
+    assert (brokers.types, brokers.sent["broker-a:1"]["reserve.time"]) == ([None], "5")

@@ -75,10 +75,10 @@ def test_a_role_that_leaves_nothing_behind_is_changed_at_once(world: World, bobs
 def test_curl_of_a_removal_is_what_was_checked(world: World, bobs: Membership, token: IssuedToken) -> None:
     client, typed = world.client(world.alice), {"X-Wants": "curl"}
     line = client.post(world.path(f"members/{bobs.pk}/remove/"), {"revoke": [str(token.token.pk)]}, headers=typed)
-    assert f"/members/{bobs.pk}/?revoke={token.token.pk}" in line.content.decode()
+    assert f"/members/{bobs.pk}/?revoke={token.token.pk}" in line.json()["curl"]
     body = {"role": "viewer", "revoke": [str(token.token.pk)]}
     line = client.post(world.path(f"members/{bobs.pk}/"), body, headers=typed)
-    assert f'"revoke": ["{token.token.pk}"]' in line.content.decode()
+    assert f'"revoke": ["{token.token.pk}"]' in line.json()["curl"]
 
 
 def test_who_leaves_is_told_of_what_they_can_not_end(world: World, bobs: Membership) -> None:

@@ -165,3 +165,34 @@ def test_a_group_is_rid_of_its_slave_and_its_master_leads_alone_from_then_on(tmp
         group[1].start()
         wait_level(group)
         assert as_json("changeMode", *common, "--mode", "async")["replicas"] == [0, 1]
+
+
+def test_the_command_line_sends_again_what_the_new_master_never_had(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path) as group:
+        wait_level(group)
+        create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
+        wait_registered(group, {0: 0, 1: 1})
+        wait_level(group)
+        group[1].kill()
+        with producer(group) as sender:
+            for body in (b"lost 0", b"lost 1"):
+                send_until_ok(sender, TOPIC, body)
+        group[0].kill()
+        group[1].start()
+        promote(group, 1)
+        wait_registered(group, {0: 1})
+        assert send_raw(group[1], TOPIC, b"new") == ResponseCode.SUCCESS
+        group[0].start()
+        wait_level(group, 1)
+        wait_registered(group, {0: 1, 1: 0})
+        replica = ("-n", group.namesrv, "-b", group.name, "--broker-id", "0")
+        (cut,) = as_json("divergedMessages", *replica)
+        assert (cut["reason"], cut["messages"]) == ("diverged", 2)
+        shown = as_json("divergedMessages", *replica, "--name", cut["name"], "--compare")
+        assert [(one["body"], one["now"]) for one in shown] == [("lost 0", "replaced"), ("lost 1", "missing")]
+        sent = as_json("resendDiverged", *replica, "--name", cut["name"], "--position", str(shown[1]["position"]))
+        assert [one["outcome"] for one in sent] == ["sent"]
+        assert [message.body for message in read_all(group[1], TOPIC)] == [b"new", b"lost 1"]
+        assert run("deleteDiverged", *replica, "--name", cut["name"]).exit_code != 0
+        assert as_json("deleteDiverged", *replica, "--name", cut["name"], "--yes")["name"] == cut["name"]
+        assert as_json("divergedMessages", *replica) == []

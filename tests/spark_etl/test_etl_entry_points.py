@@ -111,6 +111,7 @@ def test_a_result_is_written_whole_with_times_in_utc(tmp_path: Path) -> None:
         "range_from": "2026-11-21T13:00:00+00:00",
         "range_to": None,
         "error": "",
+        "cluster_errors": {},
         "lines": None,
         "notes": "",
     }

@@ -543,7 +543,9 @@ class Broker:
         try:
             self.metadata_log.rebuild()
         except RecordDamagedError as error:
-            damaged_from = self.store.locate_damage(error.physical_offset)
+            damaged_from = self.store.damaged_from  # recovery may have found it, in front of this record
+            if damaged_from is None:
+                damaged_from = self.store.locate_damage(error.physical_offset)
             if damaged_from is None or not self.replica.is_repairable(damaged_from):
                 raise
             self.store.declare_damaged(damaged_from)

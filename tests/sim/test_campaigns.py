@@ -181,6 +181,12 @@ def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None
     assert outcome.violation is None
 
 
+def test_a_replica_starts_where_tables_follow_damage_that_recovery_has_found() -> None:
+    """It came to its end at each start there, for the record of the tables itself was not the damaged one."""
+    outcome = run_changing_seed("sync", 5072)
+    assert outcome.violation is None
+
+
 def test_consume_queues_of_a_log_that_began_again_do_not_lengthen_a_queue() -> None:
     """A power cut brought their files back there, and the queues began before the log's first record."""
     outcome = run_changing_seed("sync", 920034)

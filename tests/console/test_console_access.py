@@ -161,6 +161,7 @@ def addresses(world: World) -> list[str]:
             f"clusters/orders/lag/billing/replays/{replay_of(world).pk}/continue/",
             "clusters/orders/settings/",
             "clusters/orders/settings/name/",
+            "clusters/orders/settings/labels/",
             "clusters/orders/settings/suspend/",
             "clusters/orders/settings/purge/",
             "clusters/orders/resume/",

@@ -207,6 +207,11 @@ FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
         {"failover_policy": "automatic_when_lossless"},
     ),
     ("clusters/orders/settings/grow/", {"by": "replica"}, {"by": "replica"}),
+    (
+        "clusters/orders/settings/labels/",
+        {"labels": "team=shop\nenv=prod"},
+        {"labels": {"env": "prod", "team": "shop"}},
+    ),
     ("clusters/orders/settings/suspend/", {"reason": "the weekend"}, {"reason": "the weekend"}),
 ]
 

@@ -37,7 +37,7 @@ from tests.controlplane.brokers_twin import brokers_that_answer
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, make_world
 
-SEQUENCES = int(os.environ.get("HIGHWATER_API_SEQUENCES", "16"))
+SEQUENCES = int(os.environ.get("HIGHWATER_API_SEQUENCES", "20"))
 STEPS = 30
 SETTINGS = settings(
     max_examples=2,

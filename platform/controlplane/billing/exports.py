@@ -9,6 +9,7 @@ import csv
 import importlib
 import importlib.util
 import io
+import json
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,6 +23,7 @@ from django.utils import timezone
 from controlplane.billing.focus import Account, FocusRow, focus_csv
 from controlplane.billing.models import Direction, Invoice, Usage
 from controlplane.billing.periods import Month
+from controlplane.clusters.models import Cluster
 from controlplane.common.errors import Conflict
 from controlplane.common.sentences import say
 from controlplane.common.spreadsheets import spreadsheet_text
@@ -140,6 +142,10 @@ def _focus_rows(tenant: Tenant, month: Month) -> Iterator[FocusRow]:
         invoice.currency: invoice.number_text
         for invoice in Invoice.objects.filter(tenant=tenant, month=month.first_day)
     }
+    tags = {
+        pk: json.dumps(labels, sort_keys=True)
+        for pk, labels in Cluster.objects.filter(tenant=tenant).values_list("pk", "labels")
+    }
     key = ("day", "cluster_id", "cluster__name", "direction", "topic", "price_id", "price__currency")
     rates = {
         Direction.IN: "price__per_million_units",
@@ -170,6 +176,7 @@ def _focus_rows(tenant: Tenant, month: Month) -> Iterator[FocusRow]:
             currency=row["price__currency"],
             amount=row["a"],
             invoice=invoices.get(row["price__currency"], ""),
+            tags=tags.get(row["cluster_id"], "{}"),
         )
 
 

@@ -38,6 +38,7 @@ class FocusRow:
     currency: str
     amount: Decimal
     invoice: str
+    tags: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def focus_record(account: Account, month: Month, row: FocusRow) -> dict[str, str
         "SubAccountId": row.cluster_id,
         "SubAccountName": row.cluster_name,
         "SubAccountType": "Cluster",
-        "Tags": "{}",
+        "Tags": row.tags,
     }
 
 

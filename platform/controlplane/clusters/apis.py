@@ -14,6 +14,7 @@ from controlplane.clusters.credential_services import (
     credential_delete,
     credential_reveal,
 )
+from controlplane.clusters.labels import labelled
 from controlplane.clusters.lifecycle import (
     cluster_delete,
     cluster_purge,
@@ -75,10 +76,22 @@ class ClusterListApi(TenantApi):
 
     permissions: ClassVar = {"GET": "cluster.view", "POST": "cluster.create"}
 
-    @extend_schema(operation_id="cluster_list", responses=ClusterSerializer(many=True))
+    @extend_schema(
+        operation_id="cluster_list",
+        parameters=[
+            OpenApiParameter(
+                "label",
+                str,
+                many=True,
+                description="`key=value`, or a key for any value; of several, clusters have all.",
+            )
+        ],
+        responses=ClusterSerializer(many=True),
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """List the clusters."""
-        return paginated(self, request, cluster_list(self.tenant), ClusterSerializer)
+        """List the clusters, those with all labels that are asked for."""
+        found = labelled(cluster_list(self.tenant), request.query_params.getlist("label"))
+        return paginated(self, request, found, ClusterSerializer)
 
     @extend_schema(operation_id="cluster_create", request=ClusterCreateSerializer, responses={202: OperationSerializer})
     @idempotent
@@ -109,7 +122,7 @@ class ClusterDetailApi(ClusterApi):
         responses=ClusterSerializer,
     )
     def patch(self, request: Request, tenant: str, cluster: str) -> Response:
-        """Change the display name or the failover policy; with If-Match only if no one changed the cluster since."""
+        """Change the display name, the failover policy or the labels; with If-Match only if no one changed the cluster since."""
         require_match(request, _cluster(self.cluster))
         form = ClusterUpdateSerializer(data=request.data)
         form.is_valid(raise_exception=True)

@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.clusters.labels import KEY_PATTERN, LABELS_MAX, TEXT_CHARACTERS_MAX, VALUE_PATTERN
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.models import (
     Cluster,
@@ -24,6 +25,21 @@ from controlplane.clusters.selectors import cluster_health, operation_view
 from controlplane.clusters.services import Growth
 from controlplane.common.strictness import Shape
 from controlplane.tenants.serializers import NewSlug
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "maxProperties": LABELS_MAX,
+        "propertyNames": {"pattern": f"^{KEY_PATTERN}$"},
+        "additionalProperties": {"type": "string", "maxLength": TEXT_CHARACTERS_MAX, "pattern": f"^{VALUE_PATTERN}$"},
+        "examples": [{"env": "prod", "team": "checkout"}],
+    }
+)
+class LabelsField(serializers.DictField):
+    """`key=value` pairs; services check them, and say which rule one breaks."""
+
+    child = serializers.CharField(max_length=TEXT_CHARACTERS_MAX, allow_blank=True, trim_whitespace=False)
 
 
 class ErrorSerializer(Shape):
@@ -98,6 +114,7 @@ class ClusterSerializer(Shape):
     mode = serializers.ChoiceField(choices=ClusterMode.choices)
     flush_disk_type = serializers.ChoiceField(choices=FlushType.choices)
     failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices)
+    labels = LabelsField()
     state = serializers.ChoiceField(choices=ClusterState.choices)
     error = ErrorSerializer(allow_null=True)
     stopped = serializers.SerializerMethodField()
@@ -138,6 +155,7 @@ class ClusterCreateSerializer(Shape):
         required=False, allow_null=True, help_text="replicas of each group, the master included; as above"
     )
     failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices, default=FailoverPolicy.MANUAL)
+    labels = LabelsField(required=False)
 
 
 class ClusterUpdateSerializer(Shape):
@@ -145,11 +163,12 @@ class ClusterUpdateSerializer(Shape):
 
     name = serializers.CharField(max_length=100, required=False)
     failover_policy = serializers.ChoiceField(choices=FailoverPolicy.choices, required=False)
+    labels = LabelsField(required=False, help_text="all of them: those that are left out are taken away")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a request that changes nothing."""
         if not attrs:
-            raise serializers.ValidationError("Give `name` or `failover_policy`.")
+            raise serializers.ValidationError("Give `name`, `failover_policy` or `labels`.")
         return attrs
 
 

@@ -1,5 +1,6 @@
 """Writes: clusters. A change that needs daemons writes rows and an operation; the workers do the rest."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.credential_services import credential_rows_create
+from controlplane.clusters.labels import labels_check
 from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import (
     REPLICATED_MODES,
@@ -49,6 +51,7 @@ def cluster_create(
     groups: int | None = None,
     replicas: int | None = None,
     failover_policy: str = FailoverPolicy.MANUAL,
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[Cluster, Operation]:
     """Write the cluster's rows and start the operation that provisions it.
 
@@ -76,6 +79,7 @@ def cluster_create(
                     mode=mode,
                     flush_disk_type=flush_disk_type,
                     failover_policy=failover_policy,
+                    labels=labels_check(labels or {}),
                 )
         except IntegrityError:
             raise Conflict(
@@ -284,22 +288,28 @@ def replica_id_next(group: BrokerGroup) -> int:
 
 
 def cluster_update(
-    *, actor: Actor, cluster: Cluster, name: str | None = None, failover_policy: str | None = None
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    name: str | None = None,
+    failover_policy: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Cluster:
-    """Change the display name or the failover policy; None leaves as it is.
+    """Change the display name, the failover policy or the labels, all of these; None leaves as it is.
 
     Raises PreconditionFailed when the row changed since `cluster` was read.
     """
     actor_require(actor, "cluster.update", cluster.tenant)
     name = cluster.name if name is None else name_check("name", name)
     failover_policy = cluster.failover_policy if failover_policy is None else failover_policy
+    labels = cluster.labels if labels is None else labels_check(labels)
     if not name:
         raise InvalidInput.for_field("name", say("A name is needed."), "required")
     _policy_check(failover_policy, cluster.mode)
     with transaction.atomic():
         now = timezone.now()
         won = Cluster.objects.filter(pk=cluster.pk, updated_at=cluster.updated_at).update(
-            name=name, failover_policy=failover_policy, updated_at=now
+            name=name, failover_policy=failover_policy, labels=labels, updated_at=now
         )
         if won != 1:
             raise PreconditionFailed(say("The cluster was changed in the meantime."))
@@ -308,7 +318,7 @@ def cluster_update(
             action="cluster.update",
             resource=cluster.path,
             tenant_id=cluster.tenant_id,
-            details={"name": name, "failover_policy": failover_policy},
+            details={"name": name, "failover_policy": failover_policy, "labels": labels},
         )
     cluster.refresh_from_db()
     return cluster

@@ -13,9 +13,11 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 from django.utils.translation import gettext_lazy
 
+from controlplane.clusters.labels import labels_parse
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
+from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import in_words, say, say_all, say_as
 from controlplane.console.billing_forms import UtcMoment
 from controlplane.console.curl import form_values
@@ -220,6 +222,25 @@ class ClusterNameForm(forms.Form):
         widget=forms.TextInput,
         help_text=say("What people call it. Addresses and programs keep the name that it was made with."),
     )
+
+
+class LabelsForm(forms.Form):
+    """All labels of a cluster, one a line."""
+
+    labels = forms.CharField(
+        label=say("Labels"),
+        required=False,
+        widget=forms.Textarea(attrs={**CODE_INPUT, "rows": 4}),
+        help_text=say(
+            "One a line, as env=prod. Lists are filtered by them, and the cost export (FOCUS) has them as tags."
+        ),
+    )
+
+    def clean_labels(self) -> dict[str, str]:
+        try:
+            return labels_parse(str(self.cleaned_data["labels"]))
+        except InvalidInput as error:
+            raise forms.ValidationError(in_words(error.message)) from error
 
 
 class SuspendForm(forms.Form):

@@ -147,6 +147,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("alerts/<slug:kind>/", alerts.alert_rule, name="alert-rule"),
     path("settings/", cluster_settings.cluster_settings, name="cluster-settings"),
     path("settings/name/", cluster_settings.cluster_rename, name="cluster-rename"),
+    path("settings/labels/", cluster_settings.cluster_labels, name="cluster-labels"),
     path("settings/suspend/", cluster_lifecycle.cluster_suspend_page, name="cluster-suspend"),
     path("settings/purge/", cluster_lifecycle.cluster_purge_page, name="cluster-purge"),
     path("resume/", cluster_lifecycle.cluster_resume_page, name="cluster-resume"),

@@ -6,6 +6,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.clusters.labels import labels_text
 from controlplane.clusters.lifecycle import cluster_delete, has_run
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.selectors import cluster_get
@@ -15,7 +16,7 @@ from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.curl import Act, curl, curl_answer, form_values, wants_curl
-from controlplane.console.forms import ClusterNameForm, GrowForm, PolicyForm, SuspendForm, TypedNameForm
+from controlplane.console.forms import ClusterNameForm, GrowForm, LabelsForm, PolicyForm, SuspendForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
@@ -54,6 +55,25 @@ def cluster_rename(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
             tell_done(request, say("It is called %(name)s now.", name=found.name))
             return redirect("console:cluster-settings", tenant.slug, found.slug)
     return settings_render(request, found, name_form=form)
+
+
+@require_POST
+@tenant_page("cluster.update")
+def cluster_labels(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Give the cluster other labels."""
+    found = cluster_get(tenant, cluster)
+    form = LabelsForm(request.POST)
+    if wants_curl(request):
+        return curl_answer(_labels_curl(found, form))
+    if form.is_valid():
+        try:
+            cluster_update(actor=request.user, cluster=found, labels=form.cleaned_data["labels"])
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, say("The labels are saved."))
+            return redirect("console:cluster-settings", tenant.slug, found.slug)
+    return settings_render(request, found, labels_form=form)
 
 
 @require_POST
@@ -102,14 +122,16 @@ def settings_render(
     grow_form: Form | None = None,
     name_form: Form | None = None,
     suspend_form: Form | None = None,
+    labels_form: Form | None = None,
 ) -> HttpResponse:
     """Return the page with all its forms; the one that was posted and refused in place of its empty one."""
     growths = cluster_growths(cluster)
-    forms = (delete_form, policy_form, grow_form, name_form, suspend_form)
+    forms = (delete_form, policy_form, grow_form, name_form, suspend_form, labels_form)
     posted = next((form for form in forms if form is not None), None)
     policy_form = policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy})
     grow_form = grow_form or GrowForm(growths=growths)
     suspend_form = suspend_form or SuspendForm()
+    labels_form = labels_form or LabelsForm(initial={"labels": labels_text(cluster.labels)})
     name_form = name_form or ClusterNameForm(initial={"name": cluster.name})
     context = {
         **cluster_context(request, cluster),
@@ -118,6 +140,8 @@ def settings_render(
         "grow_form": grow_form,
         "name_form": name_form,
         "suspend_form": suspend_form,
+        "labels_form": labels_form,
+        "curl_labels": _labels_curl(cluster, labels_form),
         "can_suspend": cluster.is_running and actor_can(request.user, "cluster.suspend", cluster.tenant),
         "undo_hours": f"{settings.HIGHWATER_DELETE_UNDO_HOURS:g}" if has_run(cluster) else "0",
         "growths": growths,
@@ -141,6 +165,11 @@ def settings_render(
         page="settings",
         status=200 if posted is None else status_of(posted),
     )
+
+
+def _labels_curl(cluster: Cluster, form: Form) -> Act:
+    typed = form_values(form).get("labels", {}) if form.is_bound else cluster.labels
+    return curl("PATCH", cluster.path, {"labels": typed})
 
 
 def _policy_curl(cluster: Cluster, form: Form) -> Act:

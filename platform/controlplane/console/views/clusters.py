@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from controlplane.clusters.labels import labelled
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -74,13 +75,16 @@ class DaemonRow:
 @tenant_page("cluster.view")
 def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the tenant's clusters: the tenant's home page."""
-    clusters = list(cluster_list(tenant).annotate(topic_count=Count("topics")).order_by("name"))
+    wanted = [one for one in request.GET.getlist("label") if one]
+    found = labelled(cluster_list(tenant), wanted)
+    clusters = list(found.annotate(topic_count=Count("topics")).order_by("name"))
     figures = figures_latest(clusters)
     context = {
         "clusters": [
             ClusterRow(cluster, health_words(cluster), cluster.topic_count, figures.get(cluster.pk))
             for cluster in clusters
         ],
+        "labels_wanted": wanted,
         "can_create": actor_can(request.user, "cluster.create", tenant),
     }
     return tenant_render(request, tenant, "console/clusters.html", context, section="clusters", page="list")

@@ -56,6 +56,9 @@ PAGES = (
     "/t/large/clusters/c000/lag/?q=service-09",
     "/t/large/clusters/c000/lag/billing-service-0007/",
     "/t/large/clusters/c000/message-trace/",
+    "/t/large/clusters/c000/message-trace/?q=o-1",
+    "/t/large/clusters/c000/topics/topic-0500/messages/search/?key=o-1",
+    "/t/large/masking/",
     "/t/large/clusters/c000/credentials/",
     "/t/large/clusters/c000/alerts/",
     "/t/large/clusters/c000/failovers/",
@@ -139,8 +142,9 @@ def large_cluster() -> Iterator[None]:
     """Brokers in memory that know the groups, each of which is behind on its topic."""
     from unittest.mock import patch
 
-    from highwater import ConsumerProgress, MessageQueue, QueueProgress
+    from highwater import ClusterInfo, ConsumerProgress, MessageQueue, QueryResult, QueueProgress, TopicStats
     from tests.controlplane.brokers_twin import BrokersTwin, brokers_that_answer
+    from tests.controlplane.secret_twin import MESSAGE
 
     names = tuple(_GROUP_NAME % number for number in range(GROUPS))
 
@@ -152,10 +156,17 @@ def large_cluster() -> Iterator[None]:
         )
         return ConsumerProgress(group, queues, 10.0)
 
+    def query(self: BrokersTwin, topic: str, key: str, **_: object) -> QueryResult:
+        return QueryResult((MESSAGE,) if topic == "topic-0500" else ())
+
     with (
         brokers_that_answer(),
-        patch.object(BrokersTwin, "group_list", lambda self, *, cluster: names),
+        patch.object(BrokersTwin, "group_list", lambda self, *, cluster="": names),
         patch.object(BrokersTwin, "consumer_progress", progress, create=True),
+        # The twin's own asks the database once for each cluster.
+        patch.object(BrokersTwin, "cluster_info", lambda self: ClusterInfo({}, {})),
+        patch.object(BrokersTwin, "query_messages", query, create=True),
+        patch.object(BrokersTwin, "topic_stats", lambda self, topic: TopicStats(topic, ()), create=True),
     ):
         yield
 

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("clusters", "0006_suspension"),
+        ("clusters", "0007_rolling_restarts"),
     ]
 
     operations = [

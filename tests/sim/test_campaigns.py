@@ -46,7 +46,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "a follower truncates below the commit": range(3, 13),
     "no pre-vote": range(3, 43),
     "a replica that lost its memory votes as before": range(20, 60),
-    "the old mode confirms what follows the change": range(151, 191),
+    "the old mode confirms what follows the change": range(11, 31),
     "a new disk is adopted in one step": range(15, 16),
 }
 REPOSITORY = Path(__file__).parents[2]

@@ -5,8 +5,9 @@ from django.db.migrations.state import StateApps
 
 def issuers_of_account_tokens(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Note who issued the service accounts' tokens that there are: a person, or whoever issued the token that did."""
-    token = apps.get_model("accounts", "ApiToken").objects
-    users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.all()}
+    alias = schema_editor.connection.alias
+    token = apps.get_model("accounts", "ApiToken").objects.using(alias)
+    users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.using(alias).all()}
     issuers = {one.public_id: one.issuer_id or one.user_id for one in token.all()}
     for one in token.filter(service_account__isnull=False, issuer=None).order_by("created_at"):
         # "token NAME (PUBLIC_ID)", as actors are labelled

@@ -9,9 +9,10 @@ from django.db.migrations.state import StateApps
 
 def makers_from_the_audit_trail(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Note who made the channels that there are."""
-    users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.all()}
-    channels = apps.get_model("alerts", "AlertChannel").objects
-    for event in apps.get_model("common", "AuditEvent").objects.filter(action="alert_channel.create"):
+    alias = schema_editor.connection.alias
+    users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.using(alias).all()}
+    channels = apps.get_model("alerts", "AlertChannel").objects.using(alias)
+    for event in apps.get_model("common", "AuditEvent").objects.using(alias).filter(action="alert_channel.create"):
         if event.actor in users:
             channels.filter(pk=event.resource.rstrip("/").rpartition("/")[2]).update(maker_id=users[event.actor])
 

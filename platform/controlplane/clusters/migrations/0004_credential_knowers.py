@@ -11,12 +11,15 @@ from django.db.migrations.state import StateApps
 
 def knowers_from_the_audit_trail(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Note who made or revealed the credentials that there are. The trail has tokens by name, not by person: they are left out."""
-    events = apps.get_model("common", "AuditEvent").objects.filter(
-        action__in=["credential.create", "credential.reveal"]
+    alias = schema_editor.connection.alias
+    events = (
+        apps.get_model("common", "AuditEvent")
+        .objects.using(alias)
+        .filter(action__in=["credential.create", "credential.reveal"])
     )
-    users = {user.email: user for user in apps.get_model("accounts", "User").objects.all()}
-    credentials = {one.access_key: one for one in apps.get_model("clusters", "Credential").objects.all()}
-    knower = apps.get_model("clusters", "CredentialKnower").objects
+    users = {user.email: user for user in apps.get_model("accounts", "User").objects.using(alias).all()}
+    credentials = {one.access_key: one for one in apps.get_model("clusters", "Credential").objects.using(alias).all()}
+    knower = apps.get_model("clusters", "CredentialKnower").objects.using(alias)
     for event in events.order_by("created_at"):
         user = users.get(event.actor)
         credential = credentials.get(event.resource.rstrip("/").rpartition("/")[2])

@@ -1,10 +1,11 @@
-"""Rolling restarts and upgrades over REST, nothing replaced: of a synchronous pair and of a group that elects, under load, of a
-broker alone, and from an older copy of the programs.
+"""Rolling restarts over REST, nothing replaced: of synchronous replicas, of a group that elects and of a broker alone, under load;
+and an upgrade where no program is older.
 """
 
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,8 @@ def tenant(platform_stack: PlatformStack) -> PlatformStack:
     return platform_stack
 
 
-def _live(platform_stack: PlatformStack, slug: str, **values: Any) -> Iterator[LiveGroup]:
+def _live(platform_stack: PlatformStack, name: str, **values: Any) -> Iterator[LiveGroup]:
+    slug = f"{name}-{secrets.token_hex(3)}"  # one that is deleted keeps its slug while that can be taken back
     with platform_stack.api(platform_stack.token(TENANT)) as api:
         live = LiveGroup.create(platform_stack, api, TENANT, slug, **values)
         answer = api.post(f"{live.path}topics/", json={"name": TOPIC})

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from controlplane.alerts.selectors import firing_in
 from controlplane.clusters.models import Cluster
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.curl import curl
+from controlplane.console.acts import act_of
 from controlplane.console.pages import tenant_render
 from controlplane.tenants.rules import actor_can
 
@@ -19,7 +19,7 @@ def cluster_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, obje
         "cluster": cluster,
         "can_create_topic": actor_can(request.user, "topic.create", cluster.tenant),
         "can_delete_cluster": actor_can(request.user, "cluster.delete", cluster.tenant),
-        "curl_start": curl("POST", f"{cluster.path}{'resume' if cluster.delete_at is None else 'restore'}/"),
+        "curl_start": act_of("POST", f"{cluster.path}{'resume' if cluster.delete_at is None else 'restore'}/"),
         "can_resume_cluster": actor_can(request.user, "cluster.resume", cluster.tenant),
         "can_see_alerts": actor_can(request.user, "alert.view", cluster.tenant),
         "firing_here": firing_in(cluster),

@@ -7,7 +7,7 @@ from django import forms
 
 from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import say
-from controlplane.console.curl import form_values
+from controlplane.console.acts import form_values
 from controlplane.console.forms import Choice
 from controlplane.consumers.paced import RATE_MAX
 from controlplane.failover.diverged.resends import ResendWish

@@ -19,8 +19,8 @@ from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPo
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
 from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import in_words, say, say_all, say_as
+from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
-from controlplane.console.curl import form_values
 from controlplane.failover.models import DrillFault
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope

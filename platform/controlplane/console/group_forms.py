@@ -6,8 +6,8 @@ from typing import Any
 from django import forms
 
 from controlplane.common.sentences import say
+from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
-from controlplane.console.curl import form_values
 from controlplane.console.forms import Choice
 from controlplane.consumers.models import ReplayTarget, ResetTarget
 from controlplane.consumers.paced import RATE_MAX

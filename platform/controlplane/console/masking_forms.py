@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 
 from controlplane.common.sentences import say
-from controlplane.console.curl import form_values
+from controlplane.console.acts import form_values
 from controlplane.console.forms import CODE_INPUT
 from controlplane.tenants.models import Role
 from controlplane.topics.masking import PATH_MAX_CHARACTERS

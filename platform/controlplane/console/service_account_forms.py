@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 
 from controlplane.common.sentences import say
-from controlplane.console.curl import form_values
+from controlplane.console.acts import form_values
 from controlplane.console.forms import TokenForm
 from controlplane.tenants.models import Role
 

@@ -7,8 +7,8 @@ from django import forms
 from django.utils import timezone
 
 from controlplane.common.sentences import say
+from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
-from controlplane.console.curl import form_values
 from controlplane.status.models import Impact, IncidentState, Part
 from controlplane.status.services import TEXT_LENGTH_MAX, TITLE_LENGTH_MAX
 

@@ -19,7 +19,7 @@ from controlplane.accounts.operators import is_operator
 from controlplane.accounts.passkeys import host_name, passkey_place
 from controlplane.common.sentences import in_words, say
 from controlplane.common.zones import zone_of
-from controlplane.console.curl import Act
+from controlplane.console.acts import Act
 from controlplane.console.pills import Pill, pill_of
 from controlplane.insight.availability import Waiting, figures_awaited
 from controlplane.insight.models import Job, JobRun

@@ -23,8 +23,8 @@ from controlplane.alerts.models import AlertChannel, AlertDelivery, ChannelKind
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, form_values, wants_code
 from controlplane.console.channel_forms import ChannelForm
-from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
@@ -84,9 +84,9 @@ def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the channels and the log; a POST makes a channel. A webhook's secret is in the answer to it and nowhere else."""
     form = ChannelForm(request.POST if request.method == "POST" else None)
     typed = {**_EXAMPLE, **form_values(form)}
-    command = curl("POST", f"{tenant.path}alert-channels/", typed)
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{tenant.path}alert-channels/", typed)
+    if wants_code(request):
+        return code_answer(command)
     created = ""
     if form.is_valid():
         try:
@@ -107,7 +107,7 @@ def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "deliveries": [DeliveryRow(delivery) for delivery in rows.object_list],
         "can_manage": actor_can(request.user, "alert.manage", tenant),
         "curl": command,
-        "curl_log": curl("GET", f"{tenant.path}alert-deliveries/"),
+        "curl_log": act_of("GET", f"{tenant.path}alert-deliveries/"),
     }
     page = tenant_render(
         request, tenant, "console/alert_channels.html", context, section="alerts", status=status_of(form)

@@ -31,9 +31,9 @@ from controlplane.clusters.selectors import cluster_get, cluster_list
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.alert_forms import AcknowledgeForm, RuleForm, SilenceForm, TenantSilenceForm
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
@@ -120,8 +120,8 @@ def alerts_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     form = TenantSilenceForm(
         request.POST if request.method == "POST" else None, clusters=[(one.slug, one.name) for one in clusters]
     )
-    if wants_curl(request):
-        return curl_answer(_silence_curl(tenant, form))
+    if wants_code(request):
+        return code_answer(_silence_curl(tenant, form))
     if form.is_valid():
         slug = form.cleaned_data["cluster"]
         cluster = cluster_get(tenant, slug) if slug else None
@@ -136,7 +136,7 @@ def alerts_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "form": form,
         "watched": sum(one.state == ClusterState.RUNNING for one in clusters),
         "can_manage": actor_can(request.user, "alert.manage", tenant),
-        "curl": curl("GET", f"{tenant.path}alerts/"),
+        "curl": act_of("GET", f"{tenant.path}alerts/"),
         "curl_silence": _silence_curl(tenant, form),
     }
     return tenant_render(request, tenant, "console/alerts.html", context, section="alerts", status=status_of(form))
@@ -196,7 +196,7 @@ def cluster_alerts(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
         "firing": _rows(tenant, firing),
         "rules": [RuleRow(rule) for rule in rules_of(found)],
         "can_manage": actor_can(request.user, "alert.manage", tenant),
-        "curl": curl("GET", f"{found.path}alert-rules/"),
+        "curl": act_of("GET", f"{found.path}alert-rules/"),
     }
     return tenant_render(request, tenant, "console/cluster_alerts.html", context, section="clusters", page="alerts")
 
@@ -212,7 +212,7 @@ def alert_rule(request: ConsoleRequest, tenant: Tenant, cluster: str, kind: str)
         tell_done(request, say("“%(title)s” has its default again.", title=rule.kind.title))
         return redirect("console:cluster-alerts", tenant.slug, found.slug)
     form = RuleForm(request.POST if request.method == "POST" else None, rule=rule)
-    if form.is_valid() and not wants_curl(request):
+    if form.is_valid() and not wants_code(request):
         try:
             rule_set(actor=request.user, cluster=found, kind=kind, **form.changes())
         except ApplicationError as error:
@@ -220,9 +220,9 @@ def alert_rule(request: ConsoleRequest, tenant: Tenant, cluster: str, kind: str)
         else:
             tell_done(request, say("“%(title)s” is saved.", title=rule.kind.title))
             return redirect("console:cluster-alerts", tenant.slug, found.slug)
-    command = curl("PATCH", f"{found.path}alert-rules/{kind}/", form.changes())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("PATCH", f"{found.path}alert-rules/{kind}/", form.changes())
+    if wants_code(request):
+        return code_answer(command)
     context = {**cluster_context(request, found), "rule": rule, "form": form, "curl": command}
     return tenant_render(
         request, tenant, "console/alert_rule.html", context, section="clusters", page="alerts", status=status_of(form)
@@ -252,7 +252,7 @@ def _alert(
         "form": form or AcknowledgeForm(),
         "silence_form": silence_form or SilenceForm(initial={"hours": "4"}),
         "can_manage": actor_can(request.user, "alert.manage", tenant),
-        "curl": curl("POST", f"{alert.path}acknowledge/", {"note": "a disk is added today"}),
+        "curl": act_of("POST", f"{alert.path}acknowledge/", {"note": "a disk is added today"}),
     }
     status = 200 if posted is None else status_of(posted)
     return tenant_render(request, tenant, "console/alert.html", context, section="alerts", status=status)
@@ -294,4 +294,4 @@ def _silence_curl(tenant: Tenant, form: TenantSilenceForm) -> Act:
         hours = int(form.cleaned_data.get("hours") or hours)
     until = timezone.now() + timedelta(hours=hours)
     body = {name: value for name, value in values.items() if value}
-    return curl("POST", f"{tenant.path}alert-silences/", {**body, "until": until.isoformat(timespec="minutes")})
+    return act_of("POST", f"{tenant.path}alert-silences/", {**body, "until": until.isoformat(timespec="minutes")})

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_safe
 from controlplane.common.audit_chain import CHECKED_IN_REQUEST_MAX, chain_check
 from controlplane.common.models import AuditEvent
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.audit_forms import AuditSearchForm
-from controlplane.console.curl import curl
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.tenants.audit_trail import audit_csv, audit_events
 from controlplane.tenants.models import Tenant
@@ -48,7 +48,7 @@ def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "rows": rows,
         "events": [EventRow(event) for event in rows.object_list],
         "query": query,
-        "curl": curl("GET", f"{tenant.path}audit-events/{'?' if query else ''}{query}"),
+        "curl": act_of("GET", f"{tenant.path}audit-events/{'?' if query else ''}{query}"),
     }
     return tenant_render(request, tenant, "console/audit.html", context, section="audit", status=status_of(form))
 

@@ -11,7 +11,7 @@ from controlplane.clusters.models import Operation
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
+from controlplane.console.acts import act_of, code_answer, form_values, wants_code
 from controlplane.console.forms import SuspendForm, TypedNameForm
 from controlplane.console.pages import form_take_error, tell_error
 from controlplane.console.views.cluster_settings import settings_render
@@ -24,8 +24,8 @@ def cluster_suspend_page(request: ConsoleRequest, tenant: Tenant, cluster: str) 
     """Stop the cluster and keep all that it has."""
     found = cluster_get(tenant, cluster)
     form = SuspendForm(request.POST)
-    if wants_curl(request):
-        return curl_answer(curl("POST", f"{found.path}suspend/", form_values(form)))
+    if wants_code(request):
+        return code_answer(act_of("POST", f"{found.path}suspend/", form_values(form)))
     if form.is_valid():
         try:
             operation = cluster_suspend(actor=request.user, cluster=found, reason=form.cleaned_data["reason"])

@@ -14,8 +14,8 @@ from controlplane.clusters.services import cluster_grow, cluster_growths, cluste
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import Act, act_of, code_answer, form_values, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import Act, curl, curl_answer, form_values, wants_curl
 from controlplane.console.forms import ClusterNameForm, GrowForm, LabelsForm, PolicyForm, SuspendForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
@@ -44,8 +44,8 @@ def cluster_rename(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
     """Change what people call the cluster."""
     found = cluster_get(tenant, cluster)
     form = ClusterNameForm(request.POST)
-    if wants_curl(request):
-        return curl_answer(curl("PATCH", found.path, form_values(form)))
+    if wants_code(request):
+        return code_answer(act_of("PATCH", found.path, form_values(form)))
     if form.is_valid():
         try:
             cluster_update(actor=request.user, cluster=found, name=form.cleaned_data["name"])
@@ -63,8 +63,8 @@ def cluster_labels(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
     """Give the cluster other labels."""
     found = cluster_get(tenant, cluster)
     form = LabelsForm(request.POST)
-    if wants_curl(request):
-        return curl_answer(_labels_curl(found, form))
+    if wants_code(request):
+        return code_answer(_labels_curl(found, form))
     if form.is_valid():
         try:
             cluster_update(actor=request.user, cluster=found, labels=form.cleaned_data["labels"])
@@ -82,8 +82,8 @@ def cluster_policy(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
     """Change who promotes a slave."""
     found = cluster_get(tenant, cluster)
     form = PolicyForm(request.POST)
-    if wants_curl(request):
-        return curl_answer(_policy_curl(found, form))
+    if wants_code(request):
+        return code_answer(_policy_curl(found, form))
     if form.is_valid():
         try:
             cluster_update(actor=request.user, cluster=found, failover_policy=form.cleaned_data["failover_policy"])
@@ -101,8 +101,8 @@ def cluster_grow_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> 
     """Add a broker group or a replica of every group, then show the progress."""
     found = cluster_get(tenant, cluster)
     form = GrowForm(request.POST, growths=cluster_growths(found))
-    if wants_curl(request):
-        return curl_answer(_grow_curl(found, form))
+    if wants_code(request):
+        return code_answer(_grow_curl(found, form))
     if form.is_valid():
         try:
             operation = cluster_grow(actor=request.user, cluster=found, by=form.cleaned_data["by"])
@@ -148,13 +148,13 @@ def settings_render(
         "group_count": cluster.broker_groups.count(),
         "replica_count": max((group.replicas.count() for group in cluster.broker_groups.all()), default=0),
         "topic_count": cluster.topics.count(),
-        "curl_name": curl("PATCH", cluster.path, {"name": str(name_form["name"].value() or "")}),
+        "curl_name": act_of("PATCH", cluster.path, {"name": str(name_form["name"].value() or "")}),
         "curl_policy": _policy_curl(cluster, policy_form),
         "curl_grow": _grow_curl(cluster, grow_form),
-        "curl_suspend": curl("POST", f"{cluster.path}suspend/", form_values(suspend_form)),
-        "curl_delete": curl("POST", f"{cluster.path}purge/", {"confirm": cluster.slug})
+        "curl_suspend": act_of("POST", f"{cluster.path}suspend/", form_values(suspend_form)),
+        "curl_delete": act_of("POST", f"{cluster.path}purge/", {"confirm": cluster.slug})
         if cluster.state == ClusterState.DELETION_PENDING
-        else curl("DELETE", cluster.path),
+        else act_of("DELETE", cluster.path),
     }
     return tenant_render(
         request,
@@ -169,15 +169,15 @@ def settings_render(
 
 def _labels_curl(cluster: Cluster, form: Form) -> Act:
     typed = form_values(form).get("labels", {}) if form.is_bound else cluster.labels
-    return curl("PATCH", cluster.path, {"labels": typed})
+    return act_of("PATCH", cluster.path, {"labels": typed})
 
 
 def _policy_curl(cluster: Cluster, form: Form) -> Act:
-    return curl("PATCH", cluster.path, form_values(form))
+    return act_of("PATCH", cluster.path, form_values(form))
 
 
 def _grow_curl(cluster: Cluster, form: Form) -> Act:
-    return curl("POST", f"{cluster.path}grow/", form_values(form))
+    return act_of("POST", f"{cluster.path}grow/", form_values(form))
 
 
 def _policy_words(cluster: Cluster) -> str:

@@ -25,8 +25,8 @@ from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context as cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import ClusterForm
 from controlplane.console.health import HealthWords, health_words
 from controlplane.console.pages import form_take_error, status_of, tenant_render
@@ -95,9 +95,9 @@ def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 def cluster_new(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Create a cluster, then show the progress."""
     form = ClusterForm(request.POST or None)
-    command = curl("POST", f"{tenant.path}clusters/", form.body())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{tenant.path}clusters/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             _, operation = cluster_create(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -167,7 +167,7 @@ def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
         "topic_count": cluster.topics.count(),
         "daemons": _daemons(cluster, roles["groups"]),
         **roles,
-        "curl": curl("GET", f"{cluster.path}figures/"),
+        "curl": act_of("GET", f"{cluster.path}figures/"),
     }
 
 

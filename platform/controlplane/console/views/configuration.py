@@ -22,9 +22,9 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_all
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.configuration_forms import ConfigurationForm
-from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.failover.rolling.services import rolling_start
 from controlplane.provisioning.drivers import get_driver
@@ -41,8 +41,8 @@ def cluster_configuration(request: ConsoleRequest, tenant: Tenant, cluster: str)
     configuration = configuration_get(found)
     form = _form(request, found, configuration)
     command = _command(found, form)
-    if wants_curl(request):
-        return curl_answer(command)
+    if wants_code(request):
+        return code_answer(command)
     plan = None
     if form.is_bound and form.is_valid() and request.POST.get("act") != "edit":
         version, put_back = form.cleaned_data["version"], form.cleaned_data["put_back"] or 0
@@ -101,7 +101,7 @@ def _form(request: ConsoleRequest, cluster: Cluster, configuration: Configuratio
 
 
 def _command(cluster: Cluster, form: ConfigurationForm) -> Act:
-    return curl("PATCH", f"{cluster.path}configuration/", {"values": form.changes(), "dry_run": True})
+    return act_of("PATCH", f"{cluster.path}configuration/", {"values": form.changes(), "dry_run": True})
 
 
 def _page(
@@ -120,10 +120,10 @@ def _page(
         "plan": plan,
         "history": [(change, change_lines(change)) for change in newest],
         "curl": command,
-        "curl_save": curl(
+        "curl_save": act_of(
             "PATCH", f"{cluster.path}configuration/", {"values": form.changes(), "version": configuration.version}
         ),
-        "curl_apply": curl("POST", f"{cluster.path}configuration/apply/"),
+        "curl_apply": act_of("POST", f"{cluster.path}configuration/apply/"),
     }
     return tenant_render(
         request,

@@ -18,8 +18,8 @@ from controlplane.clusters.selectors import cluster_get, credential_get, credent
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import Act, curl, curl_answer, wants_curl
 from controlplane.console.forms import ConfirmForm, CredentialForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
@@ -58,8 +58,8 @@ def credential_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) 
     form = CredentialForm(request.POST if request.method == "POST" else None)
     if request.method == "POST":
         actor_require(request.user, "credential.create", tenant)
-    if wants_curl(request):
-        return curl_answer(_create_curl(found, form))
+    if wants_code(request):
+        return code_answer(_create_curl(found, form))
     if form.is_valid():
         role, topic_perm, group_perm = form.role_and_perms()
         try:
@@ -137,7 +137,7 @@ def credential_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str
         "button": say("Delete key pair"),
         "back": back,
         "crumbs": [{"url": back, "words": say("Credentials")}],
-        "curl": curl("DELETE", f"{found.path}credentials/{credential.access_key}/"),
+        "curl": act_of("DELETE", f"{found.path}credentials/{credential.access_key}/"),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))
 
@@ -172,7 +172,7 @@ def _list(
 
 
 def _create_curl(cluster: Cluster, form: CredentialForm) -> Act:
-    return curl("POST", f"{cluster.path}credentials/", form.body())
+    return act_of("POST", f"{cluster.path}credentials/", form.body())
 
 
 _RIGHTS = {

@@ -13,8 +13,8 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.group_forms import ReplayForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
@@ -38,11 +38,11 @@ def dead_letters_page(request: ConsoleRequest, tenant: Tenant, cluster: str, gro
     found = cluster_get(tenant, cluster)
     form = ReplayForm(request.POST if request.method == "POST" else None)
     chosen = request.POST.getlist("place")
-    line = curl("POST", f"{group_path(found, group)}dead-letter-replays/", form.body_sent(chosen))
+    line = act_of("POST", f"{group_path(found, group)}dead-letter-replays/", form.body_sent(chosen))
     if request.method == "POST":
         actor_require(request.user, "dead_letter.replay", tenant)
-        if wants_curl(request):
-            return curl_answer(line)
+        if wants_code(request):
+            return code_answer(line)
         if form.is_valid():
             try:
                 wish = form.wish(chosen)
@@ -144,5 +144,5 @@ def _report(request: ConsoleRequest, replay: DeadLetterReplay) -> dict[str, obje
         "cancel_url": reverse("console:dead-letter-replay-cancel", args=address),
         "continue_url": reverse("console:dead-letter-replay-continue", args=address),
         "can_continue": replay.state in (ReplayState.STOPPED, ReplayState.CANCELLED),
-        "curl": curl("GET", replay.path),
+        "curl": act_of("GET", replay.path),
     }

@@ -15,8 +15,8 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.diverged_forms import CutDoneForm, CutResendForm
 from controlplane.console.forms import TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
@@ -55,7 +55,7 @@ def diverged_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) ->
         "resends": resend_list(found)[:RESENDS_SHOWN],
         "can_read": actor_can(request.user, "message.browse", tenant),
         "as_of": timezone.now(),
-        "curl": curl("GET", f"{found.path}diverged/"),
+        "curl": act_of("GET", f"{found.path}diverged/"),
     }
     try:
         context["saved"] = saved_cuts(actor=request.user, cluster=found)
@@ -73,9 +73,9 @@ def diverged_page(
     found = cluster_get(tenant, cluster)
     form = CutResendForm(request.POST if request.method == "POST" else None)
     chosen = request.POST.getlist("position")
-    if request.method == "POST" and wants_curl(request):
+    if request.method == "POST" and wants_code(request):
         path = f"{found.path}diverged/{group}/{replica}/{name}/resends/"
-        return curl_answer(curl("POST", path, form.body_sent(chosen)))
+        return code_answer(act_of("POST", path, form.body_sent(chosen)))
     cut = saved_cut(actor=request.user, cluster=found, group=group, replica_id=replica, name=name)
     if request.method == "POST":
         actor_require(request.user, "message.send", tenant)
@@ -111,9 +111,9 @@ def diverged_page(
         "can_send": actor_can(request.user, "message.send", tenant),
         "can_manage": actor_can(request.user, "diverged.manage", tenant),
         "as_of": timezone.now(),
-        "curl": curl("POST", f"{cut.path}resends/", form.body_sent(chosen)),
-        "read_curl": curl("GET", f"{cut.path}messages/?{urlencode(query)}"),
-        "done_curl": curl("POST", f"{cut.path}done/", {"done": cut.done is None}),
+        "curl": act_of("POST", f"{cut.path}resends/", form.body_sent(chosen)),
+        "read_curl": act_of("GET", f"{cut.path}messages/?{urlencode(query)}"),
+        "done_curl": act_of("POST", f"{cut.path}done/", {"done": cut.done is None}),
     }
     return tenant_render(
         request,
@@ -205,7 +205,7 @@ def diverged_delete_page(
             },
             {"url": back, "words": cut.name},
         ],
-        "curl": curl("DELETE", f"{cut.path}?{urlencode({'confirm': group})}"),
+        "curl": act_of("DELETE", f"{cut.path}?{urlencode({'confirm': group})}"),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))
 
@@ -259,7 +259,7 @@ def _report(request: ConsoleRequest, cluster: Cluster, resend: DivergedResend) -
         "progress_url": reverse("console:diverged-resend", args=address),
         "cancel_url": reverse("console:diverged-resend-cancel", args=address),
         "continue_url": reverse("console:diverged-resend-continue", args=address),
-        "curl": curl("GET", resend.path),
+        "curl": act_of("GET", resend.path),
     }
 
 

@@ -12,8 +12,8 @@ from controlplane.clusters.models import OperationState
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_render
-from controlplane.console.curl import curl
 from controlplane.console.forms import DrillForm
 from controlplane.console.pages import form_take_error, status_of
 from controlplane.console.views.failover import timeline_context
@@ -77,7 +77,7 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
     context = {
         "plan": drill_preview(cluster=found, group=row, driver=driver, gives_back=gives_back, fault=None),
         "form": form,
-        "curl": curl(
+        "curl": act_of(
             "POST",
             f"{found.path}groups/{row.name}/drill/",
             {
@@ -97,7 +97,7 @@ def drill_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Ht
     found = cluster_get(tenant, cluster)
     context = {
         "drills": list(drill_list(found).order_by("-created_at")[:_SHOWN_DRILLS]),
-        "curl": curl("GET", f"{found.path}drills/"),
+        "curl": act_of("GET", f"{found.path}drills/"),
     }
     return cluster_render(request, found, "console/drills.html", context, page="failovers")
 
@@ -111,7 +111,7 @@ def drill_page(request: ConsoleRequest, tenant: Tenant, cluster: str, drill: uui
     context = {
         **_report(row),
         "can_drill": actor_can(request.user, "group.promote", tenant),
-        "curl": curl("GET", row.path),
+        "curl": act_of("GET", row.path),
     }
     return cluster_render(request, found, "console/drill.html", context, page="failovers")
 

@@ -11,8 +11,8 @@ from controlplane.clusters.models import Cluster, ClusterMode, Operation, Operat
 from controlplane.clusters.selectors import cluster_get, operation_list, operation_view
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_render
-from controlplane.console.curl import curl
 from controlplane.console.forms import TypedLossForm
 from controlplane.console.pages import form_take_error, status_of
 from controlplane.failover.models import Drill, Failover, FailoverKind
@@ -80,7 +80,7 @@ def failover_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) ->
     found = cluster_get(tenant, cluster)
     context = {
         "failovers": list(failover_list(found).order_by("-created_at")[:_SHOWN_FAILOVERS]),
-        "curl": curl("GET", f"{found.path}failovers/"),
+        "curl": act_of("GET", f"{found.path}failovers/"),
     }
     return cluster_render(request, found, "console/failovers.html", context, page="failovers")
 
@@ -94,7 +94,7 @@ def failover_page(request: ConsoleRequest, tenant: Tenant, cluster: str, failove
     context = {
         **timeline_context(row),
         "drill": Drill.objects.filter(failover=row).first(),
-        "curl": curl("GET", row.path),
+        "curl": act_of("GET", row.path),
     }
     return cluster_render(request, found, "console/failover.html", context, page="failovers")
 
@@ -143,7 +143,7 @@ def _change(
         "preflight": preflight,
         "is_switchover": kind == FailoverKind.SWITCHOVER,
         "form": form,
-        "curl": curl("POST", f"{cluster.path}groups/{group.name}/{kind.value}/", body),
+        "curl": act_of("POST", f"{cluster.path}groups/{group.name}/{kind.value}/", body),
     }
     return cluster_render(request, cluster, "console/promote.html", context, page="overview", status=status_of(form))
 

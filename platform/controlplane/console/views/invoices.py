@@ -7,7 +7,7 @@ from django.views.decorators.http import require_safe
 from controlplane.billing.apis import csv_response, pdf_response
 from controlplane.billing.invoices import corrections, invoice_drafts, invoice_get, invoice_list, line_usage
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.acts import act_of
 from controlplane.console.pages import tenant_render
 from controlplane.console.views.usage import ROWS_PER_PAGE
 from controlplane.tenants.models import Tenant
@@ -22,7 +22,7 @@ def invoice_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "drafts": invoice_drafts(tenant),
         "invoices": Paginator(invoice_list(tenant), _INVOICES_PER_PAGE).get_page(request.GET.get("page")),
-        "curl": curl("GET", f"{tenant.path}invoices/"),
+        "curl": act_of("GET", f"{tenant.path}invoices/"),
     }
     return tenant_render(request, tenant, "console/invoices.html", context, section="invoices")
 
@@ -32,7 +32,7 @@ def invoice_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 def invoice_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
     """Show an invoice, fit to be printed."""
     found = invoice_get(tenant, invoice)
-    context = {"invoice": found, "corrections": corrections(found), "curl": curl("GET", found.path)}
+    context = {"invoice": found, "corrections": corrections(found), "curl": act_of("GET", found.path)}
     return tenant_render(request, tenant, "console/invoice.html", context, section="invoices")
 
 
@@ -62,6 +62,6 @@ def invoice_line_page(request: ConsoleRequest, tenant: Tenant, invoice: str, pos
         "usage": usage,
         "rows": Paginator(usage.rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "query": "",
-        "curl": curl("GET", f"{found.path}lines/{position}/usage/"),
+        "curl": act_of("GET", f"{found.path}lines/{position}/usage/"),
     }
     return tenant_render(request, tenant, "console/invoice_line.html", context, section="invoices")

@@ -18,10 +18,10 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl
 from controlplane.console.pages import tell_done, tenant_render
 from controlplane.console.templatetags.console import day_words, zone_mark
 from controlplane.console.views.group_members import members_context
@@ -49,7 +49,7 @@ _HEAT_LEVELS = 5
 def lag_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
     """Show every group with its lag; with htmx only the list, which asks for itself again."""
     found = cluster_get(tenant, cluster)
-    context = {**cluster_context(request, found), **_groups(request, found), "curl": curl("GET", f"{found.path}lag/")}
+    context = {**cluster_context(request, found), **_groups(request, found), "curl": act_of("GET", f"{found.path}lag/")}
     if request.htmx:
         return render(request, "console/parts/lag_groups.html", {"tenant": tenant, **context})
     return tenant_render(request, tenant, "console/lag.html", context, section="clusters", page="lag")
@@ -97,7 +97,7 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "thresholds_form": ThresholdsForm(initial=asdict(thresholds_get(found, group))),
         **members_context(request, found, group),
         "can_set_thresholds": actor_can(request.user, "topic.update", tenant),
-        "curl": curl("GET", path) if not topic else curl("GET", f"{path}history/?topic={quote(topic, safe='')}"),
+        "curl": act_of("GET", path) if not topic else act_of("GET", f"{path}history/?topic={quote(topic, safe='')}"),
     }
     return tenant_render(request, tenant, "console/lag_group.html", context, section="clusters", page="lag")
 

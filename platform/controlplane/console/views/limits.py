@@ -10,7 +10,7 @@ from controlplane.clusters.limits import KEPT_BY_BROKERS, broker_uses, limit_use
 from controlplane.clusters.replica_remoting import BrokerQuota
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.acts import act_of
 from controlplane.console.pages import tenant_render
 from controlplane.tenants.models import Tenant
 
@@ -59,7 +59,7 @@ def limits_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         )
         for use in broker_uses(tenant)
     ]
-    context = {"limits": limit_uses(tenant), "brokers": brokers, "curl": curl("GET", f"{tenant.path}limits/")}
+    context = {"limits": limit_uses(tenant), "brokers": brokers, "curl": act_of("GET", f"{tenant.path}limits/")}
     return tenant_render(request, tenant, "console/limits.html", context, section="limits")
 
 

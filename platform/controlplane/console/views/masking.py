@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.masking_forms import MaskingRuleForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
@@ -31,9 +31,9 @@ def masking_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     if request.method == "POST":
         actor_require(request.user, "masking.manage", tenant)
     form = MaskingRuleForm(request.POST if request.method == "POST" else None)
-    command = curl("POST", f"{tenant.path}masking-rules/", form.body())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{tenant.path}masking-rules/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             masking_rule_create(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -80,6 +80,6 @@ def masking_delete(request: ConsoleRequest, tenant: Tenant, rule: uuid.UUID) -> 
         "button": say("Delete rule"),
         "back": back,
         "crumbs": [{"url": back, "words": say("Masking")}],
-        "curl": curl("DELETE", found.path),
+        "curl": act_of("DELETE", found.path),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))

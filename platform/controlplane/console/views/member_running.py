@@ -10,8 +10,8 @@ from django.views.decorators.http import require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl
 from controlplane.console.pages import tenant_render
 from controlplane.consumers.running import member_running
 from controlplane.consumers.selectors import group_path
@@ -35,7 +35,7 @@ def member_running_page(request: ConsoleRequest, tenant: Tenant, cluster: str, g
         "group": group,
         "client_id": client_id,
         "with_stack": with_stack,
-        "curl": curl("GET", f"{group_path(found, group)}members/running/?{urlencode(query)}"),
+        "curl": act_of("GET", f"{group_path(found, group)}members/running/?{urlencode(query)}"),
         "member": None,
     }
     try:

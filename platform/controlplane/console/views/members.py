@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.common.errors import ApplicationError, BrokerUnreachable
 from controlplane.common.sentences import in_words, say, say_all, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.forms import ROLE_DETAILS, Choice, MemberForm, RevokeForm, RoleForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.invitation_services import IssuedInvitation, invitation_create, invitation_list
@@ -44,9 +44,9 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     if request.method == "POST":
         actor_require(request.user, "member.manage", tenant)
     issued: IssuedInvitation | None = None
-    command = curl("POST", f"{tenant.path}invitations/", form.body())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{tenant.path}invitations/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             issued = invitation_create(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -90,9 +90,9 @@ def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
     body: dict[str, Any] = {"role": role}
     if form.chosen():
         body["revoke"] = form.chosen()
-    command = curl("PATCH", f"{tenant.path}members/{found.pk}/", body)
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("PATCH", f"{tenant.path}members/{found.pk}/", body)
+    if wants_code(request):
+        return code_answer(command)
     is_asked = bool(secrets) and not form.data.get("is_confirmed")
     if is_asked:
         form = RoleForm(initial={"role": role}, secrets=_choices(request, tenant, secrets))
@@ -136,9 +136,9 @@ def member_remove(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
     offered = _choices(request, tenant, secrets)
     form = RevokeForm(request.POST if request.method == "POST" else None, secrets=offered)
     chosen = form.chosen()
-    command = curl("DELETE", f"{tenant.path}members/{found.pk}/" + (f"?revoke={','.join(chosen)}" if chosen else ""))
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("DELETE", f"{tenant.path}members/{found.pk}/" + (f"?revoke={','.join(chosen)}" if chosen else ""))
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             membership_remove(actor=request.user, membership=found, revoke=chosen)

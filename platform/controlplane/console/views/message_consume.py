@@ -9,8 +9,8 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, FactorNeeded
 from controlplane.common.sentences import say_all
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.message_forms import ConsumeForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.consumers.direct import message_consume, message_groups
@@ -44,9 +44,9 @@ def message_consume_page(
         context["problem"] = say_all(error.message, error.hint)
     form = ConsumeForm(request.POST if is_post else None, group=group, members=members)
     sent = {"group": group or "my-group", "client_id": form["client_id"].value() or "10.0.0.7@4711"}
-    line = curl("POST", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/consume/", sent)
-    if wants_curl(request):
-        return curl_answer(line)
+    line = act_of("POST", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/consume/", sent)
+    if wants_code(request):
+        return code_answer(line)
     if form.is_valid():
         context["asked"] = form.cleaned_data["client_id"]
         try:

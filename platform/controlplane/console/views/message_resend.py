@@ -10,8 +10,8 @@ from django.views.decorators.http import require_http_methods
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.message_forms import ResendForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
@@ -37,9 +37,9 @@ def message_resend_page(
         topics=list(topic_list(found.cluster).values_list("name", flat=True)),
         sent_before=bool(resends),
     )
-    line = curl("POST", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/resend/", form.body_sent())
-    if wants_curl(request):
-        return curl_answer(line)
+    line = act_of("POST", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/resend/", form.body_sent())
+    if wants_code(request):
+        return code_answer(line)
     if form.is_valid():
         try:
             sent = message_resend(

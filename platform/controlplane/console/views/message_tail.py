@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.message_forms import TailForm
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.console.views.clusters import cluster_context
@@ -29,9 +29,9 @@ def message_tail_page(request: ConsoleRequest, tenant: Tenant, cluster: str, top
     form = TailForm(request.GET)
     filters = form.cleaned_data if form.is_valid() else {}
     wanted = {name: str(value) for name, value in filters.items() if value}
-    act = curl("GET", f"{found.path}messages/tail/?{urlencode(wanted)}")
-    if wants_curl(request):
-        return curl_answer(act)
+    act = act_of("GET", f"{found.path}messages/tail/?{urlencode(wanted)}")
+    if wants_code(request):
+        return code_answer(act)
     context: dict[str, object] = {
         "tenant": tenant,
         "cluster": found.cluster,

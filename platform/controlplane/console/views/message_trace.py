@@ -8,8 +8,8 @@ from django.views.decorators.http import require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import TraceForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
@@ -30,9 +30,9 @@ def message_trace_page(request: ConsoleRequest, tenant: Tenant, cluster: str) ->
     if form.is_bound:
         typed = {name: form[name].data for name in ("q", "topic", "trace_topic")}
         query = {name: str(value) for name, value in typed.items() if value}
-    line = curl("GET", f"{found_cluster.path}message-trace/?{urlencode(query)}")
-    if wants_curl(request):
-        return curl_answer(line)
+    line = act_of("GET", f"{found_cluster.path}message-trace/?{urlencode(query)}")
+    if wants_code(request):
+        return code_answer(line)
     if form.is_valid():
         try:
             found = message_whereabouts(

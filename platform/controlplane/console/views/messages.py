@@ -10,8 +10,8 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.topic_parts import (
@@ -64,8 +64,8 @@ def message_send_page(request: ConsoleRequest, tenant: Tenant, cluster: str, top
     found = topic_get(cluster_get(tenant, cluster), topic)
     actor_require(request.user, "message.send", tenant)
     form = MessageForm(request.POST)
-    if wants_curl(request):
-        return curl_answer(send_curl(found, form))
+    if wants_code(request):
+        return code_answer(send_curl(found, form))
     more: dict[str, object] = {}
     if form.is_valid():
         try:
@@ -89,8 +89,8 @@ def message_search(request: ConsoleRequest, tenant: Tenant, cluster: str, topic:
     """Find messages by key or id. With htmx the answer replaces the form; without, it is the topic's page."""
     found_topic = topic_get(cluster_get(tenant, cluster), topic)
     form = SearchForm(request.GET)
-    if wants_curl(request):
-        return curl_answer(search_curl(found_topic, form))
+    if wants_code(request):
+        return code_answer(search_curl(found_topic, form))
     found = None
     if form.is_valid():
         try:
@@ -137,6 +137,6 @@ def message_page(
         "body_as": form,
         "body_forms": [(one, _FORMS[one]) for one in BodyForm],
         "body_problem": body_problem,
-        "curl": curl("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/?body_as={form}"),
+        "curl": act_of("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/?body_as={form}"),
     }
     return tenant_render(request, tenant, "console/message.html", context, section="clusters")

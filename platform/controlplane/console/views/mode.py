@@ -7,8 +7,8 @@ from django.views.decorators.http import require_http_methods
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_render
-from controlplane.console.curl import curl
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.pages import form_take_error, status_of
 from controlplane.console.quorum_forms import ModeForm
@@ -40,7 +40,7 @@ def cluster_mode(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpR
         "form": form,
         "confirm_form": confirm,
         "preview": preview,
-        "curl": curl("POST", f"{found.path}mode/", body),
+        "curl": act_of("POST", f"{found.path}mode/", body),
     }
     status = status_of(form) if preview is None else status_of(confirm)
     return cluster_render(request, found, "console/mode_change.html", context, page="settings", status=status)

@@ -14,8 +14,8 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import Act, act_of
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import Act, curl
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.group_forms import OffsetResetForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
@@ -49,7 +49,7 @@ def group_reset(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
             plan = reset_preview(cluster=found, group=group, topic=topic, target=target)
         except ApplicationError as error:
             form_take_error(form, error)
-        line = curl("POST", f"{group_path(found, group)}offset-resets/", _body(topic, target))
+        line = act_of("POST", f"{group_path(found, group)}offset-resets/", _body(topic, target))
     context = {
         **cluster_context(request, found),
         "group": group,
@@ -86,7 +86,7 @@ def group_reset_undo(
         "undoes": made,
         "confirm_form": ConfirmForm(),
         **_plan_context(plan),
-        "curl": curl("POST", f"{made.path}undo/", {}),
+        "curl": act_of("POST", f"{made.path}undo/", {}),
     }
     return tenant_render(request, tenant, "console/offset_reset.html", context, section="clusters", page="lag")
 

@@ -16,7 +16,7 @@ from controlplane.clusters.selectors import StepView, operation_list, operation_
 from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl
+from controlplane.console.acts import act_of
 from controlplane.console.pages import tell_error, tenant_render
 from controlplane.console.pills import pill_of
 from controlplane.failover.rolling.report import Entry, entries_of, moment
@@ -91,7 +91,7 @@ class DaemonRow:
 def operation_page(request: ConsoleRequest, tenant: Tenant, operation: uuid.UUID) -> HttpResponse:
     """Show the steps with their states and times; the page updates itself while the work goes on."""
     found = _operation(tenant, operation)
-    context = {**_progress(request, found), "heading": _heading(found), "curl": curl("GET", found.path)}
+    context = {**_progress(request, found), "heading": _heading(found), "curl": act_of("GET", found.path)}
     return tenant_render(request, tenant, "console/operation.html", context, section="clusters")
 
 

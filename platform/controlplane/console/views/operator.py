@@ -31,6 +31,7 @@ from controlplane.billing.selectors import plan_get, price_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words
 from controlplane.console.access import ConsoleRequest, console_page
+from controlplane.console.acts import act_of
 from controlplane.console.billing_forms import (
     JobForm,
     JobSearchForm,
@@ -41,7 +42,6 @@ from controlplane.console.billing_forms import (
     SubscriptionForm,
 )
 from controlplane.console.charts import Chart, Curve
-from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.models import Job
@@ -83,7 +83,7 @@ def plans(request: ConsoleRequest) -> HttpResponse:
             return redirect("console:operator-plan", plan.slug)
     now = timezone.now()
     rows = [{"plan": plan, "price": _now(list(plan.prices.all()), now)} for plan in Plan.objects.order_by("name")]
-    context = {"form": form, "rows": rows, "curl": curl("GET", "/api/v1/operator/plans/")}
+    context = {"form": form, "rows": rows, "curl": act_of("GET", "/api/v1/operator/plans/")}
     return operator_render(request, "console/operator/plans.html", context, "plans", status_of(form))
 
 
@@ -119,7 +119,7 @@ def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
         "price_form": price,
         "versions": [{"price": version, "state": _state(version, now)} for version in versions],
         "kinds": KINDS,
-        "curl": curl("GET", f"{found.path}prices/"),
+        "curl": act_of("GET", f"{found.path}prices/"),
     }
     status = max(status_of(change), status_of(price))
     return operator_render(request, "console/operator/plan.html", context, "plans", status)
@@ -172,7 +172,7 @@ def subscriptions(request: ConsoleRequest) -> HttpResponse:
         "form": form,
         "rows": Paginator(rows, _PER_PAGE).get_page(request.GET.get("page")),
         "query": "",
-        "curl": curl(
+        "curl": act_of(
             "POST",
             "/api/v1/operator/subscriptions/",
             {"tenant": "my-team", "plan": "standard", "valid_from": "2026-12-01T00:00:00Z"},
@@ -206,7 +206,7 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
         "wanted": wanted,
         "runs": Paginator(found.order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
         "query": urlencode({name: value for name, value in wanted.cleaned_data.items() if value}),
-        "curl": curl("POST", "/api/v1/operator/job-runs/", body),
+        "curl": act_of("POST", "/api/v1/operator/job-runs/", body),
     }
     return operator_render(request, "console/operator/jobs.html", context, "jobs", status_of(form))
 
@@ -216,7 +216,7 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
 def job_page(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     """Show one run."""
     found = job_run_get(run)
-    context = {"run": found, "repairs": repairs_of(found), "curl": curl("POST", f"{found.path}retry/")}
+    context = {"run": found, "repairs": repairs_of(found), "curl": act_of("POST", f"{found.path}retry/")}
     return operator_render(request, "console/operator/job.html", context, "jobs")
 
 

@@ -17,8 +17,8 @@ from controlplane.billing.reproductions import (
 )
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
+from controlplane.console.acts import act_of
 from controlplane.console.billing_forms import AgreeForm
-from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.console.views.operator import operator_page, operator_render
 from controlplane.insight.bounds import cluster_loss_bound
@@ -37,7 +37,7 @@ def waiting_invoices(request: ConsoleRequest) -> HttpResponse:
         "waiting": invoices_waiting(),
         "issued": issued,
         "query": "",
-        "curl": curl("POST", "/api/v1/operator/invoices/HW-0000001/reproductions/"),
+        "curl": act_of("POST", "/api/v1/operator/invoices/HW-0000001/reproductions/"),
     }
     return operator_render(request, "console/operator/invoices.html", context, "invoices")
 
@@ -79,6 +79,6 @@ def cluster_metering(request: ConsoleRequest, cluster: uuid.UUID) -> HttpRespons
         "progress": progress,
         "bound": cluster_loss_bound(found, progress.ingested_until),
         "form": form,
-        "curl": curl("POST", f"/api/v1/operator/clusters/{found.pk}/metering/", body),
+        "curl": act_of("POST", f"/api/v1/operator/clusters/{found.pk}/metering/", body),
     }
     return operator_render(request, "console/operator/cluster_metering.html", context, "invoices", status_of(form))

@@ -10,8 +10,8 @@ from django.views.decorators.http import require_safe
 
 from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest
+from controlplane.console.acts import act_of
 from controlplane.console.charts import Chart, Curve
-from controlplane.console.curl import curl
 from controlplane.console.views.operator import operator_page, operator_render
 from controlplane.insight.neighbours import WINDOWS_S, shared_hosts
 from controlplane.provisioning.hosts import capacities, crowded, fits, history, placements
@@ -37,8 +37,8 @@ def hosts(request: ConsoleRequest) -> HttpResponse:
         "charts": [_chart(number, host.host) for number, host in enumerate(found)],
         "window": window,
         "windows": list(_WINDOWS.items()),
-        "curl": curl("GET", "/api/v1/operator/hosts/"),
-        "taken_curl": curl("GET", f"/api/v1/operator/hosts/taken/?window={window}"),
+        "curl": act_of("GET", "/api/v1/operator/hosts/"),
+        "taken_curl": act_of("GET", f"/api/v1/operator/hosts/taken/?window={window}"),
     }
     return operator_render(request, "console/operator/hosts.html", context, "hosts")
 
@@ -50,7 +50,7 @@ def trouble_list(request: ConsoleRequest) -> HttpResponse:
     context = {
         "troubles": [(one, _act_url(one), _incident_url(one)) for one in troubles()],
         "as_of": timezone.now(),
-        "curl": curl("GET", "/api/v1/operator/troubles/"),
+        "curl": act_of("GET", "/api/v1/operator/troubles/"),
     }
     return operator_render(request, "console/operator/troubles.html", context, "troubles")
 

@@ -18,7 +18,7 @@ from controlplane.clusters.selectors import operation_by_id
 from controlplane.clusters.stuck_operations import operation_fail, operation_requeue
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.curl import Act, curl, curl_answer, form_values, wants_curl
+from controlplane.console.acts import Act, act_of, code_answer, form_values, wants_code
 from controlplane.console.forms import OperationFailForm
 from controlplane.console.pages import status_of, tell_done, tell_error
 from controlplane.console.views.operator import operator_page, operator_render
@@ -67,8 +67,8 @@ def operation_fail_page(request: ConsoleRequest, operation: uuid.UUID) -> HttpRe
     """End an operation as failed."""
     found = operation_by_id(operation)
     form = OperationFailForm(request.POST, auto_id=f"{found.pk}-%s")
-    if wants_curl(request):
-        return curl_answer(_fail_act(found, form))
+    if wants_code(request):
+        return code_answer(_fail_act(found, form))
     if form.is_valid():
         try:
             operation_fail(actor=request.user, operation=found, reason=form.cleaned_data["reason"])
@@ -81,7 +81,7 @@ def operation_fail_page(request: ConsoleRequest, operation: uuid.UUID) -> HttpRe
 
 
 def _fail_act(operation: Operation, form: OperationFailForm) -> Act:
-    return curl("POST", f"/api/v1/operator/operations/{operation.pk}/fail/", form_values(form))
+    return act_of("POST", f"/api/v1/operator/operations/{operation.pk}/fail/", form_values(form))
 
 
 def _stuck_row(stuck: StuckOperation, refused: tuple[Operation, OperationFailForm] | None) -> StuckRow:
@@ -90,7 +90,7 @@ def _stuck_row(stuck: StuckOperation, refused: tuple[Operation, OperationFailFor
     return StuckRow(
         stuck,
         form,
-        curl("POST", f"/api/v1/operator/operations/{pk}/requeue/"),
+        act_of("POST", f"/api/v1/operator/operations/{pk}/requeue/"),
         _fail_act(stuck.operation, form),
         f"requeue-{pk}",
         f"fail-{pk}",
@@ -113,7 +113,7 @@ def _machine(request: ConsoleRequest, refused: tuple[Operation, OperationFailFor
         "leftovers": leftovers,
         "stuck": [] if leftovers is None else [_stuck_row(one, refused) for one in leftovers.stuck],
         "away": away,
-        "curl_clear": curl("POST", "/api/v1/operator/leftovers/", {}),
+        "curl_clear": act_of("POST", "/api/v1/operator/leftovers/", {}),
         "shared_user_reason": shared_user_reason(),
         "unlimited_reason": unlimited_reason(),
         "memory_bytes": settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024,

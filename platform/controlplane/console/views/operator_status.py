@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.console.status_forms import IncidentForm, IncidentUpdateForm, MaintenanceForm
 from controlplane.console.views.operator import operator_page, operator_render
@@ -34,10 +34,10 @@ def incidents(request: ConsoleRequest) -> HttpResponse:
     initial = {"title": request.GET.get("title", "")[:TITLE_LENGTH_MAX]}
     incident_form = IncidentForm(request.POST if opens else None, prefix="incident", initial=initial)
     window_form = MaintenanceForm(request.POST if plans else None, prefix="maintenance")
-    incident_curl = curl("POST", "/api/v1/operator/incidents/", incident_form.body())
-    window_curl = curl("POST", "/api/v1/operator/maintenance/", window_form.body())
-    if wants_curl(request):
-        return curl_answer(window_curl if plans else incident_curl)
+    incident_curl = act_of("POST", "/api/v1/operator/incidents/", incident_form.body())
+    window_curl = act_of("POST", "/api/v1/operator/maintenance/", window_form.body())
+    if wants_code(request):
+        return code_answer(window_curl if plans else incident_curl)
     if incident_form.is_valid():
         try:
             incident = incident_open(actor=request.user, **incident_form.cleaned_data)
@@ -72,9 +72,9 @@ def incident_page(request: ConsoleRequest, incident: uuid.UUID) -> HttpResponse:
     """Show an incident with all that was said of it, and say more."""
     found = incident_get(incident)
     form = IncidentUpdateForm(request.POST if request.method == "POST" else None, initial={"state": found.state})
-    command = curl("POST", f"{found.path}updates/", form.body())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{found.path}updates/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             incident_update(actor=request.user, incident=found, **form.cleaned_data)

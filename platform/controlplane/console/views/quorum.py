@@ -17,8 +17,8 @@ from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_render
-from controlplane.console.curl import curl
 from controlplane.console.forms import Choice, TypedLossForm
 from controlplane.console.pages import form_take_error, status_of
 from controlplane.console.quorum_forms import ResizeForm, WhichReplicaForm
@@ -249,7 +249,7 @@ def _page(request: ConsoleRequest, tenant: Tenant, cluster_slug: str, group_name
         "form": chosen,
         "confirm_form": confirm,
         "preview": preview,
-        "curl": curl("POST", f"{cluster.path}groups/{group.name}/{page.verb}/", body) if body else "",
+        "curl": act_of("POST", f"{cluster.path}groups/{group.name}/{page.verb}/", body) if body else "",
     }
     status = status_of(confirm) if preview is not None else status_of(chosen)
     return cluster_render(request, cluster, "console/quorum_change.html", context, page="overview", status=status)

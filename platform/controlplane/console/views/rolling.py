@@ -7,8 +7,8 @@ from django.views.decorators.http import require_http_methods
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.failover.rolling.services import Purpose, rolling_plan, rolling_start
@@ -39,8 +39,8 @@ def cluster_rolling(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Ht
         "plan": rolling_plan(cluster=found, driver=driver),
         "daemons": daemons,
         "upgrade_available": upgrade_available,
-        "curl_restart": curl("POST", f"{found.path}restart/", {"dry_run": True}),
-        "curl_upgrade": curl("POST", f"{found.path}upgrade/", {"dry_run": True}),
+        "curl_restart": act_of("POST", f"{found.path}restart/", {"dry_run": True}),
+        "curl_upgrade": act_of("POST", f"{found.path}upgrade/", {"dry_run": True}),
     }
     return tenant_render(
         request,

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.service_account_forms import AccountTokenForm, ServiceAccountForm
@@ -37,9 +37,9 @@ def account_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     if request.method == "POST":
         actor_require(request.user, "service_account.manage", tenant)
     form = ServiceAccountForm(request.POST if request.method == "POST" else None, roles=_roles(request, tenant))
-    command = curl("POST", f"{tenant.path}service-accounts/", form.body())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{tenant.path}service-accounts/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             account = service_account_create(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -67,7 +67,7 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
     what = request.POST.get("what") if request.method == "POST" else None
     if request.method == "POST":
         actor_require(request.user, "service_account.manage", tenant)
-    if what in ("disable", "enable") and not wants_curl(request):
+    if what in ("disable", "enable") and not wants_code(request):
         try:
             service_account_update(actor=request.user, account=found, disabled=what == "disable")
         except ApplicationError as error:
@@ -83,11 +83,11 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
     )
     roles = [(value, label) for value, label in _roles(request, tenant) if role_includes(found.role, value)]
     token_form = AccountTokenForm(request.POST if what == "token" else None, roles=roles, initial={"role": found.role})
-    change_act = curl("PATCH", found.path, change.changes())
+    change_act = act_of("PATCH", found.path, change.changes())
     token_body = {**token_form.body(), "service_account_id": str(found.pk)}
-    token_act = curl("POST", f"{tenant.path}tokens/", token_body)
-    if wants_curl(request):
-        return curl_answer(token_act if what == "token" else change_act)
+    token_act = act_of("POST", f"{tenant.path}tokens/", token_body)
+    if wants_code(request):
+        return code_answer(token_act if what == "token" else change_act)
     created = ""
     if change.is_valid():
         try:
@@ -123,7 +123,7 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
         ],
         "can_manage": actor_can(request.user, "service_account.manage", tenant),
         "environment": settings.HIGHWATER_ENVIRONMENT,
-        "curl": curl("PATCH", found.path, {"disabled": found.disabled_at is None}),
+        "curl": act_of("PATCH", found.path, {"disabled": found.disabled_at is None}),
         "change_curl": change_act,
         "token_curl": token_act,
     }
@@ -156,7 +156,7 @@ def account_delete(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) 
         "button": say("Delete service account"),
         "back": back,
         "crumbs": [{"url": back, "words": say("Service accounts")}],
-        "curl": curl("DELETE", found.path),
+        "curl": act_of("DELETE", found.path),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="tokens", status=status_of(form))
 

@@ -7,8 +7,8 @@ from django.views.decorators.http import require_http_methods
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, form_values, wants_code
 from controlplane.console.billing_forms import TenantSettingsForm
-from controlplane.console.curl import curl, curl_answer, form_values, wants_curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_update
@@ -25,9 +25,9 @@ def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "wants_second_factor": tenant.wants_second_factor,
     }
     form = TenantSettingsForm(request.POST if request.method == "POST" else None, initial=initial)
-    command = curl("PATCH", tenant.path, form_values(form))
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("PATCH", tenant.path, form_values(form))
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             tenant_update(actor=request.user, tenant=tenant, **form.cleaned_data)

@@ -13,7 +13,7 @@ from controlplane.accounts.models import ApiToken
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.curl import curl, curl_answer, wants_curl
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.forms import ConfirmForm, TokenForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Role, Tenant
@@ -63,9 +63,9 @@ def token_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the tokens, and make one. The new token is in the answer to the POST and nowhere else."""
     roles = roles_to_give(request.user, tenant)
     form = TokenForm(request.POST if request.method == "POST" else None, roles=roles)
-    act = curl("POST", f"{tenant.path}tokens/", form.body())
-    if wants_curl(request):
-        return curl_answer(act)
+    act = act_of("POST", f"{tenant.path}tokens/", form.body())
+    if wants_code(request):
+        return code_answer(act)
     created = ""
     if form.is_valid():
         try:
@@ -119,6 +119,6 @@ def token_revoke(request: ConsoleRequest, tenant: Tenant, token: uuid.UUID) -> H
         "button": say("Revoke token"),
         "back": back,
         "crumbs": [{"url": back, "words": say("API tokens")}],
-        "curl": curl("DELETE", f"{tenant.path}tokens/{found.pk}/"),
+        "curl": act_of("DELETE", f"{tenant.path}tokens/{found.pk}/"),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="tokens", status=status_of(form))

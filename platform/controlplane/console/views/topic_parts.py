@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
+from controlplane.console.acts import Act, act_of, form_values
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import Act, curl, form_values
 from controlplane.console.forms import BrowseForm, MessageForm, SearchForm
 from controlplane.console.pages import status_of, tenant_render
 from controlplane.tenants.rules import actor_can
@@ -31,14 +31,14 @@ def send_context(topic: Topic, form: MessageForm) -> dict[str, object]:
 
 def send_curl(topic: Topic, form: MessageForm) -> Act:
     """Return the command that sends what was typed."""
-    return curl("POST", f"{topic.path}messages/", form.body_sent())
+    return act_of("POST", f"{topic.path}messages/", form.body_sent())
 
 
 def search_curl(topic: Topic, form: SearchForm) -> Act:
     """Return the command that looks for what was typed; for an example while nothing was."""
     query = {"key": "" if form.is_bound else "k-1", **form_values(form)}
     texts = {name: value.isoformat() if isinstance(value, datetime) else str(value) for name, value in query.items()}
-    return curl("GET", f"{topic.path}messages/search/?{urlencode(texts)}")
+    return act_of("GET", f"{topic.path}messages/search/?{urlencode(texts)}")
 
 
 def queues_context(topic: Topic) -> dict[str, object]:
@@ -76,7 +76,7 @@ def newest_context(request: ConsoleRequest, topic: Topic) -> dict[str, object]:
         "newest": [],
         "newest_problem": "",
         "read_at": datetime.now(UTC),
-        "browse_curl": curl("GET", f"{topic.path}messages/?{urlencode(query)}"),
+        "browse_curl": act_of("GET", f"{topic.path}messages/?{urlencode(query)}"),
     }
     if form.errors:
         return context

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_safe
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl
 from controlplane.console.pages import tenant_render
 from controlplane.consumers.route_map import topic_route_map
 from controlplane.tenants.models import Tenant
@@ -29,7 +29,7 @@ def topic_route(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: st
         "topic": found,
         "group": group,
         "can_inspect": actor_can(request.user, "consumer.inspect", tenant),
-        "curl": curl("GET", f"{found.path}route/{query}"),
+        "curl": act_of("GET", f"{found.path}route/{query}"),
         "route": None,
     }
     try:

@@ -9,8 +9,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.curl import curl, curl_answer, wants_curl
 from controlplane.console.forms import MessageForm, TopicChangeForm, TopicForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.topic_parts import queues_context, topic_render
@@ -45,9 +45,9 @@ def topic_new(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResp
     """Create a topic on the brokers, then show it."""
     found = cluster_get(tenant, cluster)
     form = TopicForm(request.POST if request.method == "POST" else None)
-    command = curl("POST", f"{found.path}topics/", form.body())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("POST", f"{found.path}topics/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             topic = topic_create(
@@ -90,9 +90,9 @@ def topic_change(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: s
     found = topic_get(cluster_get(tenant, cluster), topic)
     before = {name: getattr(found, name) for name in TopicChangeForm.base_fields}
     form = TopicChangeForm(request.POST if request.method == "POST" else None, initial=before)
-    command = curl("PATCH", found.path, form.changes())
-    if wants_curl(request):
-        return curl_answer(command)
+    command = act_of("PATCH", found.path, form.changes())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             topic_update(
@@ -154,6 +154,6 @@ def topic_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str, top
             {"url": reverse("console:topic-list", args=[tenant.slug, found.cluster.slug]), "words": gettext("Topics")},
             {"url": back, "words": found.name},
         ],
-        "curl": curl("DELETE", found.path),
+        "curl": act_of("DELETE", found.path),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))

@@ -29,8 +29,8 @@ from controlplane.billing.selectors import (
 )
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.billing_forms import BudgetForm
-from controlplane.console.curl import curl
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.console.views.usage_parts import part_charts, usage_charts
 from controlplane.tenants.models import Tenant
@@ -86,7 +86,7 @@ def usage_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "plan": None if subscription is None else subscription.plan,
         "price": None if subscription is None else price_at(subscription.plan, now),
         "can_budget": actor_can(request.user, "budget.manage", tenant),
-        "curl": curl("GET", f"{tenant.path}usage/?month={month}"),
+        "curl": act_of("GET", f"{tenant.path}usage/?month={month}"),
     }
     return tenant_render(request, tenant, "console/usage.html", context, section="usage")
 
@@ -111,7 +111,7 @@ def usage_records(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "sum": usage_sum(rows),
         "rows": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "query": _query_without_page(request),
-        "curl": curl("GET", f"{tenant.path}usage/records/?{_query_without_page(request)}"),
+        "curl": act_of("GET", f"{tenant.path}usage/records/?{_query_without_page(request)}"),
     }
     return tenant_render(request, tenant, "console/usage_records.html", context, section="usage")
 
@@ -140,7 +140,7 @@ def budget_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "form": form,
         "budget": budget,
-        "curl": curl("PUT", f"{tenant.path}budget/", {"amount": "250.00", "currency": str(first["currency"])}),
+        "curl": act_of("PUT", f"{tenant.path}budget/", {"amount": "250.00", "currency": str(first["currency"])}),
     }
     return tenant_render(request, tenant, "console/budget.html", context, section="usage", status=status_of(form))
 

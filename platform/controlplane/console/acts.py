@@ -71,7 +71,7 @@ class Act:
         return {"curl": self.curl, "python": self.python, "command": self.command}
 
 
-def curl(method: str, path: str, body: Mapping[str, Any] | None = None) -> Act:
+def act_of(method: str, path: str, body: Mapping[str, Any] | None = None) -> Act:
     """Return an act of the API. The body is what JSON makes of it: an enumeration's member is its value."""
     return Act(method, path.removesuffix("?"), None if body is None else json.loads(json.dumps(body)))
 
@@ -98,11 +98,11 @@ def form_values(form: Form) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}
 
 
-def wants_curl(request: HttpRequest) -> bool:
+def wants_code(request: HttpRequest) -> bool:
     """Return whether a form asks only for the code of what was typed so far: console.js does while that is open."""
     return request.headers.get("X-Wants") == "curl"
 
 
-def curl_answer(act: Act) -> HttpResponse:
+def code_answer(act: Act) -> HttpResponse:
     """Return the act in its forms."""
     return JsonResponse(act.as_json())

@@ -86,6 +86,19 @@ def test_a_document_that_lies_deep_in_texts_is_hidden_whole() -> None:
     assert SECRET not in shown(body, "*.card")
 
 
+def test_a_document_in_a_text_with_too_many_tokens_is_hidden_whole() -> None:
+    body = {"many": json.dumps([0] * 20_000), "few": json.dumps([0] * 100)}
+    assert json.loads(shown(body, "*.card")) == body | {"many": MASK}
+
+
+@pytest.mark.parametrize("body", [[0] * 100, {"text": json.dumps([0] * 100)}, {"card": [0] * 100}])
+def test_bodies_of_one_answer_are_looked_into_up_to_so_many_tokens_together(body: object) -> None:
+    sight, encoded = Sight([Rule("*", Part.BODY, "*.card")], budget_tokens=300), json.dumps(body).encode()
+    found = [body_shown(encoded, 1000, masks=sight.masks_for([topic])) for topic in ("payments", "orders")]
+    assert [one.masking is Masking.WITHHELD for one in found] == [False, True]
+    assert found[1].text == ""
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -197,3 +210,8 @@ def test_a_message_of_no_known_topic_is_hidden_by_every_rule() -> None:
 def test_a_sight_looks_into_so_many_bytes_and_no_more() -> None:
     sight = Sight([], budget_bytes=10)
     assert [sight.may_look_into(6), sight.may_look_into(4), sight.may_look_into(1)] == [True, True, False]
+
+
+def test_a_body_that_is_too_large_to_be_looked_into_leaves_the_others_their_bytes() -> None:
+    sight = Sight([], budget_bytes=10)
+    assert [sight.may_look_into(4 * 1024 * 1024), sight.may_look_into(10)] == [True, True]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controlplane.common.sentences import say
-from controlplane.topics.masking import JSON_MAX_BYTES, Masks, Token, tokens_of, verbatim
+from controlplane.topics.masking import JSON_MAX_BYTES, Masks, Token, TooMuchToLookInto, tokens_of, verbatim
 
 BODY_SHOWN_MAX_BYTES = 64 * 1024
 _INDENT = "  "
@@ -73,7 +73,10 @@ def body_shown(body: bytes, limit_bytes: int, form: BodyForm = BodyForm.AUTO, ma
     if masks is not None and masks.hide_bodies and body:
         document = masks.document_of(body)
         if document is not None:
-            return _masked(document, len(body), limit_bytes, form, masks)
+            try:
+                return _masked(document, len(body), limit_bytes, form, masks)
+            except TooMuchToLookInto:
+                return body_withheld(body)
         if masks.withholds:
             return body_withheld(body)
     head = body[:limit_bytes]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from controlplane.common.sentences import say
@@ -21,6 +22,11 @@ PATH_MAX_CHARACTERS = 200
 # Documents in texts of documents; what lies deeper is hidden whole.
 _NESTED_MAX = 3
 _STEPS_KEPT_MAX = 10_000
+# Of one answer. 2 MiB of a text may be a million tokens, each of which takes about 2 µs.
+_BYTES_MAX = 2 * 1024 * 1024
+_TOKENS_MAX = 250_000
+# Of a document in a text, which is kept until its end is known.
+_NESTED_TOKENS_MAX = 20_000
 _SEGMENT = re.compile(r"[^.\[\]\s\x00-\x1f\x7f]+")
 # Of valid JSON: an empty object or array, a sign, a text, or a number or word. The possessive repeats (`*+`) keep no state to
 # go back to; without them, a long text takes more than 100 bytes for each of its characters.
@@ -41,6 +47,17 @@ class Part(StrEnum):
 
     BODY = "body"
     PROPERTY = "property"
+
+
+class TooMuchToLookInto(Exception):
+    """An answer has used up the tokens that it may look at."""
+
+
+@dataclass(slots=True)
+class TokenBudget:
+    """How many tokens may be looked at yet."""
+
+    left: int = _TOKENS_MAX
 
 
 class NotAPath(ValueError):
@@ -96,9 +113,10 @@ _States = frozenset[tuple[int, int]]
 
 
 class Masks:
-    """What is hidden of the messages of one topic."""
+    """What is hidden of the messages of one topic. `budget` may be shared with other topics' masks."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], budget: TokenBudget | None = None) -> None:
+        self._budget = budget or TokenBudget()
         rules = tuple(rules)
         body = [one for one in rules if one.part is Part.BODY]
         self.rules = frozenset(rules)
@@ -132,13 +150,19 @@ class Masks:
         return text if is_container or any(not path.segments for path in self._paths) else None
 
     def tokens(self, text: str, depth: int = 0) -> Iterator[Token]:
-        """Yield the tokens of valid JSON, with MASK for each hidden value. JSON in a text of it is looked into as well."""
+        """Yield the tokens of valid JSON, with MASK for each hidden value. JSON in a text of it is looked into as well.
+
+        Raises TooMuchToLookInto when the budget is used up.
+        """
         return self._walk(text, frozenset((index, 0) for index in range(len(self._paths))), depth)
 
     def _walk(self, text: str, states: _States, depth: int) -> Iterator[Token]:
         frames: list[tuple[bool, _States]] = []
         at_name, hidden_depth, hidden_from = False, 0, 0
         for token in tokens_of(text):
+            self._budget.left -= 1
+            if self._budget.left < 0:
+                raise TooMuchToLookInto
             part = token.text
             opens, closes = part in ("{", "["), part in ("}", "]")
             if hidden_depth:
@@ -179,7 +203,9 @@ class Masks:
             return masked
         except ValueError:
             return token
-        found = list(self._walk(text, states, depth + 1))
+        found = list(islice(self._walk(text, states, depth + 1), _NESTED_TOKENS_MAX + 1))
+        if len(found) > _NESTED_TOKENS_MAX:
+            return masked
         if not any(one.is_mask for one in found):
             return token
         return masked._replace(text=json.dumps("".join(part for part, _ in verbatim(text, found))))
@@ -206,13 +232,14 @@ class Masks:
 class Sight:
     """What one reader may see of a cluster's messages, in one answer.
 
-    Bodies are looked into up to `budget_bytes` together; those after it are withheld.
+    Bodies are looked into up to `budget_bytes` and `budget_tokens` together; those after it are withheld.
     """
 
-    def __init__(self, rules: Sequence[Rule], budget_bytes: int = 16 * 1024 * 1024) -> None:
+    def __init__(self, rules: Sequence[Rule], budget_bytes: int = _BYTES_MAX, budget_tokens: int = _TOKENS_MAX) -> None:
         self._rules = tuple(rules)
         self._masks: dict[frozenset[str], Masks] = {}
         self._left_bytes = budget_bytes
+        self._tokens = TokenBudget(budget_tokens)
 
     def masks_for(self, topics: Iterable[str]) -> Masks:
         """Return what is hidden of a message that belongs to these topics. To none: all that is hidden anywhere."""
@@ -221,11 +248,13 @@ class Sight:
             rules = (
                 one for one in self._rules if not key or any(fnmatch.fnmatchcase(topic, one.topic) for topic in key)
             )
-            self._masks[key] = Masks(rules)
+            self._masks[key] = Masks(rules, self._tokens)
         return self._masks[key]
 
     def may_look_into(self, size_bytes: int) -> bool:
-        """Take a body's size from the budget; False when that is used up."""
+        """Take a body's size from the budget; False when that is used up. A body of more than 512 KiB takes nothing."""
+        if size_bytes > JSON_MAX_BYTES:
+            return True
         self._left_bytes -= size_bytes
         return self._left_bytes >= 0
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile, Snapshot
-from brokerd.metadata_record import MetadataRecord, Offsets
+from brokerd.metadata_record import RECORD_MAX_BYTES, MetadataRecord, Offsets, split_offsets
 from brokerd.store import Disk, StoreError
 from mqwire.bodies import Body, ConsumerOffsetSerializeWrapper, DataVersion
 from mqwire.header import Int32, Int64
@@ -55,6 +55,7 @@ class ConsumerOffsetManager:
         """`write` puts a change into the log; it raises StoreError, and the table stays as it was."""
         self._clock_ms = clock_ms
         self._write = write
+        self._record_max_bytes = min(RECORD_MAX_BYTES, config.max_message_size_bytes)
         self._file = MetadataFile(disk, config.config_folder, "consumerOffset.json")
         self._offsets: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
@@ -197,8 +198,13 @@ class ConsumerOffsetManager:
                 key: {queue_id: self._offsets[key][queue_id] for queue_id in queue_ids}
                 for key, queue_ids in self._unwritten.items()
             }
-            self._write_down(MetadataRecord(offsets=offsets))
-            self._unwritten = {}
+            for part in split_offsets(offsets, self._record_max_bytes):
+                self._write_down(MetadataRecord(offsets=part))
+                for key, by_queue in part.items():
+                    unwritten = self._unwritten.get(key, set())
+                    unwritten.difference_update(by_queue)
+                    if not unwritten:
+                        self._unwritten.pop(key, None)
 
     def forget_unwritten(self) -> None:
         """What has changed is in a base, or not to be written by this replica any more."""

@@ -7,7 +7,7 @@ together; what follows it changes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,7 +28,8 @@ _PROPERTIES: Final = b"WAIT\x01true\x02"
 _TOPIC: Final = RMQ_SYS_METADATA.encode()
 _BASE_TABLES: Final = ("topics", "groups", "forbidden", "offsets", "resets", "reset_counts", "kept_from")
 _HEAD_BYTES: Final = 200  # for the names of the tables in a base's record
-_QUEUES_MAX: Final = 64
+_QUEUES_MAX: Final = 16  # of one entry: even with the longest names they fit into the least maxMessageSize
+RECORD_MAX_BYTES: Final = 256 * 1024  # even where messages may be larger
 
 
 class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,14 +89,24 @@ def base_records(
     max_bytes: int,
 ) -> list[MetadataRecord]:
     """The records of a base that holds these tables, none of which is larger than `max_bytes` unless one entry is."""
-    found: list[dict[str, Any]] = [{}]
-    room = max_bytes - _HEAD_BYTES
-    left = room
     tables: tuple[tuple[str, Mapping[str, Any]], ...] = (
         *(("topics", topics), ("groups", groups), ("forbidden", forbidden)),
         *(("offsets", offsets), ("resets", resets), ("reset_counts", reset_counts)),
         ("kept_from", kept_from),
     )
+    found = _packed(tables, max_bytes)
+    return [MetadataRecord(part=number, parts=len(found), **one) for number, one in enumerate(found)]
+
+
+def split_offsets(offsets: Offsets, max_bytes: int) -> list[Offsets]:
+    """All of them, in parts that each make a record of at most `max_bytes`."""
+    return [part["offsets"] for part in _packed((("offsets", offsets),), max_bytes) if part]
+
+
+def _packed(tables: Iterable[tuple[str, Mapping[str, Any]]], max_bytes: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{}]
+    room = max_bytes - _HEAD_BYTES
+    left = room
     for table, entries in tables:
         for key, value in _small_entries(entries):
             size = len(msgspec.json.encode({key: value}))
@@ -105,7 +116,7 @@ def base_records(
             left -= size
             part = found[-1].setdefault(table, {})
             part[key] = {**part.get(key, {}), **value} if isinstance(value, dict) else value
-    return [MetadataRecord(part=number, parts=len(found), **one) for number, one in enumerate(found)]
+    return found
 
 
 def _small_entries(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

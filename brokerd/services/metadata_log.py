@@ -20,6 +20,7 @@ import trio
 
 from brokerd.metadata_record import (
     BASE_END_TAGS_CODE,
+    RECORD_MAX_BYTES,
     Located,
     MetadataRecord,
     base_records,
@@ -57,7 +58,6 @@ logger = logging.getLogger(__name__)
 OFFSETS_PERIOD_S: Final = 0.5
 _MASTER_ALONE: Final = "the offset is on the master alone: too few slaves are in sync (inSyncReplicas)"
 _LINGER_S: Final = 0.002
-_RECORD_MAX_BYTES: Final = 256 * 1024
 _BASE_MIN_BYTES: Final = 64 * 1024
 _READ_MESSAGES: Final = 64
 _READ_BYTES: Final = 1024 * 1024
@@ -201,7 +201,7 @@ class MetadataLog:
             groups.forbidden_table,
             *broker.consumer_offsets.base(),
             broker.kept_messages.base(),
-            max_bytes=min(_RECORD_MAX_BYTES, broker.config.max_message_size_bytes),
+            max_bytes=min(RECORD_MAX_BYTES, broker.config.max_message_size_bytes),
         )
         now_ms = broker.clock.time_ms()
         results = [

@@ -1,7 +1,7 @@
 """Expires the messages of topics that keep less than the broker does: by the age or the bytes of their messages.
 
 Runs on the leader, each cleanResourceInterval, topic by topic, with a pause after each. A queue whose oldest message is young
-enough costs one look at that message; else a search by time. What has expired is written as one metadata record.
+enough costs one look at that message; else a search by time. What has expired is written as metadata records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from brokerd.metadata_record import MetadataRecord, Offsets
+from brokerd.metadata_record import RECORD_MAX_BYTES, MetadataRecord, Offsets, split_offsets
 from brokerd.store import CONSUME_QUEUE_ENTRY_BYTES, StoreError, size_of_entries
 from brokerd.topic_retention import Retention, Slice, oldest_beyond, retention_of
 
@@ -102,7 +102,8 @@ class TopicRetentionService:
         # Others ran meanwhile: a topic may be gone, and with it its queues' offsets.
         kept_from = {topic: queues for topic, queues in expired.items() if topic in broker.topic_configs.table}
         if kept_from and self._may_write():
-            broker.metadata_log.write(MetadataRecord(kept_from=kept_from))
+            for part in split_offsets(kept_from, min(RECORD_MAX_BYTES, broker.config.max_message_size_bytes)):
+                broker.metadata_log.write(MetadataRecord(kept_from=part))
 
     def _may_write(self) -> bool:
         broker = self._broker

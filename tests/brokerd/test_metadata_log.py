@@ -460,6 +460,18 @@ def test_small_messages_split_a_base_which_is_found_and_read_whole(make_broker: 
     assert all(knows(broker, f"topic-{number}") for number in range(60))
 
 
+def test_more_offsets_than_a_record_has_room_for_are_written_as_several(make_broker: MakeBroker) -> None:
+    broker = make_broker(maxMessageSize="1024")
+    broker.create_topic("orders", queues=200)
+    broker.create_group("g")
+    for queue_id in range(200):
+        broker.broker.consumer_offsets.commit("orders", "g", queue_id, 10**12)
+    broker.broker.metadata_log.write_offsets()
+    assert not broker.broker.consumer_offsets.has_unwritten
+    broker.crash()
+    assert broker.broker.consumer_offsets.query_all("orders", "g") == dict.fromkeys(range(200), 10**12)
+
+
 def test_many_changes_do_not_make_the_last_base_distant(broker: BrokerUnderTest) -> None:
     broker.create_topic("orders")
     broker.create_group("g")
@@ -505,7 +517,7 @@ def test_a_base_that_is_not_whole_changes_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(leader.store, "append_needed", failing)
-        patched.setattr("brokerd.services.metadata_log._RECORD_MAX_BYTES", 2048)
+        patched.setattr("brokerd.services.metadata_log.RECORD_MAX_BYTES", 2048)
         leader.broker.metadata_log.begin_leadership()
     assert len(appended) == 1
     replicate(leader, follower)

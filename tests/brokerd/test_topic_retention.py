@@ -183,6 +183,16 @@ def test_a_look_that_finds_nothing_writes_nothing(aged: BrokerUnderTest) -> None
     assert aged.store.end_offset == end_offset
 
 
+def test_a_topic_of_more_queues_than_a_record_has_room_for_expires_whole(make_broker: MakeBroker) -> None:
+    broker = make_broker(maxMessageSize="1024")
+    create(broker, "orders", queues=200, attributes="+reserve.time=1")
+    for queue_id in range(200):
+        broker.store_message("orders", queue_id=queue_id)
+    broker.clock.advance(HOUR_S + 61)
+    expire(broker)
+    assert {bounds(broker, queue_id) for queue_id in range(200)} == {(1, 1)}
+
+
 # --- by size ---
 
 

@@ -16,6 +16,8 @@ from controlplane.clusters.replica_remoting import ProbeAnswer
 from controlplane.common.errors import Conflict, NotAllowed
 from controlplane.common.models import AuditEvent
 from controlplane.failover.errors import NotPossible
+from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion.services import automatic_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.rolling import steps
 from controlplane.failover.rolling.plan import planned, problem_of, successor_of
@@ -24,7 +26,7 @@ from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning import probe, versions
 from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
 from controlplane.provisioning.probe import Registration
-from controlplane.provisioning.processes import cluster_process_names
+from controlplane.provisioning.processes import cluster_process_names, replica_process_name
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, World
@@ -121,9 +123,11 @@ def group(cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.Monkey
         yield found
 
 
-def run(operation: Operation, driver: DriverTwin, *, twice: bool = False, tries: int = 4) -> Operation:
-    """Run the steps until one fails, or waits `tries` times. `twice` runs each again before it is completed."""
+def run(operation: Operation, driver: DriverTwin, *, twice: bool = False, tries: int = 4, until: str = "") -> Operation:
+    """Run the steps until one fails, or waits `tries` times, or `until` is next. `twice` runs each again before it is completed."""
     for step in operation.steps.exclude(state=StepState.COMPLETED).order_by("position"):
+        if step.name == until:
+            break
         outcome = Outcome.WAITING
         for _ in range(tries):
             OperationStep.objects.filter(pk=step.pk).update(not_before=None)
@@ -219,6 +223,59 @@ def test_a_worker_that_dies_after_the_stop_leaves_a_daemon_that_the_next_one_sta
     OperationStep.objects.filter(operation=operation, state=StepState.RUNNING).update(
         state=StepState.PENDING, claim=None
     )
+    operation = run(operation, driver)
+    assert operation.state == OperationState.COMPLETED, operation.error
+
+
+def lose_the_leader(cluster: Cluster, driver: DriverTwin, group: ScriptedGroup, ago_s: int) -> GroupView:
+    """The leader has been dead for that long, as the samples have it."""
+    group[0].answers = False
+    row = Replica.objects.get(group__cluster=cluster, broker_id=0)
+    driver.states[replica_process_name(cluster, row)] = ProcessState.FATAL
+    cluster_sample(cluster, driver)
+    ago = timezone.now() - timedelta(seconds=ago_s)
+    ReplicaSample.objects.filter(replica=row).update(unreachable_since=ago)
+    GroupLeadership.objects.filter(group=row.group).update(led_at=ago)
+    (view,) = cluster_sample(cluster, driver)
+    return view
+
+
+def test_a_group_that_lost_its_leader_before_its_turn_ends_the_restart_so_that_another_is_promoted_at_once(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup
+) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(failover_policy="automatic_when_lossless")
+    cluster.refresh_from_db()
+    operation = run(start(cluster, driver), driver, until="roll_leaders")
+    lose_the_leader(cluster, driver, group, ago_s=10)
+    operation = run(operation, driver)
+    assert operation.state == OperationState.IN_PROGRESS, "it may be back soon"
+    Failover.objects.create(  # begun, and not decided
+        operation=operation, cluster=cluster, group_name="broker-a", kind="switchover", requested_by="x", candidate_id=1
+    )
+    view = lose_the_leader(cluster, driver, group, ago_s=20)
+    assert automatic_failover(cluster, view, driver) is None
+    operation = run(operation, driver)
+    assert operation.state == OperationState.FAILED
+    assert (operation.error or {})["cause"] == "broker-a has lost its leader meanwhile."
+    assert automatic_failover(cluster, view, driver) is not None
+
+
+def test_a_leader_that_is_away_because_another_was_just_decided_for_ends_nothing(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(context: object) -> None:
+        raise SystemExit
+
+    operation = run(start(cluster, driver), driver, until="roll_leaders")
+    with monkeypatch.context() as dying:
+        dying.setattr(steps, "failover_promote", killed)
+        with pytest.raises(SystemExit):
+            run(operation, driver)
+    OperationStep.objects.filter(operation=operation, state=StepState.RUNNING).update(
+        state=StepState.PENDING, claim=None
+    )
+    GroupLeadership.objects.update(led_at=timezone.now() - timedelta(seconds=20))
+    assert group.master is None
     operation = run(operation, driver)
     assert operation.state == OperationState.COMPLETED, operation.error
 

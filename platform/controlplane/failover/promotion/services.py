@@ -50,6 +50,8 @@ _WISHES: dict[str, Callable[[int], str]] = {
 
 # A failed automatic promotion is not repeated at once: an operator should look.
 _AUTOMATIC_PAUSE_S = 60.0
+# Their changes of leaders share the operation's end: it fails so that a group that lost its leader can be helped.
+_ROLLING = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,12 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
     running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
     if running is not None and not operation_yields(running):
         return None
-    last = Failover.objects.filter(cluster=cluster, group_name=view.name).order_by("-created_at").first()
+    changes = Failover.objects.filter(cluster=cluster, group_name=view.name).select_related("operation")
+    last = changes.order_by("-created_at").first()
     if (
         last is not None
         and last.state == OperationState.FAILED
+        and (last.operation is None or last.operation.type not in _ROLLING)
         and (now - last.updated_at).total_seconds() < _AUTOMATIC_PAUSE_S
     ):
         return None

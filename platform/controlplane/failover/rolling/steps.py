@@ -59,6 +59,8 @@ from controlplane.provisioning.versions import installed_version, versions_told
 _AWAY_S = 25.0
 _POLL_S = 0.2
 _LEADERLESS_FOR = timedelta(seconds=15)
+# A change of the leader that is decided leaves the group without one until its candidate leads; longer, and the candidate is lost.
+_DECIDED_FOR = timedelta(seconds=60)
 _ALIVE = (ProcessState.RUNNING, ProcessState.STARTING)
 _RETRY = say("Look at the group's replicas, and retry the operation: it goes on with the daemons that are left.")
 
@@ -96,6 +98,7 @@ def roll_followers(context: StepContext) -> None:
 def roll_leaders(context: StepContext) -> None:
     """Move each leadership to a follower that was restarted, then restart who led. A replica alone is restarted as it is."""
     for entry in _left(context, "broker"):
+        _require_leaders(context)
         if entry["stopped_at"] is None:
             _step_aside(context, entry)
         _restart_replica(context, entry)
@@ -189,6 +192,24 @@ def _step_aside(context: StepContext, entry: Entry) -> None:
     entry_note(context.operation, _row_id(entry), leadership_moved_to=moving.candidate_id)
     if not view.elects:
         failover_rejoin(moved)
+
+
+def _require_leaders(context: StepContext) -> None:
+    """Raise StepFailed when a group of several replicas has had no leader for a while: only once this operation is over another
+    one may promote. A change of ours that was just decided is gone on with.
+    """
+    open_changes = Failover.objects.filter(operation=context.operation, decided_id__isnull=False, writes_back_at=None)
+    now = timezone.now()
+    if any(now - max(change.updated_at, context.started_at) < _DECIDED_FOR for change in open_changes):
+        return
+    for view in cluster_sample(context.cluster, context.driver):
+        lasts = view.led_at is None or timezone.now() - view.led_at > _LEADERLESS_FOR
+        if view.master is None and len(view.replicas) > 1 and lasts:
+            raise _leader_lost(view)
+
+
+def _leader_lost(view: GroupView) -> StepFailed:
+    return StepFailed(say("%(group)s has lost its leader meanwhile.", group=view.name), hint=_RETRY)
 
 
 def _goes_on(context: StepContext, moving: Failover, view: GroupView) -> bool:
@@ -285,7 +306,7 @@ def _behind(context: StepContext, entry: Entry) -> str | None:
     leaderless = view.master is None and len(view.replicas) > 1
     stopped_at = moment(_fresh(context, entry)["stopped_at"])
     if leaderless and stopped_at is not None and timezone.now() - stopped_at > _LEADERLESS_FOR:
-        raise StepFailed(say("%(group)s has lost its leader meanwhile.", group=view.name), hint=_RETRY)
+        raise _leader_lost(view)
     return problem_of(view) or _unregistered(context)
 
 

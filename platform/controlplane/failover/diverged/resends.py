@@ -117,8 +117,10 @@ def _wanted(admin: Admin, cut: SavedCut, wish: ResendWish) -> tuple[list[dict[st
     if wish.positions is not None:
         positions = sorted(set(wish.positions))
         for position in positions:
-            found = read_cut(admin, cut.address, cut.name, position, 1).messages
-            if not found or found[0][0] != position:
+            found = read_cut(admin, cut.address, cut.name, position, 1)
+            if not found.messages and found.next_position is not None:
+                raise _not_counted()
+            if not found.messages or found.messages[0][0] != position:
                 raise InvalidInput.for_field(
                     "positions", say("No message begins at %(position)s.", position=position), "not_found"
                 )
@@ -128,7 +130,11 @@ def _wanted(admin: Admin, cut: SavedCut, wish: ResendWish) -> tuple[list[dict[st
         if cut.is_counted:
             return [{"next": 0, "end": cut.size_bytes}], cut.messages
         cut = cut_of(admin, cut.cluster, replica, cut.name)
-    raise Conflict(
+    raise _not_counted()
+
+
+def _not_counted() -> Conflict:
+    return Conflict(
         say("The replica is still counting what this file holds."),
         code="not_counted",
         hint=say("Try again in a few seconds."),
@@ -220,9 +226,10 @@ class _CutMessages:
         """Take the next message; what the group has is skipped."""
         for one in self.resend.ranges:
             while one["next"] < one["end"]:
-                found = self.next_in(admin, one["next"], one["end"])
+                found = self.next_in(admin, one)
                 if found is None:
-                    one["next"] = one["end"]
+                    if one["next"] < one["end"]:
+                        return None  # the replica has not looked through its file so far yet: a later turn asks again
                     break
                 position, message = found
                 if is_internal(message):
@@ -239,17 +246,24 @@ class _CutMessages:
                 return place, again
         return None
 
-    def next_in(self, admin: Admin, begin: int, end: int) -> tuple[int, ReceivedMessage] | None:
-        """Return the first message from `begin` on, before `end`."""
+    def next_in(self, admin: Admin, one: dict[str, Any]) -> tuple[int, ReceivedMessage] | None:
+        """Return the first message of what is left of a range. None: not known yet, or the range has none and is ended."""
+        begin, end = one["next"], one["end"]
         while self.buffer and self.buffer[0][0] < begin:
             self.buffer.pop(0)
         if not self.buffer and self.replica is not None:
             try:
-                count = min(32, end - begin)
-                self.buffer = read_cut(admin, self.replica.address, self.resend.file_name, begin, count).messages
+                read = read_cut(admin, self.replica.address, self.resend.file_name, begin, min(32, end - begin))
             except NotFound:
                 self.lose_the_rest()
-        return self.buffer[0] if self.buffer and self.buffer[0][0] < end else None
+                return None
+            self.buffer = read.messages
+            if not read.messages and read.next_position is not None and read.next_position < end:
+                return None
+        if self.buffer and self.buffer[0][0] < end:
+            return self.buffer[0]
+        one["next"] = end
+        return None
 
     def again(self, admin: Admin, position: int, message: ReceivedMessage) -> Message | str:
         """Return the message to send, or why there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from highwater._admin_models import ConsumerConnections, QueryResult
@@ -74,6 +74,7 @@ class _Look:
     deadline: float
     brokers: Mapping[str, str]  # address -> broker name
     masters: Mapping[str, str]  # broker name -> address
+    hides_tag: Callable[[ReceivedMessage], bool]
     silent: dict[str, str] = field(default_factory=dict)
     unindexed: set[str] = field(default_factory=set)
     index_lag_bytes: int = 0
@@ -135,12 +136,14 @@ def trace_message(
     topics: Sequence[str],
     addresses: Mapping[str, str] | None = None,
     log_span: Mapping[str, tuple[int, int]] | None = None,
+    hides_tag: Callable[[ReceivedMessage], bool] = lambda _: False,
 ) -> MessageTrace:
     """Look for a key, a client's id (UNIQ_KEY) or a broker's id (offsetMsgId) in one topic or in all of `topics`.
 
     `addresses` maps more addresses of brokers to their names than the name servers know, as of replicas that are down; `log_span`
-    maps broker names to where their logs begin and end. Takes some seconds at most. Raises HighwaterError when no name server
-    answers; a broker that doesn't is among the reasons.
+    maps broker names to where their logs begin and end. Where `hides_tag` says so, no group's standing tells a message's tag.
+
+    Takes some seconds at most. Raises HighwaterError when no name server answers; a broker that doesn't is among the reasons.
     """
     now_ms = time.time_ns() // 1_000_000
     brokers = dict(addresses or {})
@@ -149,7 +152,7 @@ def trace_message(
         brokers |= dict.fromkeys(data.broker_addrs.values(), name)
         if data.master_address is not None:
             masters[name] = data.master_address
-    look = _Look(admin, time.monotonic() + _SECONDS_MAX, brokers, masters)
+    look = _Look(admin, time.monotonic() + _SECONDS_MAX, brokers, masters, hides_tag)
     reading = read_id(text, now_ms)
     searched: list[str] = []
     at_offset = look.at_offset(reading)
@@ -271,7 +274,7 @@ def _groups(
         queue = replace(message.queue, topic=topic) if queue_is_known else None
         facts = _group_facts(look, message, queue, group, group in with_offsets, scheduled)
         if facts is not None:
-            found.append(group_standing(message, facts, now_ms))
+            found.append(group_standing(message, facts, now_ms, tag_is_hidden=look.hides_tag(message)))
     return found, 0
 
 

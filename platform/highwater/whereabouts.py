@@ -117,8 +117,13 @@ class GroupStanding:
     next_ms: int | None = None
 
 
-def group_standing(message: ReceivedMessage, facts: GroupFacts, now_ms: int) -> GroupStanding:
-    """Decide where the message stands for the group. The newest copy of it wins over the offset, which only passes on."""
+def group_standing(
+    message: ReceivedMessage, facts: GroupFacts, now_ms: int, *, tag_is_hidden: bool = False
+) -> GroupStanding:
+    """Decide where the message stands for the group. The newest copy of it wins over the offset, which only passes on.
+
+    With `tag_is_hidden` the answer for a group that subscribes to some tags does not depend on the message's.
+    """
     group, offset = facts.group, facts.offset
     copies = [copy for copy in (facts.scheduled, facts.retry, facts.dead) if copy is not None]
     newest = max(copies, key=lambda copy: (copy.reconsume_times, copy.store_timestamp_ms), default=None)
@@ -172,12 +177,21 @@ def group_standing(message: ReceivedMessage, facts: GroupFacts, now_ms: int) -> 
             else say("It subscribes, but has no offset in this topic yet.")
         )
         return GroupStanding(group, Standing.NOT_STARTED, sentence)
-    misses = facts.subscription is not None and not tag_matches(facts.subscription, message.tags)
+    subscription = facts.subscription or ""
+    by_hidden_tag = tag_is_hidden and not takes_all_tags(subscription)
+    misses = not by_hidden_tag and not tag_matches(subscription, message.tags)
     if offset > message.queue_offset:
+        if by_hidden_tag:
+            sentence = say(
+                "The group's offset is past it. Whether it was consumed or passed over depends on its tag, which is masked for "
+                "you: the group subscribes to “%(subscription)s”.",
+                subscription=subscription,
+            )
+            return GroupStanding(group, Standing.UNKNOWN, sentence, offset)
         if misses:
             sentence = say(
                 "Passed over: the group subscribes to “%(subscription)s”, and the tag is %(tag)s.",
-                subscription=facts.subscription or "",
+                subscription=subscription,
                 tag=_tag(message.tags),
             )
             return GroupStanding(group, Standing.FILTERED, sentence, offset)
@@ -185,11 +199,18 @@ def group_standing(message: ReceivedMessage, facts: GroupFacts, now_ms: int) -> 
         return GroupStanding(group, Standing.CONSUMED, sentence, offset)
     before = message.queue_offset - offset
     sentence = say("Not consumed yet: it waits, %(before)s.", before=_before(before))
-    if misses:
+    if by_hidden_tag:
+        sentence = say(
+            "%(waits)s Whether the group will pass it over depends on its tag, which is masked for you: it subscribes to "
+            "“%(subscription)s”.",
+            waits=sentence,
+            subscription=subscription,
+        )
+    elif misses:
         sentence = say(
             "%(waits)s The group will pass it over: it subscribes to “%(subscription)s”, and the tag is %(tag)s.",
             waits=sentence,
-            subscription=facts.subscription or "",
+            subscription=subscription,
             tag=_tag(message.tags),
         )
     return GroupStanding(group, Standing.WAITING, sentence, offset, before=before)
@@ -197,8 +218,12 @@ def group_standing(message: ReceivedMessage, facts: GroupFacts, now_ms: int) -> 
 
 def tag_matches(expression: str, tag: str | None) -> bool:
     """Whether a tag expression (`*`, or tags joined by `||`) takes a message of this tag."""
-    wanted = {one.strip() for one in expression.split("||")}
-    return expression.strip() in ("", "*") or tag in wanted
+    return takes_all_tags(expression) or tag in {one.strip() for one in expression.split("||")}
+
+
+def takes_all_tags(expression: str) -> bool:
+    """Whether a tag expression takes every message."""
+    return expression.strip() in ("", "*")
 
 
 def is_copy_for(message: ReceivedMessage, group: str) -> bool:

@@ -17,7 +17,7 @@ from controlplane.tenants.models import Role
 from controlplane.topics.masking import MASK
 from controlplane.topics.models import MaskingRule
 from controlplane.topics.tail_cursor import cursor_of
-from highwater import Message, SendResult
+from highwater import ConsumerConnections, Message, QueryResult, SendResult
 from tests.controlplane.secret_twin import MESSAGE_ID, SECRET, SecretTwin, hide_the_secrets, secret_messages
 from tests.controlplane.test_api_access import CUT, GROUP, MESSAGE, ONE, TENANT, TOPIC, Row
 from tests.controlplane.test_role_matrix import routes
@@ -162,6 +162,28 @@ def test_a_key_that_is_hidden_can_not_be_guessed(secrets: World, api: Callable[.
         assert MESSAGE_ID not in _text(answer)
         assert "masked for you" in _text(answer)
         assert MESSAGE_ID in _text(api(secrets.alice).call("GET", address))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_where_a_message_stands_does_not_tell_its_tag(
+    secrets: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    _topic(secrets)
+    subscribed = ConsumerConnections("billing", subscriptions={"invoices": "other"})
+    monkeypatch.setattr(SecretTwin, "topic_groups", lambda *_: ("billing",), raising=False)
+    monkeypatch.setattr(SecretTwin, "consumer_connections", lambda *_: subscribed, raising=False)
+    monkeypatch.setattr(SecretTwin, "consumer_offset", lambda *_: offset, raising=False)
+    found_in = SecretTwin.query_messages
+
+    def query_messages(twin: SecretTwin, topic: str, key: str, **options: object) -> QueryResult:
+        return found_in(twin, topic, key, **options) if topic == "invoices" else QueryResult(())
+
+    monkeypatch.setattr(SecretTwin, "query_messages", query_messages)
+    address = f"{secrets.cluster.path}message-trace/?q={MESSAGE_ID}"
+    (hidden,), (seen,) = (api(person).get(address).json()["groups"] for person in (secrets.bob, secrets.alice))
+    assert "depends on its tag, which is masked for you" in hidden["sentence"]
+    assert f"the tag is “t{SECRET}”" in seen["sentence"]
+    assert hidden["standing"] == ("unknown" if offset else "waiting")
 
 
 def test_a_copy_keeps_what_its_sender_only_saw_masked(

@@ -93,6 +93,21 @@ def test_where_a_message_stands_for_a_group(
     assert found.sentence
 
 
+@pytest.mark.parametrize("offset", [4, 11])
+@pytest.mark.parametrize("subscription", ["new", "new || sent"])
+def test_a_standing_does_not_tell_a_hidden_tag(offset: int, subscription: str) -> None:
+    facts = GroupFacts("g", offset=offset, subscription=subscription)
+    tagged = [replace(MESSAGE, tags=tag) for tag in ("new", "secret", None)]
+    found = {group_standing(one, facts, NOW_MS, tag_is_hidden=True) for one in tagged}
+    assert len(found) == 1
+    assert "secret" not in found.pop().sentence
+
+
+def test_a_group_that_takes_all_tags_has_consumed_a_message_whose_tag_is_hidden() -> None:
+    facts = GroupFacts("g", offset=11, subscription="*")
+    assert group_standing(MESSAGE, facts, NOW_MS, tag_is_hidden=True).standing is Standing.CONSUMED
+
+
 def test_tag_expressions_are_matched_as_brokers_do() -> None:
     assert [tag_matches(words, "a") for words in ("*", "", "a", "b || a", "b")] == [True, True, True, True, False]
     assert not tag_matches("a", None)

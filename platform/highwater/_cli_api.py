@@ -28,6 +28,7 @@ from highwater._cli_output import (
 )
 from highwater.api_commands import Command, Field, value_of
 from highwater.errors import ConfigurationError, HighwaterError
+from highwater.printable import printable_json, visible
 
 POLL_EVERY_S = 1.0
 REQUEST_TIMEOUT_S = 60.0
@@ -53,10 +54,10 @@ def run(words: Sequence[str], transport: httpx.BaseTransport | None = None) -> i
         _print_problem(refused)
         return {401: EXIT_NO_PERMISSION, 403: EXIT_NO_PERMISSION, 404: EXIT_NOT_FOUND}.get(refused.status, EXIT_REFUSED)
     except ConfigurationError as error:
-        print(f"highwater: {error}", file=sys.stderr)
+        print(visible(f"highwater: {error}"), file=sys.stderr)
         return EXIT_USAGE
     except HighwaterError as error:
-        print(f"highwater: {error}", file=sys.stderr)
+        print(visible(f"highwater: {error}"), file=sys.stderr)
         return EXIT_UNREACHABLE
     except KeyboardInterrupt:
         return 130
@@ -217,7 +218,7 @@ def _wait(api: Api, operation: Mapping[str, Any], timeout_s: float, *, as_json: 
         time.sleep(POLL_EVERY_S)
         operation = api.request("GET", f"/api/v1/operations/{operation['id']}/").json()
     if as_json:
-        print(json.dumps(operation, ensure_ascii=False))
+        print(printable_json(operation))
     if operation["state"] == "succeeded":
         return 0
     error = operation["error"] or {}
@@ -230,11 +231,11 @@ def _wait(api: Api, operation: Mapping[str, Any], timeout_s: float, *, as_json: 
 
 def _print_problem(refused: Refused) -> None:
     problem = refused.problem
-    print(f"highwater: {refused}", file=sys.stderr)
+    print(visible(f"highwater: {refused}"), file=sys.stderr)
     for error in problem.get("errors") or ():
-        print(f"  {error['field']}: {error['message']}", file=sys.stderr)
+        print(visible(f"  {error['field']}: {error['message']}"), file=sys.stderr)
     if problem.get("hint"):
-        print(f"  {problem['hint']}", file=sys.stderr)
+        print(visible(f"  {problem['hint']}"), file=sys.stderr)
     if problem.get("request_id"):
         print(f"  {problem['code']} ({refused.status}), request {problem['request_id']}", file=sys.stderr)
 
@@ -255,11 +256,11 @@ def _print(api: Api, answer: httpx.Response, *, as_json: bool, whole: bool) -> N
             return
         found = {**found, "results": rows}
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(printable_json(found))
     elif isinstance(found, dict):
         _print_values(found)
     else:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(printable_json(found, indent=2))
 
 
 def _print_rows(rows: Sequence[Any]) -> None:
@@ -275,8 +276,8 @@ def _print_values(found: Mapping[str, Any]) -> None:
     width = max(map(len, found), default=0)
     for name, value in found.items():
         lines = (
-            _text(value) if not isinstance(value, dict | list) else json.dumps(value, ensure_ascii=False, indent=2)
-        ).splitlines()
+            visible(_text(value)) if not isinstance(value, dict | list) else printable_json(value, indent=2)
+        ).split("\n")
         print(f"{name:<{width}}  {lines[0] if lines else ''}")
         for line in lines[1:]:
             print(" " * (width + 2) + line)

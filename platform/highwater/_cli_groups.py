@@ -18,6 +18,7 @@ from highwater.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from highwater.printable import visible
 
 app = typer.Typer()
 
@@ -78,7 +79,7 @@ def consumer_connection(session: Session, group: Group) -> None:
     session.table(["client", "address", "language", "version"], rows)
     if not session.as_json:
         for topic, expression in found.subscriptions.items():
-            print(f"{topic}: {expression}")
+            print(visible(f"{topic}: {expression}"))
 
 
 @verb(app, "consumerStatus")
@@ -126,11 +127,11 @@ def consumer_status(
     session.values(info.properties)
     print()
     for subscription in info.subscriptions:
-        print(f"{subscription.topic}: {subscription.expression}")
+        print(visible(f"{subscription.topic}: {subscription.expression}"))
     print()
     session.table(columns, rows)
     if stack:
-        print(f"\n{info.stack or 'This client does not say what its threads do.'}")
+        print(visible(f"\n{info.stack or 'This client does not say what its threads do.'}"))
 
 
 def _all_members(session: Session, admin: Admin, group: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from dataclasses import asdict
 from typing import Annotated
@@ -20,6 +19,7 @@ from highwater._models import Message, MessageQueue, ReceivedMessage
 from highwater._sync_admin import Admin
 from highwater.errors import ConfigurationError, NoRouteError, NotFoundError
 from highwater.message_trace import trace_message
+from highwater.printable import printable_json, visible
 from highwater.trace_story import TraceStory
 from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
@@ -303,7 +303,7 @@ def _since(admin: Admin, places: dict[MessageQueue, int]) -> list[ReceivedMessag
 
 def _line(session: Session, message: ReceivedMessage) -> str:
     if session.as_json:
-        return json.dumps(_facts(message), ensure_ascii=False)
+        return printable_json(_facts(message))
     place = f"{message.queue.broker_name}/{message.queue.queue_id}/{message.queue_offset}"
     words = [
         time_text(message.store_timestamp_ms),
@@ -312,7 +312,7 @@ def _line(session: Session, message: ReceivedMessage) -> str:
         " ".join(message.keys),
         body_text(message.body, 200),
     ]
-    return "  ".join(word or UNKNOWN for word in words)
+    return visible("  ".join(word or UNKNOWN for word in words))
 
 
 def _read(admin: Admin, queue: MessageQueue, start: int, count: int, end_ms: int | None) -> list[ReceivedMessage]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from highwater.printable import visible
+
 # README lists them.
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -22,6 +24,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(UNKNOWN if value is None else str(value) for value in row))
+        table.add_row(*(UNKNOWN if value is None else visible(str(value)) for value in row))
     width = None if sys.stdout.isatty() else 10_000
     Console(width=width, soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(table)

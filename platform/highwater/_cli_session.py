@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from highwater.errors import (
     PermissionDeniedError,
     TopicNotFoundError,
 )
+from highwater.printable import printable_json, visible
 
 Namesrv = Annotated[
     str | None,
@@ -113,18 +113,18 @@ class Session:
             return
         width = max(map(len, values), default=0)
         for name, value in values.items():
-            print(f"{name:<{width}}  {UNKNOWN if value is None else value}")
+            print(visible(f"{name:<{width}}  {UNKNOWN if value is None else value}"))
 
     def done(self, sentence: str, **facts: object) -> None:
         """A change was made; as JSON its facts."""
         if self.as_json:
             self._json({"done": True, **facts})
         else:
-            print(sentence)
+            print(visible(sentence))
 
     @staticmethod
     def _json(value: object) -> None:
-        print(json.dumps(value, ensure_ascii=False, default=str))
+        print(printable_json(value))
 
 
 def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -184,7 +184,7 @@ def exit_codes() -> Iterator[None]:
     try:
         yield
     except HighwaterError as error:
-        print(f"highwater: {error}", file=sys.stderr)
+        print(visible(f"highwater: {error}"), file=sys.stderr)
         raise typer.Exit(exit_code(error)) from None
     except BrokenPipeError:
         # The reader of our output has seen enough.

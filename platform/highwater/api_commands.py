@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import msgspec
 
 from highwater.errors import ConfigurationError
+from highwater.printable import has_controls, printable_json
 
 Kind = Literal["string", "integer", "number", "boolean", "array", "object", "any"]
 
@@ -65,7 +66,10 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
         return TENANT in _PLACE.findall(self.path)
 
     def filled(self, places: Mapping[str, str]) -> str:
-        """Return the path with its places filled, quoted."""
+        """Return the path with its places filled, quoted. Raises ConfigurationError for one that would be another path."""
+        for name, text in places.items():
+            if text in ("", ".", ".."):
+                raise ConfigurationError(f"{name} {text!r} is no name")
         return _PLACE.sub(lambda found: quote(places[found[1]], safe=""), self.path)
 
 
@@ -194,6 +198,19 @@ _NAMES: dict[Kind, str] = {
 }
 
 
+def shell_word(text: str) -> str:
+    """Return a text as one word for a POSIX shell. Control characters, which act on a terminal that it is pasted into, are spelled
+    out; line ends at the end of such a text are lost.
+    """
+    if not has_controls(text):
+        return shlex.quote(text)
+    spelled = "".join(
+        "".join(f"\\0{byte:03o}" for byte in each.encode()) if has_controls(each) else each
+        for each in text.replace("\\", "\\\\")
+    )
+    return f"\"$(printf '%b' {shlex.quote(spelled)})\""
+
+
 def command_line(command: Command, address: str, body: Mapping[str, Any] | None) -> str:
     """Return the line for a POSIX shell that makes a request. `address` is the command's path with its places filled, and may
     have a query. Options stand on lines of their own.
@@ -209,7 +226,7 @@ def command_line(command: Command, address: str, body: Mapping[str, Any] | None)
     options = [_option("tenant", places[TENANT])] if TENANT in places else []
     options += [_option(name, text) for name, text in parse_qsl(parts.query, keep_blank_values=True)]
     options += list(_body_options(body or {}))
-    quoted = [shlex.quote(argument) for argument in arguments]
+    quoted = [shell_word(argument) for argument in arguments]
     if any(argument.startswith("-") for argument in arguments):
         quoted, options = [], [*options, " ".join(["--", *quoted])]
     return " \\\n  ".join([" ".join([*head, *quoted]), *options])
@@ -218,7 +235,7 @@ def command_line(command: Command, address: str, body: Mapping[str, Any] | None)
 def _body_options(body: Mapping[str, Any]) -> Iterator[str]:
     """A member that no option gives without doubt sends the whole body as JSON."""
     if any(_is_ambiguous(value) for value in body.values()):
-        yield _option("data", json.dumps(body, ensure_ascii=False))
+        yield _option("data", printable_json(body))
         return
     for name, value in body.items():
         for text in _texts(value):
@@ -226,6 +243,8 @@ def _body_options(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_ambiguous(value: object) -> bool:
+    if any(has_controls(text) for text in _texts(value)):
+        return True
     if isinstance(value, list | tuple):
         return any(
             not isinstance(item, str | int) or isinstance(item, bool) or str(item)[:1] in ("[", "") for item in value
@@ -244,4 +263,4 @@ def _texts(value: object) -> Iterator[str]:
 
 def _option(name: str, text: str) -> str:
     option = "--" + name.replace("_", "-")
-    return f"{option}={shlex.quote(text)}" if text.startswith("-") else f"{option} {shlex.quote(text)}"
+    return f"{option}={shell_word(text)}" if text.startswith("-") else f"{option} {shell_word(text)}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from highwater.api_commands import Command, Field, command_line, command_words, commands_of, value_of
 from highwater.errors import ConfigurationError
+from highwater.printable import has_controls
 
 DESCRIPTION: dict[str, Any] = {
     "components": {
@@ -155,3 +158,26 @@ def test_what_no_option_gives_without_doubt_is_sent_as_json(value: object) -> No
 
 def test_an_option_keeps_a_value_that_begins_with_a_dash() -> None:
     assert words(CREATE, "/api/v1/tenants/acme/clusters/", {"slug": "-x"})[-1] == "--slug=-x"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_place_that_would_be_another_path_is_refused(name: str) -> None:
+    """DELETE of topics/.. would be that of the cluster."""
+    with pytest.raises(ConfigurationError, match="is no name"):
+        COMMANDS["topic", "delete"].filled({"tenant": "acme", "cluster": "prod", "topic": name})
+
+
+@pytest.mark.parametrize("text", ["a\x03\nid|sh #", "\x7f\x7f' ; id #", "\x9b2J", "back\\slash \x1b]52;c;x\x07"])
+def test_the_shown_line_has_no_control_characters_and_gives_the_text(text: str) -> None:
+    line = command_line(
+        COMMANDS["topic", "delete"], f"/api/v1/tenants/acme/clusters/c/topics/{quote(text, safe='')}/", None
+    )
+    assert not has_controls(line.replace("\\\n", ""))
+    program = line.replace("highwater topic delete", "printf '%s\\0'")
+    done = subprocess.run(["sh", "-c", program], capture_output=True, check=True)
+    assert done.stdout.split(b"\0")[:2] == [b"c", text.encode()]
+
+
+def test_a_body_with_control_characters_is_sent_as_json_without_them() -> None:
+    (line,) = command_line(CREATE, "/api/v1/tenants/acme/clusters/", {"slug": "a\x7fb"}).splitlines()[-1:]
+    assert line == """  --data '{"slug": "a\\u007fb"}'"""

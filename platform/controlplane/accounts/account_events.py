@@ -55,7 +55,8 @@ def _logged_out(user: User | None, **others: Any) -> None:
 def _log_in_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **others: Any) -> None:
     """Note it where the address is an account's. What else was typed may be a password: it is not kept."""
     email = str(credentials.get("email") or credentials.get("username") or "").strip().lower()
-    known = EmailAddress.objects.filter(email=email).values("user")  # one logs in by any of one's addresses
+    # One logs in by any address of one's own that is confirmed; an unconfirmed one may be somebody else's.
+    known = EmailAddress.objects.filter(email=email, verified=True).values("user")
     for user in User.objects.filter(Q(email=email) | Q(pk__in=known)):
         _failed(request, user, "password")
 

@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_spectacular.generators import SchemaGenerator
 
 from highwater.api_commands import Command, command_line, commands_of
+from highwater.printable import printable_json
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Act:
         lines.append('  -H "Authorization: Bearer $HIGHWATER_TOKEN"')
         if self.body is not None:
             lines.append("  -H 'Content-Type: application/json'")
-            lines.append(f"  -d {shlex.quote(json.dumps(self.body, ensure_ascii=False))}")
+            lines.append(f"  -d {shlex.quote(printable_json(self.body))}")
         lines.append(f"  {shlex.quote(self._address)}")
         return " \\\n".join(lines)
 

@@ -159,9 +159,17 @@ def _make_and_delete_a_key_pair(page: Page) -> None:
 
 
 def _delete_cluster(page: Page) -> None:
+    """It is stopped, can be restored, and is gone when that is not wanted."""
     page.get_by_role("navigation", name="Cluster").get_by_role("link", name="Settings").click()
     page.get_by_label("Type orders to confirm").fill("orders")
     page.get_by_role("button", name="Delete cluster").click()
+    expect(page.locator("#progress")).to_have_attribute("data-state", "completed")
+    expect(page.get_by_role("heading", name="The cluster is stopped, and can still be restored")).to_be_visible()
+    page.get_by_role("link", name="Open cluster").click()
+    expect(page.get_by_role("button", name="Restore cluster")).to_be_visible()
+    page.get_by_role("link", name="Delete it for good now").click()
+    page.get_by_label("Type orders to confirm").fill("orders")
+    page.get_by_role("button", name="Delete it for good now").click()
     expect(page.locator("#progress")).to_have_attribute("data-state", "completed")
     expect(page.get_by_role("heading", name="The cluster is deleted")).to_be_visible()
     page.get_by_role("link", name="Back to clusters").click()

@@ -18,6 +18,7 @@ from controlplane.common.models import AuditEvent
 from controlplane.failover.errors import NotPossible
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.services import automatic_failover
+from controlplane.failover.promotion.steps import present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.rolling import steps
 from controlplane.failover.rolling.plan import planned, problem_of, successor_of
@@ -25,6 +26,7 @@ from controlplane.failover.rolling.services import Purpose, rolling_plan, rollin
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning import probe, versions
 from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
+from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.probe import Registration
 from controlplane.provisioning.processes import cluster_process_names, replica_process_name
 from controlplane.provisioning.runner import Outcome, operation_step_run
@@ -278,6 +280,27 @@ def test_a_leader_that_is_away_because_another_was_just_decided_for_ends_nothing
     assert group.master is None
     operation = run(operation, driver)
     assert operation.state == OperationState.COMPLETED, operation.error
+
+
+@pytest.mark.parametrize("late", ["failover_verify", "failover_topics"])
+def test_a_new_leader_that_takes_its_time_gets_its_topics_and_its_place_in_the_report(
+    cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    asked: list[int] = []
+
+    def not_yet(context: object) -> None:
+        raise StepNotReady("The new master does not take sends yet.")
+
+    operation = run(start(cluster, driver), driver, until="roll_leaders")
+    with monkeypatch.context() as slow:
+        slow.setattr(steps, late, not_yet)
+        run(operation, driver, tries=1)
+    monkeypatch.setattr(steps, "failover_topics", lambda context: asked.append(present_failover(context).candidate_id))
+    operation = run(operation, driver)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    moved = Failover.objects.get(operation=operation)
+    assert moved.writes_back_at is not None
+    assert asked == [moved.candidate_id] == [brokers(operation)[0]["leadership_moved_to"]]
 
 
 def test_an_upgrade_needs_a_daemon_that_runs_another_version(

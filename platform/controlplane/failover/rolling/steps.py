@@ -28,7 +28,7 @@ from controlplane.failover.promotion.steps import (
     failover_topics,
     failover_verify,
 )
-from controlplane.failover.promotion.verdict import GroupView
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.rolling.plan import in_turn, problem_of, successor_of
 from controlplane.failover.rolling.report import (
     Entry,
@@ -169,29 +169,44 @@ def _step_aside(context: StepContext, entry: Entry) -> None:
     moving = Failover.objects.filter(operation=context.operation, group_name=group).first()
     if len(view.replicas) == 1:
         return
-    if view.master is not None and view.master.replica_id != entry["replica"]:
+    leader = view.master
+    if leader is not None and leader.replica_id != entry["replica"]:
+        if moving is not None and entry["leadership_moved_to"] is None and _came_about(moving, leader, view):
+            with _Watching(context, entry):
+                _move(context, entry, moving, view)
         if moving is not None and not view.elects:
             failover_rejoin(_since(context, moving))
         return
     if moving is None or not _goes_on(context, moving, view):
         moving = _failover_begin(context, view, _target(context, view))
     metadata_note(context.operation, group=group, target=moving.candidate_id)
-    moved = _since(context, moving)
     with _Watching(context, entry):
-        if view.elects:
-            quorum_transfer(moved)
-            failover_verify(moved)
-        else:
-            failover_preflight(moved)
-            if moving.decided_id is None:
-                failover_drain(moved)
-            failover_fence(moved)
-            failover_promote(moved)
-            failover_verify(moved)
-            failover_topics(moved)
-    entry_note(context.operation, _row_id(entry), leadership_moved_to=moving.candidate_id)
+        _move(context, entry, moving, view)
     if not view.elects:
-        failover_rejoin(moved)
+        failover_rejoin(_since(context, moving))
+
+
+def _move(context: StepContext, entry: Entry, moving: Failover, view: GroupView) -> None:
+    """Change the leader, and note it; what is done already is left as it is."""
+    moved = _since(context, moving)
+    if view.elects:
+        quorum_transfer(moved)
+        failover_verify(moved)
+    else:
+        failover_preflight(moved)
+        if moving.decided_id is None:
+            failover_drain(moved)
+        failover_fence(moved)
+        failover_promote(moved)
+        failover_verify(moved)
+        failover_topics(moved)
+    entry_note(context.operation, _row_id(entry), leadership_moved_to=moving.candidate_id)
+
+
+def _came_about(moving: Failover, leader: ReplicaView, view: GroupView) -> bool:
+    """Whether who leads now does so by this change. A switchover's epoch was reserved; a transfer's may not have been seen yet."""
+    epochs = (leader.epoch, None) if view.elects else (leader.epoch,)
+    return moving.candidate_id == leader.replica_id and moving.new_epoch in epochs
 
 
 def _require_leaders(context: StepContext) -> None:

@@ -48,6 +48,8 @@ def test_suspending_goes_on_to_its_progress(world: World) -> None:
     page = client.get(world.cluster_path("")).content.decode()
     assert "This cluster is being suspended." in page
     assert "The reason given: the weekend" in page
+    assert "clients may still use it, and that is counted and billed" in page
+    assert "nothing is counted or billed" not in page
 
 
 @pytest.mark.parametrize("rest", ["", "topics/", "lag/", "connect/", "credentials/", "alerts/", "settings/"])

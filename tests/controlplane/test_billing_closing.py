@@ -184,10 +184,14 @@ def started(job: Job) -> JobRun:
     return make_run(JobRunState.RUNNING, job, until=NOV.start)
 
 
+def asked_all() -> list[str]:
+    return [str(cluster.pk) for cluster in Cluster.objects.all()]
+
+
 def test_a_run_that_read_all_but_one_cluster_moves_the_others(world: World, price: Price) -> None:
     other = Cluster.objects.get(slug="other")
     result = JobResult(False, "one cluster failed", cluster_errors={world.cluster.pk: "no name server answers"})
-    progress_note(started(Job.INGEST), result, NOV.start + HOUR)
+    progress_note(started(Job.INGEST), result, NOV.start + HOUR, asked_all())
     failed, read = (ClusterProgress.objects.get(pk=one.pk) for one in (world.cluster, other))
     assert (failed.ingested_until, failed.ingest_failed_since) == (None, NOV.start + HOUR)
     assert "no name server answers" in failed.ingest_error
@@ -195,14 +199,23 @@ def test_a_run_that_read_all_but_one_cluster_moves_the_others(world: World, pric
 
 
 def test_a_run_that_broke_off_says_nothing_of_any_cluster(world: World, price: Price) -> None:
-    progress_note(started(Job.INGEST), JobResult(False, "It took longer than 1800 s, and was ended."), NOV.start)
+    progress_note(
+        started(Job.INGEST), JobResult(False, "It took longer than 1800 s, and was ended."), NOV.start, asked_all()
+    )
     assert not ClusterProgress.objects.exclude(ingested_until=None).exists()
+
+
+@pytest.mark.parametrize("state", [ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.DELETING])
+def test_a_run_says_nothing_of_a_cluster_that_it_was_not_given(world: World, price: Price, state: ClusterState) -> None:
+    Cluster.objects.filter(pk=world.cluster.pk).update(state=state)
+    progress_note(started(Job.INGEST), JobResult(True), NOV.start + HOUR, [str(Cluster.objects.get(slug="other").pk)])
+    assert not ClusterProgress.objects.filter(pk=world.cluster.pk).exclude(ingested_until=None).exists()
 
 
 def test_what_the_job_said_itself_is_left_as_it_is(world: World, price: Price) -> None:
     run = started(Job.INGEST)
     make_progress(world.cluster, OCT.end, updated_at=NOV.start + timedelta(seconds=1))
-    progress_note(run, JobResult(True), NOV.start + HOUR)
+    progress_note(run, JobResult(True), NOV.start + HOUR, asked_all())
     assert ClusterProgress.objects.get(pk=world.cluster.pk).ingested_until == OCT.end
 
 

@@ -132,7 +132,7 @@ def test_ingest_reads_a_cluster_that_is_being_deleted_to_its_end_and_then_no_mor
         run.delete()
         return [one["cluster_id"] for one in found if one["access_key"]]
 
-    assert read() == []  # not closed yet: it is as it was
+    assert read() == [str(world.cluster.pk)]  # not closed yet: it serves clients
     go_on(deletion, driver)
     assert read() == [str(world.cluster.pk)]
     ingest(world)
@@ -145,6 +145,17 @@ def test_a_run_that_began_before_the_last_record_does_not_count(
 ) -> None:
     ingest(world)
     assert go_on(deletion, driver) == "Its last usage is being read."
+
+
+def test_a_run_that_began_while_the_brokers_closed_does_not_count(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    def close(cluster: Cluster, address: str) -> Closed:
+        ingest(world)
+        return Closed(recorded=True)
+
+    with patch.object(deletion_steps, "metering_close", close):
+        assert go_on(deletion, driver) == "Its last usage is being read."
 
 
 def test_a_run_that_could_not_read_the_cluster_does_not_count(

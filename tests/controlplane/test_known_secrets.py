@@ -196,6 +196,18 @@ def test_a_daemon_that_does_not_confirm_is_named_and_the_member_is_gone(
     assert Credential.objects.get(pk=pair.pk).state == "deleting"
 
 
+@pytest.mark.parametrize("state", ["suspending", "resuming", "deleting"])
+def test_a_cluster_that_is_on_its_way_up_or_down_may_still_let_the_key_in(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    membership = with_role(world, Role.OPERATOR)
+    key_pair(world, world.bob)
+    distributes(monkeypatch, missing=("broker-a/0",))
+    Cluster.objects.filter(pk=world.cluster.pk).update(state=state)
+    with pytest.raises(BrokerUnreachable, match="broker-a/0"):
+        membership_remove(actor=world.alice, membership=membership, revoke=["all"])
+
+
 def test_a_token_that_has_expired_is_no_longer_listed(world: World) -> None:
     with_role(world, Role.ADMIN)
     token = account_token(world, world.bob)

@@ -41,6 +41,7 @@ from highwater import AclAccount
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 _GROUP_PERMS = ("DENY", "SUB", "PUB|SUB", "SUB|PUB")
 _RESOURCE_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_WITHOUT_DAEMONS = (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING, ClusterState.DELETED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +210,13 @@ def _mark_deleting(actor: Actor, credential: Credential) -> None:
 
 
 def _delete_everywhere(clusters: dict[uuid.UUID, Cluster]) -> tuple[str, ...]:
-    """Bring deletions to the clusters' daemons; returns those that have not confirmed them. A cluster that does not run has no
-    daemon that could let a key in.
+    """Bring deletions to the clusters' daemons; returns those that have not confirmed them. One that is being stopped may let a
+    key in until its daemons have stopped.
     """
     missing: list[str] = []
     for cluster in clusters.values():
         gone = cluster.credentials.filter(state=CredentialState.DELETING)
-        if cluster.state != ClusterState.RUNNING:
+        if cluster.state in _WITHOUT_DAEMONS:
             continue
         try:
             late = accounts_distribute(cluster).missing

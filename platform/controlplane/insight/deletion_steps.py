@@ -7,6 +7,7 @@ A cluster whose usage can't be read keeps the deletion waiting, visibly; an oper
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationType
 from controlplane.clusters.replica_remoting import metering_close, replica_statuses
@@ -69,7 +70,9 @@ def close_metering(context: StepContext) -> None:
             )
         if not answer.recorded:
             raise StepNotReady(say("%(replica)s is recording its last usage.", replica=str(replica)))
-    cluster_sealed(cluster, context.now)
+    cluster_sealed(
+        cluster, timezone.now()
+    )  # now, not when the step began: a run of ingest since then may lack the last record
 
 
 def confirm_ingested(context: StepContext) -> None:

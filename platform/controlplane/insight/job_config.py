@@ -98,9 +98,12 @@ def _clusters(job: str) -> list[Cluster]:
     shorter = Prefetch("topics", Topic.objects.filter(retention_hours__isnull=False))
     clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups", shorter).order_by("created_at", "pk")
     if job == Job.INGEST:
-        # One that is being stopped is read to its last record, while its brokers are still there.
-        leaving = Q(state__in=_STOPPING, progress__sealed_at__isnull=False) & (
-            Q(progress__ingested_until=None) | Q(progress__ingested_until__lt=F("progress__sealed_at"))
+        # One that is being stopped is read to its last record, while its brokers are still there: until they have closed they
+        # serve clients, however long that takes.
+        leaving = Q(state__in=_STOPPING) & (
+            Q(progress__sealed_at=None)
+            | Q(progress__ingested_until=None)
+            | Q(progress__ingested_until__lt=F("progress__sealed_at"))
         )
         return list(clusters.filter(Q(state=ClusterState.RUNNING) | leaving))
     since = timezone.now() - _DELETED_FOR_MAX

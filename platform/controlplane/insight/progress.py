@@ -4,6 +4,7 @@ A job that knows more than its run's result upserts the rows itself; `progress_n
 """
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db import transaction
@@ -35,24 +36,24 @@ def cluster_by_id(cluster_id: uuid.UUID) -> Cluster:
     return cluster
 
 
-def progress_note(run: JobRun, result: JobResult, now: datetime) -> None:
-    """Write down what the end of a run says of each cluster, where the job has not said so itself."""
+def progress_note(run: JobRun, result: JobResult, now: datetime, asked: Collection[str] = ()) -> None:
+    """Write down what the end of a run says of each cluster, where the job has not said so itself.
+
+    `asked` are the ids of those that the run's configuration had the address of: of others ingest read nothing.
+    """
     if run.is_backfill or run.started_at is None:
         return
     if run.job == Job.INGEST:
-        _note_ingest(run.started_at, result, now)
+        _note_ingest(run.started_at, result, now, asked)
     elif run.job == Job.BILLING_CHECK:
         _note_check(run.started_at, result, now)
 
 
-def _note_ingest(started_at: datetime, result: JobResult, now: datetime) -> None:
+def _note_ingest(started_at: datetime, result: JobResult, now: datetime, asked: Collection[str]) -> None:
     errors = result.cluster_errors
     if not result.completed and not errors:
         return  # it broke off: which clusters it had read is not known
-    clusters = Cluster.objects.filter(
-        state__in=(ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.DELETING), created_at__lt=started_at
-    )
-    for cluster in clusters:
+    for cluster in Cluster.objects.filter(pk__in=asked):
         row, _ = ClusterProgress.objects.get_or_create(cluster=cluster, defaults={"updated_at": started_at})
         if row.updated_at > started_at:
             continue

@@ -5,6 +5,7 @@ waits. A lost message costs time only.
 """
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from celery import current_app
@@ -130,11 +131,12 @@ def job_run_execute(run_id: uuid.UUID) -> str:
             return "taken"
         try:
             problem = spark_conf_problem()
-            result = JobResult(False, problem) if problem else run_job(run.job, config_of(run), lock)
+            config = {} if problem else config_of(run)
+            result = JobResult(False, problem) if problem else run_job(run.job, config, lock)
         except BaseException as error:  # whatever it was, the row must not stay running; the error goes on
             _finish(run, JobResult(False, f"The worker could not run it: {type(error).__name__}: {error}"))
             raise
-        _finish(run, result)
+        _finish(run, result, [one["cluster_id"] for one in config.get("clusters", ()) if one["namesrv_addr"]])
     if not result.completed and run.attempt < ATTEMPTS_MAX and any(sign in result.error for sign in BUSY_MACHINE):
         job_run_retry(actor=SCHEDULE, run=JobRun.objects.get(pk=run.pk))
         return "failed, and queued again"
@@ -263,7 +265,7 @@ def _queue_if_due(job: str, interval: timedelta) -> None:
     _queue(SCHEDULE, job, None, None)
 
 
-def _finish(run: JobRun, result: JobResult) -> None:
+def _finish(run: JobRun, result: JobResult, asked: Collection[str] = ()) -> None:
     now = timezone.now()
     values = {
         "state": JobRunState.COMPLETED if result.completed else JobRunState.FAILED,
@@ -283,7 +285,7 @@ def _finish(run: JobRun, result: JobResult) -> None:
     if JobRun.objects.filter(pk=run.pk, state=JobRunState.RUNNING).update(**values) != 1:
         return
     run.refresh_from_db()
-    progress_note(run, result, now)
+    progress_note(run, result, now, asked)
     if not result.completed:
         _log.warning("a job failed", job=run.job, run=str(run.pk), error=result.error[:200])
         transaction.on_commit(

@@ -135,15 +135,18 @@ class Slice(NamedTuple):
 
 
 def oldest_beyond(excess_bytes: int, queues: Mapping[int, Iterator[Slice]]) -> Iterator[dict[int, int]]:
-    """Which messages to drop so that a topic has `excess_bytes` less: the oldest of all its queues. A step for each slice; the
+    """Which messages to drop so that a topic has `excess_bytes` less: the oldest of all its queues. A step for each slice read; the
     last one's value is each queue's new first offset. `queues` are their messages, oldest first.
     """
     kept_from: dict[int, int] = {}
     heads: list[Slice] = []
+    if excess_bytes <= 0:
+        return
     for messages in queues.values():
         first = next(messages, None)
         if first is not None:
             heapq.heappush(heads, first)
+        yield kept_from
     while excess_bytes > 0 and heads:
         oldest = heapq.heappop(heads)
         excess_bytes -= oldest.size_bytes

@@ -1,6 +1,6 @@
 """Expires the messages of topics that keep less than the broker does: by the age or the bytes of their messages.
 
-Runs on the leader, each cleanResourceInterval, topic by topic, with a pause after each. A queue whose oldest message is young
+Runs on the leader, each cleanResourceInterval, with a pause after each queue. A queue whose oldest message is young
 enough costs one look at that message; else a search by time. What has expired is written as metadata records.
 """
 
@@ -117,25 +117,24 @@ class TopicRetentionService:
     def _expired(self, topic: str, queue_ids: Sequence[int], retention: Retention) -> Iterator[dict[int, int]]:
         """Each queue's new first offset where it is another than now; what the last step gives counts."""
         store = self._broker.store
-        bounds = {
-            queue_id: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) for queue_id in queue_ids
-        }
         found: dict[int, int] = {}
         if retention.time_ms is not None:
             before_ms = self._broker.clock.time_ms() - retention.time_ms
-            for queue_id, (first, end) in bounds.items():
+            for queue_id in queue_ids:
+                first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
                 if first < end and store.store_timestamp_of(topic, queue_id, first) < before_ms - EXPIRES_LATE_MS:
                     found[queue_id] = min(store.offset_by_time(topic, queue_id, before_ms), end)
-        yield found
+                yield found
         if retention.size_bytes is not None:
             excess_bytes = self._broker.metering.stored_bytes.by_topic().get(topic, 0) - retention.size_bytes
-            queues = {queue_id: self._slices(topic, queue_id, *bound) for queue_id, bound in bounds.items()}
+            queues = {queue_id: self._slices(topic, queue_id) for queue_id in queue_ids}
             for by_size in oldest_beyond(excess_bytes, queues):
                 yield {
                     queue_id: max(found.get(queue_id, 0), by_size.get(queue_id, 0)) for queue_id in {*found, *by_size}
                 }
 
-    def _slices(self, topic: str, queue_id: int, first: int, end: int) -> Iterator[Slice]:
+    def _slices(self, topic: str, queue_id: int) -> Iterator[Slice]:
+        first, end = self._broker.store.min_offset(topic, queue_id), self._broker.store.max_offset(topic, queue_id)
         count = min(max((end - first) // _SLICES, 1), _SLICE_ENTRIES_MAX)
         while first < end:
             entries = self._broker.store.index_entries(topic, queue_id, first, min(count, end - first))

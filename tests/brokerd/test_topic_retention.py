@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import trio
 
 from brokerd.metadata_record import MetadataRecord
 from brokerd.metering.samples import take_samples
-from brokerd.store import BoundaryType, GetMessageStatus
+from brokerd.store import BoundaryType, GetMessageStatus, MessageStore
 from brokerd.topic_retention import KeptMessages, Slice, kept_too_long, oldest_beyond, retention_of
 from mqwire.bodies import ConsumeStats, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
@@ -228,6 +230,52 @@ def test_the_oldest_slices_go_first_whichever_queue_they_are_of() -> None:
     }
     *_, kept_from = oldest_beyond(101, queues)
     assert kept_from == {0: 20, 1: 7}
+
+
+def test_what_is_within_its_bytes_is_not_read() -> None:
+    messages = iter([Slice(0, 0, 10, 50)])
+    assert list(oldest_beyond(0, {0: messages})) == []
+    assert next(messages).end_offset == 10
+
+
+def test_no_step_reads_a_slice_of_more_than_one_queue() -> None:
+    """Others run between the steps, and a topic may have a thousand queues."""
+    read: list[int] = []
+
+    def messages(queue_id: int) -> Iterator[Slice]:
+        read.append(queue_id)
+        yield Slice(queue_id, queue_id, 1, 50)
+
+    steps = oldest_beyond(1, {queue_id: messages(queue_id) for queue_id in range(3)})
+    assert [(next(steps), len(read)) for _ in range(3)] == [({}, 1), ({}, 2), ({}, 3)]
+
+
+class QueuesSeen(trio.abc.Instrument):
+    """How many queues' oldest messages had been looked at when each turn of a task began."""
+
+    def __init__(self, store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.at_turns: list[int] = []
+        self._timestamp_of = store.store_timestamp_of
+        monkeypatch.setattr(store, "store_timestamp_of", self._counting)
+
+    def _counting(self, topic: str, queue_id: int, offset: int) -> int:
+        self.count += 1
+        return self._timestamp_of(topic, queue_id, offset)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.at_turns.append(self.count)
+
+
+def test_others_run_after_each_queue_of_a_topic(broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(broker, "orders", queues=8, attributes="+reserve.time=1")
+    for queue_id in range(8):
+        broker.store_message("orders", queue_id=queue_id)
+    broker.store.flush()
+    broker.broker.held_changed()
+    seen = QueuesSeen(broker.store, monkeypatch)
+    trio.run(broker.broker.topic_retention.look, instruments=[seen])
+    assert set(range(9)) <= set(seen.at_turns)
 
 
 # --- restarts and replicas ---

@@ -74,6 +74,7 @@ class _Look:
     deadline: float
     brokers: Mapping[str, str]  # address -> broker name
     masters: Mapping[str, str]  # broker name -> address
+    may_match: Callable[[ReceivedMessage], bool]
     hides_tag: Callable[[ReceivedMessage], bool]
     silent: dict[str, str] = field(default_factory=dict)
     unindexed: set[str] = field(default_factory=set)
@@ -96,6 +97,10 @@ class _Look:
         self.unindexed.update(result.unindexed)
         self.index_lag_bytes = max(self.index_lag_bytes, result.index_lag_bytes)
         return list(result.messages)
+
+    def matches(self, topic: str, text: str) -> list[ReceivedMessage]:
+        """Messages of a topic with what is looked for, but those that may not be found by it."""
+        return [message for message in self.query(topic, text) if self.may_match(message)]
 
     def groups(self) -> list[str]:
         """The consumer groups that the masters know, without RocketMQ's own."""
@@ -136,12 +141,15 @@ def trace_message(
     topics: Sequence[str],
     addresses: Mapping[str, str] | None = None,
     log_span: Mapping[str, tuple[int, int]] | None = None,
+    may_match: Callable[[ReceivedMessage], bool] = lambda _: True,
     hides_tag: Callable[[ReceivedMessage], bool] = lambda _: False,
 ) -> MessageTrace:
     """Look for a key, a client's id (UNIQ_KEY) or a broker's id (offsetMsgId) in one topic or in all of `topics`.
 
     `addresses` maps more addresses of brokers to their names than the name servers know, as of replicas that are down; `log_span`
-    maps broker names to where their logs begin and end. Where `hides_tag` says so, no group's standing tells a message's tag.
+    maps broker names to where their logs begin and end. Messages that
+    have the key or client's id, but that `may_match` refuses, are as if they were not there. Where `hides_tag` says so, no group's
+    standing tells a message's tag.
 
     Takes some seconds at most. Raises HighwaterError when no name server answers; a broker that doesn't is among the reasons.
     """
@@ -152,7 +160,7 @@ def trace_message(
         brokers |= dict.fromkeys(data.broker_addrs.values(), name)
         if data.master_address is not None:
             masters[name] = data.master_address
-    look = _Look(admin, time.monotonic() + _SECONDS_MAX, brokers, masters, hides_tag)
+    look = _Look(admin, time.monotonic() + _SECONDS_MAX, brokers, masters, may_match, hides_tag)
     reading = read_id(text, now_ms)
     searched: list[str] = []
     at_offset = look.at_offset(reading)
@@ -168,7 +176,7 @@ def trace_message(
                 look.left_out += len(wanted) - position
                 break
             searched.append(name)
-            matches += look.query(name, text)
+            matches += look.matches(name, text)
         if not matches:
             # What names their topic is a property, which any program may write: a system topic is no one's to see.
             allowed = set(topics) if topic is None else {topic}.intersection(topics)
@@ -185,7 +193,7 @@ def _not_delivered(look: _Look, text: str, allowed: Collection[str]) -> list[Rec
     """Messages that are in no queue of their topic yet: delayed ones, and halves of transactions."""
     found = []
     for system in (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC):
-        for message in look.query(system, text):
+        for message in look.matches(system, text):
             if message.properties.get(PROPERTY_REAL_TOPIC) in allowed:
                 found.append(message)
     return found
@@ -198,7 +206,7 @@ def _copies(look: _Look, text: str, allowed: Collection[str]) -> list[ReceivedMe
         for prefix in (DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX):
             if look.is_over:
                 return found
-            for message in look.query(prefix + group, text):
+            for message in look.matches(prefix + group, text):
                 if home_topic(message) in allowed:
                     found.append(message)
     return found

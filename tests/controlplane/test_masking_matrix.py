@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,20 @@ def test_a_key_that_is_hidden_can_not_be_guessed(secrets: World, api: Callable[.
         assert MESSAGE_ID not in _text(answer)
         assert "masked for you" in _text(answer)
         assert MESSAGE_ID in _text(api(secrets.alice).call("GET", address))
+
+
+@pytest.mark.parametrize("key", ["AB" * 16, "0A" * 28])
+def test_a_hidden_key_that_looks_like_a_message_id_can_not_be_guessed(
+    secrets: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    _topic(secrets)
+    keyed = replace(SecretTwin.message, keys=(key,), properties={**SecretTwin.message.properties, "KEYS": key})
+    monkeypatch.setattr(SecretTwin, "message", keyed)
+    address = f"{secrets.cluster.path}message-trace/?q={key}"
+    hidden = api(secrets.bob).get(address).json()
+    assert (hidden["message"], hidden["matches"], hidden["groups"], hidden["replicas"]) == (None, [], [], [])
+    assert "no_such_key" in [reason["cause"] for reason in hidden["reasons"]]
+    assert api(secrets.alice).get(address).json()["message"]["message_id"] == MESSAGE_ID
 
 
 @pytest.mark.parametrize("offset", [0, 1])

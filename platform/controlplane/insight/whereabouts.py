@@ -16,7 +16,7 @@ from controlplane.common.sentences import from_sdk, say, say_count
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.gateway import BrowsedMessage, browsed_message, calendar_moment, masks_of
+from controlplane.topics.gateway import BrowsedMessage, browsed_message, calendar_moment, is_findable, masks_of
 from controlplane.topics.masking import Sight
 from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.search import Sought
@@ -114,6 +114,7 @@ def message_whereabouts(
             topics=searched,
             addresses={replica.address: replica.group.name for replica in replicas},
             log_span=_log_spans(replicas, statuses),
+            may_match=lambda message: is_findable(message, text, sight),
             hides_tag=lambda message: masks_of(message, sight).hides_property(PROPERTY_TAGS),
         )
         traces = None if trace.message is None else _traces(admin, trace.message, trace_topic or RMQ_SYS_TRACE_TOPIC)

@@ -67,6 +67,7 @@ class DivergedMessages:
         self._disk = disk
         self._directory = os.path.join(root_dir, "diverged")
         self._contents: OrderedDict[str, _Contents] = OrderedDict()  # by name, the last used last
+        self._counted: dict[str, DivergedFile] = {}  # all files that were looked through once, however many
 
     def save(self, store: MessageStore, begin_offset: int, epoch: int, now_ms: int) -> str:
         """Copy the log from `begin_offset` to its end; durable on return. Returns the file's name."""
@@ -99,7 +100,9 @@ class DivergedMessages:
     def files(self) -> list[DivergedFile]:
         """All saved cuts, oldest first. What they hold is counted a bounded part at a time: see `counted_bytes`."""
         scan = _Budget()
-        found = [self._described(name, scan) for name in self._names()]
+        names = self._names()
+        self._counted = {name: self._counted[name] for name in names if name in self._counted}
+        found = [self._counted.get(name) or self._count_on(name, scan) for name in names]
         return sorted(found, key=lambda file: (file.cut_at_ms or 0, file.begin_offset))
 
     def read(self, name: str, position: int, max_messages: int) -> SavedRecords:
@@ -140,6 +143,7 @@ class DivergedMessages:
         self._disk.unlink(self._path(name))
         self._disk.sync_directory(self._directory)
         self._contents.pop(name, None)
+        self._counted.pop(name, None)
 
     def _names(self) -> list[str]:
         return [
@@ -149,47 +153,40 @@ class DivergedMessages:
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
-    def _described(self, name: str, scan: _Budget) -> DivergedFile:
-        contents = self._contents_of(name)
+    def _count_on(self, name: str, scan: _Budget) -> DivergedFile:
+        """Look through more of a file. What is known of others stays: a listing of many must get on, and readers too."""
+        contents = self._contents.get(name) or self._open_contents(name)
         if not contents.complete and not scan.spent:
             fd = self._disk.open(self._path(name), os.O_RDONLY)
             try:
                 contents.look_on(self._disk, fd, scan)
             finally:
                 self._disk.close(fd)
-        cut = _CUT.fullmatch(name)
-        truncated = _TRUNCATED.fullmatch(name)
-        begin = int(cut[2]) if cut else int(truncated[1]) if truncated else 0
-        return DivergedFile(
-            name=name,
-            reason="diverged" if cut else "power_cut",
-            epoch=int(cut[1]) if cut else None,
-            begin_offset=begin,
-            end_offset=int(cut[3]) if cut else begin + contents.size,
-            size_bytes=contents.size,
-            messages=len(contents.positions),
-            cut_at_ms=int(cut[4]) if cut else None,
-            topics=dict(contents.topics.most_common(_TOPICS_TOLD)),
-            not_consumable=contents.not_consumable,
-            first_store_ms=contents.first_store_ms,
-            last_store_ms=contents.last_store_ms,
-            counted_bytes=contents.looked_to,
-        )
+            self._contents[name] = contents
+        file = _described(name, contents)
+        if contents.complete:
+            self._counted[name] = file
+            if len(self._contents) > _FILES_KNOWN:
+                self._contents.pop(name, None)
+        return file
 
     def _contents_of(self, name: str) -> _Contents:
         contents = self._contents.get(name)
         if contents is None:
-            fd = self._disk.open(self._path(name), os.O_RDONLY)
-            try:
-                size = self._disk.size(fd)
-            finally:
-                self._disk.close(fd)
-            truncated = _TRUNCATED.fullmatch(name)
-            contents = self._contents[name] = _Contents(size, None if truncated is None else int(truncated[1]))
+            contents = self._contents[name] = self._open_contents(name)
         self._contents.move_to_end(name)
         while len(self._contents) > _FILES_KNOWN:
             self._contents.popitem(last=False)
         return contents
+
+    def _open_contents(self, name: str) -> _Contents:
+        fd = self._disk.open(self._path(name), os.O_RDONLY)
+        try:
+            size = self._disk.size(fd)
+        finally:
+            self._disk.close(fd)
+        truncated = _TRUNCATED.fullmatch(name)
+        return _Contents(size, None if truncated is None else int(truncated[1]))
 
 
 @dataclass(slots=True)
@@ -289,6 +286,27 @@ class _Contents:
         stored = record.store_timestamp_ms
         self.first_store_ms = stored if self.first_store_ms is None else min(self.first_store_ms, stored)
         self.last_store_ms = stored if self.last_store_ms is None else max(self.last_store_ms, stored)
+
+
+def _described(name: str, contents: _Contents) -> DivergedFile:
+    cut = _CUT.fullmatch(name)
+    truncated = _TRUNCATED.fullmatch(name)
+    begin = int(cut[2]) if cut else int(truncated[1]) if truncated else 0
+    return DivergedFile(
+        name=name,
+        reason="diverged" if cut else "power_cut",
+        epoch=int(cut[1]) if cut else None,
+        begin_offset=begin,
+        end_offset=int(cut[3]) if cut else begin + contents.size,
+        size_bytes=contents.size,
+        messages=len(contents.positions),
+        cut_at_ms=int(cut[4]) if cut else None,
+        topics=dict(contents.topics.most_common(_TOPICS_TOLD)),
+        not_consumable=contents.not_consumable,
+        first_store_ms=contents.first_store_ms,
+        last_store_ms=contents.last_store_ms,
+        counted_bytes=contents.looked_to,
+    )
 
 
 def count_records(store: MessageStore, begin_offset: int) -> int:

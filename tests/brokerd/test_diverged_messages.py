@@ -72,6 +72,46 @@ def test_where_it_was_not_looked_through_yet_a_reader_is_told_to_ask_again(monke
     assert [answer.next_position == answer.size for answer in answers] == [False, False, True]
 
 
+def many_saved(files: int) -> tuple[MemoryDisk, DivergedMessages, list[str]]:
+    """Cuts of three messages each."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    begin = fill(store, 3, 200)[0].physical_offset
+    kept = DivergedMessages(disk, ROOT)
+    return disk, kept, [kept.save(store, begin, epoch, NOW_MS + epoch) for epoch in range(files)]
+
+
+def test_all_of_many_cuts_are_counted_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diverged._Budget.__init__, "__defaults__", (diverged._SCAN_BYTES, 10))
+    _, kept, _ = many_saved(40)
+    for _ in range(40 * 3 // 10):
+        files = kept.files()
+    assert [file.messages for file in files] == [3] * 40
+
+
+def test_a_listing_of_many_cuts_does_not_make_a_reader_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, kept, names = many_saved(40)
+    third = kept.read(names[0], 0, 3).positions[2]
+    reads: list[int] = []
+    pread = disk.pread
+
+    def counted(fd: int, size: int, offset: int) -> bytes:
+        reads.append(offset)
+        return pread(fd, size, offset)
+
+    kept.files()
+    monkeypatch.setattr(disk, "pread", counted)
+    kept.read(names[0], third, 1)
+    assert set(reads) == {third}
+
+
+def test_a_file_that_was_removed_by_hand_is_listed_no_more() -> None:
+    disk, kept, names = many_saved(2)
+    kept.files()
+    disk.unlink(f"{ROOT}/diverged/{names[0]}")
+    assert [file.name for file in kept.files()] == names[1:]
+
+
 def test_what_a_transaction_never_committed_is_counted_apart() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

@@ -271,6 +271,29 @@ def test_a_resume_that_failed_is_retried(world: World, cluster: Cluster, driver:
     assert run(operation_retry(actor=world.alice, operation=resume), driver).cluster.state == ClusterState.RUNNING
 
 
+def test_a_resume_whose_brokers_do_not_start_leaves_the_end_of_the_usage_as_it_is(
+    world: World, cluster: Cluster, driver: DriverTwin
+) -> None:
+    suspend(world, cluster, driver)
+    sealed_at = progress_get(cluster).sealed_at
+    with patch.object(driver, "process_start", side_effect=RuntimeError("no space left")):
+        operation = run(cluster_resume(actor=world.alice, cluster=cluster), driver)
+    assert operation.state == OperationState.FAILED
+    assert progress_get(cluster).sealed_at == sealed_at is not None
+
+
+def test_what_a_resume_that_failed_later_has_started_is_metered(
+    world: World, cluster: Cluster, driver: DriverTwin
+) -> None:
+    suspend(world, cluster, driver)
+    with patch.object(probe, "broker_refuses_strangers", side_effect=RuntimeError("odd")):
+        run(cluster_resume(actor=world.alice, cluster=cluster), driver)
+    cluster.refresh_from_db()
+    assert (cluster.state, progress_get(cluster).sealed_at) == (ClusterState.RESUMING, None)
+    (read,) = (one for one in config_of(JobRun(job=Job.INGEST))["clusters"] if one["cluster_id"] == str(cluster.pk))
+    assert read["access_key"]
+
+
 def test_a_running_cluster_is_not_resumed(world: World, cluster: Cluster) -> None:
     with pytest.raises(Conflict, match="running, not suspended"):
         cluster_resume(actor=world.alice, cluster=cluster)

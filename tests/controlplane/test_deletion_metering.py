@@ -158,6 +158,14 @@ def test_a_run_that_began_while_the_brokers_closed_does_not_count(
         assert go_on(deletion, driver) == "Its last usage is being read."
 
 
+def test_brokers_that_have_served_since_an_earlier_end_have_a_new_one(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    make_progress(world.cluster, NOON, sealed_at=NOON)
+    ingest(world)
+    assert go_on(deletion, driver) == "Its last usage is being read."
+
+
 def test_a_run_that_could_not_read_the_cluster_does_not_count(
     world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
 ) -> None:

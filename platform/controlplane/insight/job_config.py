@@ -22,6 +22,7 @@ _log = get_logger("controlplane.insight")
 # A deleted cluster's last hours are still billed, and counted again on request.
 _DELETED_FOR_MAX = timedelta(days=400)
 _STOPPING = (ClusterState.SUSPENDING, ClusterState.DELETING)
+_WITH_BROKERS = (ClusterState.RUNNING, ClusterState.RESUMING, *_STOPPING)
 
 
 def config_of(run: JobRun) -> dict[str, Any]:
@@ -105,13 +106,14 @@ def _clusters(job: str) -> list[Cluster]:
             | Q(progress__ingested_until=None)
             | Q(progress__ingested_until__lt=F("progress__sealed_at"))
         )
-        return list(clusters.filter(Q(state=ClusterState.RUNNING) | leaving))
+        coming = Q(state=ClusterState.RESUMING, progress__sealed_at=None)
+        return list(clusters.filter(Q(state=ClusterState.RUNNING) | leaving | coming))
     since = timezone.now() - _DELETED_FOR_MAX
     return list(clusters.exclude(state=ClusterState.DELETED, deleted_at__lt=since))
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    keys = _keys(cluster) if cluster.state in (ClusterState.RUNNING, *_STOPPING) else None
+    keys = _keys(cluster) if cluster.state in _WITH_BROKERS else None
     access_key, secret_key = keys or ("", "")
     return {
         "cluster_id": str(cluster.pk),

@@ -124,10 +124,11 @@ def cluster_end_agree(*, actor: Actor, cluster: Cluster, until: datetime, reason
     return row
 
 
-def cluster_sealed(cluster: Cluster, at: datetime) -> None:
-    """Note that the cluster's metering ends here. The first time counts."""
+def cluster_sealed(cluster: Cluster, at: datetime, *, anew: bool = False) -> None:
+    """Note that the cluster's metering ends here. The first time counts, unless its brokers have served again: `anew`."""
     ClusterProgress.objects.get_or_create(cluster=cluster)
-    ClusterProgress.objects.filter(pk=cluster.pk, sealed_at=None).update(sealed_at=at)
+    rows = ClusterProgress.objects.filter(pk=cluster.pk)
+    (rows if anew else rows.filter(sealed_at=None)).update(sealed_at=at)
 
 
 def cluster_agreed_by_system(cluster: Cluster, until: datetime, reason: str) -> None:

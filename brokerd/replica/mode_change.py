@@ -21,7 +21,7 @@ from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
-from brokerd.store import MessageStore, StoreError
+from brokerd.store import MessageStore, RecordDamagedError, StoreError
 from mqwire.mode import Mode
 
 _LEAST_VOTERS: Final = 3
@@ -104,8 +104,16 @@ class ModeChange:
         self._pending += [_pending(*found) for found in modes_in(data)]
 
     def without_record(self) -> Policy | None:
-        """The policy in force if the group has changed to it and the log has no record of any change: retention deleted that."""
-        return None if pending_modes(self._store) else self._replica.saved.policy
+        """The policy in force if the group has changed to it and the log has no record of any change: retention deleted that.
+
+        Also where the log cannot tell for damage, which the store notes for a closer look: a follower that learns the policy
+        in force is right in any case, and one with a new disk waits for it.
+        """
+        try:
+            found = pending_modes(self._store)
+        except RecordDamagedError:
+            found = []
+        return None if found else self._replica.saved.policy
 
     def learn(self, policy: Policy) -> None:
         """The leader's log begins after the change to this policy, which is in force there: `adopt` takes it now."""

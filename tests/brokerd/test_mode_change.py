@@ -14,6 +14,7 @@ from mqwire.headers_replica import ReplicaModeRequestHeader
 from mqwire.mode import Mode
 from tests.brokerd.broker_under_test import BrokerUnderTest
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
+from tests.brokerd.test_damage_found_late import damage
 from tests.sim.store_harness import FILE_BYTES
 
 SYNC = Policy(mode=Mode.SYNC, in_sync_replicas=2)
@@ -409,6 +410,20 @@ def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None
     assert (follower.replica.settings.mode, follower.replica.elections) == (Mode.SYNC, None)
     follower.restart()
     assert follower.replica.settings.mode is Mode.SYNC
+
+
+def test_a_new_disk_learns_the_mode_from_a_leader_whose_records_of_it_cannot_be_read() -> None:
+    """It was refused for as long as the damage was there."""
+    group = electing()
+    leader = group[0]
+    record_begins_at = leader.store.end_offset
+    change(leader, SYNC)
+    settle(group)
+    damage(leader.disk, record_begins_at + 3)
+    policy = leader.replica.modes.without_record()
+    assert policy is not None
+    assert policy.mode is Mode.SYNC
+    assert leader.store.damage_seen is not None
 
 
 def test_what_follows_a_change_is_confirmed_by_the_new_mode_only() -> None:

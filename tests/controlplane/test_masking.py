@@ -117,7 +117,7 @@ def test_bodies_of_one_answer_are_looked_into_up_to_so_many_tokens_together(body
 @pytest.mark.parametrize("form", BodyForm)
 def test_what_cant_be_looked_into_is_withheld_in_every_form(body: bytes, form: BodyForm) -> None:
     found = body_shown(body, 1000, form, masks("$.card"))
-    assert (found.text, found.shown_bytes, found.size_bytes) == ("", 0, len(body))
+    assert (found.text, found.shown_bytes, found.size_bytes) == ("", 0, -(-len(body) // 1024) * 1024)
     assert found.masking is Masking.WITHHELD
 
 
@@ -149,6 +149,21 @@ def test_a_cut_shows_no_hidden_value(limit: int, form: BodyForm) -> None:
     found = body_shown(body, limit, form, masks("$.card"))
     assert SECRET not in found.text
     assert found.truncated
+
+
+@pytest.mark.parametrize("limit", [*range(0, 80, 3), 1000])
+@pytest.mark.parametrize("form", [BodyForm.AUTO, BodyForm.TEXT, BodyForm.JSON])
+def test_how_long_a_hidden_value_is_can_not_be_told(limit: int, form: BodyForm) -> None:
+    bodies = [
+        json.dumps({"a": 1, "card": "4" * length, "text": json.dumps({"card": "4" * length}), "b": "é" * 9}).encode()
+        for length in (0, 1, 20, 200)
+    ]
+    assert len({body_shown(body, limit, form, masks("*.card")) for body in bodies}) == 1
+
+
+def test_a_body_without_hidden_values_that_is_shown_whole_has_its_own_size() -> None:
+    found = body_shown(b'{ "a": "\xc3\xa9" } ', 1000, masks=masks("$.card"))
+    assert (found.size_bytes, found.shown_bytes, found.truncated) == (14, 14, False)
 
 
 def test_control_characters_of_a_masked_body_are_replaced() -> None:

@@ -12,6 +12,8 @@ from controlplane.topics.masking import JSON_MAX_BYTES, Masks, Token, TooMuchToL
 
 BODY_SHOWN_MAX_BYTES = 64 * 1024
 _INDENT = "  "
+# Sizes of bodies with hidden values are told in these.
+_SIZE_STEP_BYTES = 1024
 
 
 class BodyForm(StrEnum):
@@ -44,7 +46,9 @@ class Masking(StrEnum):
 class ShownBody:
     """A body for the eye. `encoding` is utf-8, json, hex or base64.
 
-    `truncated` says that `text` holds only the first `shown_bytes` of `size_bytes`.
+    `truncated` says that `text` holds only the first `shown_bytes` of `size_bytes`. Where a value is masked `shown_bytes` counts
+    the masked text. Where one is, or may be in what is not shown, `size_bytes` is rounded up to whole KiB. So neither tells how
+    long the value is.
     """
 
     encoding: str
@@ -52,15 +56,17 @@ class ShownBody:
     size_bytes: int
     shown_bytes: int
     masking: Masking = Masking.NONE
+    # Of a text whose bytes are counted otherwise than those of the body.
+    is_cut: bool | None = None
 
     @property
     def truncated(self) -> bool:
-        return self.shown_bytes < self.size_bytes
+        return self.shown_bytes < self.size_bytes if self.is_cut is None else self.is_cut
 
 
 def body_withheld(body: bytes) -> ShownBody:
-    """Return of the body its size alone."""
-    return ShownBody("utf-8", "", len(body), 0, Masking.WITHHELD)
+    """Return of the body its size alone, rounded up to whole KiB."""
+    return ShownBody("utf-8", "", _rounded(len(body)), 0, Masking.WITHHELD)
 
 
 def body_shown(body: bytes, limit_bytes: int, form: BodyForm = BodyForm.AUTO, masks: Masks | None = None) -> ShownBody:
@@ -139,9 +145,16 @@ def _masked(source: str, size_bytes: int, limit_bytes: int, form: BodyForm, mask
         text, read = indented(tokens, len(source), limit_bytes)
     else:
         text, read = _cut(source, tokens, limit_bytes)
-    shown_bytes = len(source[:read].encode("utf-8"))
     encoding = "json" if form is BodyForm.JSON else "utf-8"
-    return ShownBody(encoding, text, size_bytes, shown_bytes, Masking.MASKED if is_masked else Masking.NONE)
+    is_cut = read < len(source)
+    if is_masked:
+        return ShownBody(encoding, text, _rounded(size_bytes), len(text.encode("utf-8")), Masking.MASKED, is_cut)
+    shown_bytes = len(source[:read].encode("utf-8"))
+    return ShownBody(encoding, text, _rounded(size_bytes) if is_cut else size_bytes, shown_bytes, is_cut=is_cut)
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // _SIZE_STEP_BYTES) * _SIZE_STEP_BYTES
 
 
 def _cut(source: str, tokens: Iterable[Token], limit_bytes: int) -> tuple[str, int]:

@@ -175,8 +175,8 @@ class ShownBodySerializer(Shape):
 
     encoding = serializers.ChoiceField(choices=["utf-8", "json", "hex", "base64"])
     text = serializers.CharField(allow_blank=True)
-    size_bytes = serializers.IntegerField()
-    shown_bytes = serializers.IntegerField()
+    size_bytes = serializers.IntegerField(help_text="rounded up to whole KiB where values may be hidden from your role")
+    shown_bytes = serializers.IntegerField(help_text="how far `text` goes; where values are masked, its own size")
     truncated = serializers.BooleanField()
     masking = serializers.ChoiceField(
         choices=[one.value for one in Masking],

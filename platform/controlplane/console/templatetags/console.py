@@ -249,6 +249,8 @@ _ENCODINGS = {
 def body_label(body: ShownBody) -> str:
     """Return what a shown body is: its encoding, its size, and whether it is cut. A cut body is never shown as if it were whole."""
     size = byte_size(body.size_bytes)
+    if body.masking is not Masking.NONE:
+        size = say("at most %(size)s", size=size)
     if body.masking is Masking.WITHHELD:
         return say("Withheld from your role by a masking rule, %(size)s", size=size)
     encoding = _ENCODINGS[body.encoding]

@@ -30,6 +30,7 @@ from controlplane.clusters.models import (
     Operation,
     OperationState,
     OperationStep,
+    OperationType,
     Replica,
     StepState,
 )
@@ -162,6 +163,39 @@ def test_a_follower_that_lacks_records_is_waited_for(world: World, driver: Drive
     with patch.object(replica_remoting, "replica_statuses", return_value=answers):
         if waits:
             with pytest.raises(StepNotReady, match=r"Replica 1 of broker-a is .* behind its leader"):
+                steps.settle_replicas(context)
+        else:
+            steps.settle_replicas(context)
+
+
+@pytest.mark.parametrize(
+    ("operation_type", "in_sync", "waits"),
+    [
+        (OperationType.CLUSTER_SUSPEND, [0], False),
+        (OperationType.CLUSTER_SUSPEND, [0, 1], True),
+        (OperationType.CLUSTER_DELETE, [0, 1], False),
+    ],
+)
+def test_a_follower_that_never_catches_up_holds_neither_a_suspension_nor_a_deletion_for_long(
+    world: World, driver: DriverTwin, operation_type: OperationType, in_sync: list[int], waits: bool
+) -> None:
+    made, operation = cluster_create(actor=world.alice, tenant=world.acme, slug="pair", mode="async")
+    run(operation, driver, most=1)
+    Operation.objects.filter(pk=operation.pk).update(type=operation_type)
+    step = operation.steps.all()[0]
+    step.started_at = timezone.now() - timedelta(minutes=3)
+    step.save()
+    leader, follower = Replica.objects.filter(group__cluster=made).order_by("broker_id")
+
+    def status(role: str, end_offset: int) -> Answer:
+        values = {"role": role, "group": "broker-a", "end_offset": end_offset, "in_sync": in_sync}
+        return Answer(cast("ReplicaStatus", SimpleNamespace(**values)))
+
+    answers = {leader.address: status("master", 100), follower.address: status("slave", 60)}
+    with patch.object(replica_remoting, "replica_statuses", return_value=answers):
+        context = StepContext.of(OperationStep.objects.get(pk=step.pk), driver)
+        if waits:
+            with pytest.raises(StepNotReady, match="behind its leader"):
                 steps.settle_replicas(context)
         else:
             steps.settle_replicas(context)

@@ -64,6 +64,7 @@ from mqwire.bodies import ReplicaStatus
 # A daemon that ends at once is started again with growing pauses; by this time it has had three or four tries.
 _CRASHING_FOR = timedelta(seconds=8)
 _CATCHING_UP_FOR = timedelta(seconds=20)
+_SETTLING_FOR = timedelta(minutes=2)
 _LOG_LINES = 12
 _MEBIBYTE = 1024 * 1024
 _ALIVE = (ProcessState.RUNNING, ProcessState.STARTING)
@@ -253,21 +254,29 @@ def stop_processes(context: StepContext) -> None:
 
 
 def settle_replicas(context: StepContext) -> None:
-    """Wait until each follower that answers holds all that its leader does: then it does not matter whose disk comes back."""
+    """Wait until each follower that answers holds all that its leader does: then it does not matter whose disk comes back.
+
+    After two minutes one that its leader does not count as in sync is not waited for; in a deletion none is.
+    """
+    waits_for_in_sync_only = _has_lasted(context, _SETTLING_FOR)
+    is_deletion = context.operation.type == OperationType.CLUSTER_DELETE
     replicas = cluster_replicas(context.cluster)
     statuses = _statuses(context.cluster, replicas)
     for replica in replicas:
         status = statuses.get(replica.address) if replica.port is not None else None
         if status is None or status.role == "master":
             continue
-        ends = [one.end_offset for one in statuses.values() if one.group == status.group and one.role == "master"]
-        if ends and status.end_offset < max(ends):
+        leaders = [one for one in statuses.values() if one.group == status.group and one.role == "master"]
+        leader = max(leaders, key=lambda one: one.end_offset, default=None)
+        if waits_for_in_sync_only and (is_deletion or leader is None or replica.broker_id not in leader.in_sync):
+            continue  # it may never catch up
+        if leader is not None and status.end_offset < leader.end_offset:
             raise StepNotReady(
                 say(
                     "Replica %(replica)s of %(group)s is %(gap)s MiB behind its leader.",
                     replica=replica.broker_id,
                     group=replica.group.name,
-                    gap=f"{(max(ends) - status.end_offset) / _MEBIBYTE:.1f}",
+                    gap=f"{(leader.end_offset - status.end_offset) / _MEBIBYTE:.1f}",
                 )
             )
 

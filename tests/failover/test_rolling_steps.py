@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from controlplane.failover.promotion.steps import present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.rolling import steps
 from controlplane.failover.rolling.plan import planned, problem_of, successor_of
+from controlplane.failover.rolling.report import entry_note
 from controlplane.failover.rolling.services import Purpose, rolling_plan, rolling_start
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning import probe, versions
@@ -107,7 +109,7 @@ def group(cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.Monkey
         return [Registration(server, frozenset(wanted)) for server in servers]
 
     monkeypatch.setattr(steps, "SendWatch", NoWatch)
-    monkeypatch.setattr(steps, "_AWAY_S", 0.0)
+    monkeypatch.setattr(steps, "_RUN_S", 0.0)
     monkeypatch.setattr(probe, "registrations", registered)
     monkeypatch.setattr(probe, "port_answers", lambda host, port: True)
     monkeypatch.setattr(steps, "failover_topics", lambda context: None)
@@ -301,6 +303,42 @@ def test_a_new_leader_that_takes_its_time_gets_its_topics_and_its_place_in_the_r
     moved = Failover.objects.get(operation=operation)
     assert moved.writes_back_at is not None
     assert asked == [moved.candidate_id] == [brokers(operation)[0]["leadership_moved_to"]]
+
+
+def test_a_run_of_a_step_restarts_one_daemon(cluster: Cluster, driver: RestartingDriver) -> None:
+    operation = run(start(cluster, driver), driver, until="roll_followers")
+    operation = run(operation, driver, tries=1)
+    step = operation.steps.get(name="roll_followers")
+    assert (step.state, step.message) == (StepState.PENDING, "broker-a #1 is back; the next one follows.")
+    assert [name for name in removed(driver) if name.startswith("broker")] == ["broker-a-1"]
+
+
+def test_a_worker_whose_operation_was_ended_stops_and_starts_nothing(
+    cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(operation: Operation, row: uuid.UUID, **values: object) -> None:
+        entry_note(operation, row, **values)  # type: ignore[arg-type]  # one type for all values
+        Operation.objects.filter(pk=operation.pk).update(state=OperationState.FAILED)
+
+    operation = run(start(cluster, driver), driver, until="roll_followers")
+    before = driver.calls.copy()
+    monkeypatch.setattr(steps, "entry_note", ended)
+    run(operation, driver, tries=1)
+    assert not [call for call in driver.calls[len(before) :] if call.startswith(("remove", "start"))]
+
+
+def test_a_daemon_that_someone_stopped_meanwhile_is_not_started_by_who_only_waits_for_it(
+    cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped_at_once(process: DaemonProcess) -> None:
+        RestartingDriver.process_start(driver, process)
+        driver.states.pop(process.name)
+
+    operation = run(start(cluster, driver), driver, until="roll_followers")
+    monkeypatch.setattr(driver, "process_start", stopped_at_once)
+    before = len(driver.calls)
+    run(operation, driver, tries=1)
+    assert len([call for call in driver.calls[before:] if call.startswith("start")]) == 1
 
 
 def test_an_upgrade_needs_a_daemon_that_runs_another_version(

@@ -430,6 +430,11 @@ def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:
     """Start these daemons; raises StepNotReady until all of them accept connections."""
     for daemon in daemons:
         context.driver.process_start(daemon.process)
+    daemons_await(context, daemons)
+
+
+def daemons_await(context: StepContext, daemons: list[Daemon]) -> None:
+    """Raise StepNotReady until all of these daemons, which someone has started, accept connections."""
     _fail_if_crashing(context, daemons)
     statuses = context.driver.process_statuses([daemon.process.name for daemon in daemons])
     for daemon in daemons:

@@ -1,18 +1,20 @@
 """What each step of a rolling restart does. Every step may run twice, or from two workers, or again after its worker was killed
 anywhere in it: a daemon whose process began after the note that it is to be stopped has been restarted.
 
-At no time is more than one daemon away by our doing, and none is taken away while its group is not whole.
+At no time is more than one daemon away by our doing, and none is taken away while its group is not whole. One run of a step
+restarts one daemon, so that it ends well before the time that a task may take; the next run goes on with the next one.
 """
 
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from django.db import transaction
 from django.utils import timezone
 
-from controlplane.clusters.models import NameServer, Replica
+from controlplane.clusters.models import Cluster, NameServer, Operation, OperationState, Replica
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.replica_remoting import GroupProducer
 from controlplane.clusters.tls import cluster_tls
@@ -52,11 +54,11 @@ from controlplane.provisioning.processes import (
     name_server_daemons,
     replica_daemons,
 )
-from controlplane.provisioning.steps import Step, StepContext, daemons_start
+from controlplane.provisioning.steps import Step, StepContext, daemons_await
 from controlplane.provisioning.versions import installed_version, versions_told
 
-# A step waits within itself while a daemon is away: what it measures is an outage.
-_AWAY_S = 25.0
+# A step waits within itself while a daemon is away: what it measures is an outage. Counted from the beginning of the step's run.
+_RUN_S = 25.0
 _POLL_S = 0.2
 _LEADERLESS_FOR = timedelta(seconds=15)
 # A change of the leader that is decided leaves the group without one until its candidate leads; longer, and the candidate is lost.
@@ -83,6 +85,7 @@ def roll_name_servers(context: StepContext) -> None:
     for entry in _left(context, "name_server"):
         daemons = name_server_daemons(context.cluster, context.driver)
         _restart(context, entry, daemons, lambda: _unregistered(context))
+        _next_in_another_run(context, "name_server", entry)
 
 
 def roll_followers(context: StepContext) -> None:
@@ -93,6 +96,7 @@ def roll_followers(context: StepContext) -> None:
         if entry["stopped_at"] is None and leader is not None and leader.replica_id == entry["replica"]:
             continue
         _restart_replica(context, entry)
+        _next_in_another_run(context, "broker", entry)
 
 
 def roll_leaders(context: StepContext) -> None:
@@ -102,6 +106,7 @@ def roll_leaders(context: StepContext) -> None:
         if entry["stopped_at"] is None:
             _step_aside(context, entry)
         _restart_replica(context, entry)
+        _next_in_another_run(context, "broker", entry)
 
 
 def roll_verify(context: StepContext) -> None:
@@ -122,6 +127,11 @@ def roll_verify(context: StepContext) -> None:
             )
 
 
+def _next_in_another_run(context: StepContext, kind: str, entry: Entry) -> None:
+    if _left(context, kind):
+        raise StepNotReady(say("%(daemon)s is back; the next one follows.", daemon=entry["name"]), delay_s=0)
+
+
 def _restart_replica(context: StepContext, entry: Entry) -> None:
     group = entry["group"]
     if entry["stopped_at"] is None and (problem := problem_of(_view(context, group))) is not None:
@@ -136,27 +146,43 @@ def _restart(context: StepContext, entry: Entry, daemons: list[Daemon], waits_fo
     daemon = next(daemon for daemon in daemons if str(daemon.row.pk) == entry["row"])
     stopped_at = moment(entry["stopped_at"])
     if stopped_at is None:
+        _require_in_progress(context)
         stopped_at = timezone.now()
         entry_note(context.operation, daemon.row.pk, stopped_at=stopped_at.isoformat())
-    status = context.driver.process_statuses([daemon.process.name])[daemon.process.name]
-    # Supervisors tell whole seconds, rounded down.
-    begun_since = status.started_at is not None and status.started_at > stopped_at - timedelta(seconds=1)
-    if not (status.state in _ALIVE and begun_since):
-        context.driver.process_remove(daemon.process.name)
-        context.driver.files_write(context.cluster.id, daemon.files)
-        context.driver.process_start(daemon.process)
-    deadline = time.monotonic() + _AWAY_S
+    _start_anew(context, daemon, stopped_at)
     since_its_stop = replace(context, started_at=stopped_at)
     while (waiting := _not_back(since_its_stop, daemon, waits_for)) is not None:
-        if time.monotonic() > deadline:
+        if (timezone.now() - context.now).total_seconds() > _RUN_S:
             raise StepNotReady(waiting)
         time.sleep(_POLL_S)
     entry_note(context.operation, daemon.row.pk, back_at=timezone.now().isoformat())
 
 
+def _start_anew(context: StepContext, daemon: Daemon, stopped_at: datetime) -> None:
+    """Stop the daemon and start it, unless it was started after `stopped_at`. The cluster's row is locked meanwhile: neither a
+    promotion's fence nor a suspension slips in between, and a worker whose operation was ended starts nothing.
+    """
+    with transaction.atomic():
+        Cluster.objects.select_for_update(no_key=True).get(pk=context.cluster.pk)
+        _require_in_progress(context)
+        status = context.driver.process_statuses([daemon.process.name])[daemon.process.name]
+        # Supervisors tell whole seconds, rounded down.
+        begun_since = status.started_at is not None and status.started_at > stopped_at - timedelta(seconds=1)
+        if not (status.state in _ALIVE and begun_since):
+            context.driver.process_remove(daemon.process.name)
+            context.driver.files_write(context.cluster.id, daemon.files)
+            context.driver.process_start(daemon.process)
+
+
+def _require_in_progress(context: StepContext) -> None:
+    """Raise StepFailed when the operation was ended: by a promotion, or by an operator."""
+    if not Operation.objects.filter(pk=context.operation.pk, state=OperationState.IN_PROGRESS).exists():
+        raise StepFailed(say("The operation has ended."))
+
+
 def _not_back(context: StepContext, daemon: Daemon, waits_for: Callable[[], str | None]) -> str | None:
     try:
-        daemons_start(context, [daemon])  # which only waits for one that runs; it fails when the log says why
+        daemons_await(context, [daemon])  # it fails when the log says why
     except StepNotReady as reason:
         return reason.message
     return waits_for()

@@ -58,6 +58,10 @@ def shown(body: object, *patterns: str) -> str:
         ("*.a.a", {"a": {"a": {"a": 1}}}, {"a": {"a": MASK}}),
         ("*.card", {"text": '{"card": 1, "n": 2}'}, {"text": f'{{"card": "{MASK}", "n": 2}}'}),
         ("$.text.card", {"text": '[{"card": 1}]'}, {"text": f'[{{"card": "{MASK}"}}]'}),
+        ("*.card", {"text": json.dumps('{"card": 1}')}, {"text": json.dumps(f'{{"card": "{MASK}"}}')}),
+        ("*.card", {"text": '"card" is a word', "b": '"card"'}, {"text": '"card" is a word', "b": '"card"'}),
+        ("*.card", {"text": '{"card": 1, ...'}, {"text": MASK}),
+        ("*.card", [' [card=1]\n{"card": 1}'], [MASK]),
     ],
 )
 def test_a_path_hides_the_values_that_it_names(pattern: str, body: object, expected: object) -> None:
@@ -126,6 +130,17 @@ def test_a_rule_may_leave_other_bodies_as_they_are() -> None:
     assert (found.text, found.masking) == ("hello", Masking.NONE)
 
 
+def test_a_rule_that_leaves_other_bodies_leaves_texts_that_are_no_json() -> None:
+    body = json.dumps({"text": "[17] {card"}).encode()
+    assert body_shown(body, 1000, masks=masks("*.card", withholds=False)).text.encode() == body
+
+
+def test_a_body_that_is_a_text_of_json_is_looked_into_where_texts_are_shown() -> None:
+    body = json.dumps(json.dumps({"card": SECRET, "n": 1})).encode()
+    found = body_shown(body, 1000, masks=masks("*.card", withholds=False))
+    assert json.loads(json.loads(found.text)) == {"card": MASK, "n": 1}
+
+
 def test_one_rule_that_withholds_is_enough() -> None:
     both = Masks([Rule("*", Part.BODY, "$.a", withholds=False), Rule("*", Part.BODY, "$.b")])
     assert body_shown(b"hello", 1000, masks=both).masking is Masking.WITHHELD
@@ -180,7 +195,7 @@ def _without(value: Any) -> Any:
 @given(VALUES.filter(lambda value: isinstance(value, dict | list)), st.sampled_from([None, 1]), st.booleans())
 def test_all_members_of_a_name_are_hidden_and_nothing_else(value: Any, indent: int | None, ascii_only: bool) -> None:
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
-    found = body_shown(body, 64 * 1024, BodyForm.JSON, masks("*.card"))
+    found = body_shown(body, 64 * 1024, BodyForm.JSON, masks("*.card", withholds=False))
     assert json.loads(found.text) == _without(value)
 
 

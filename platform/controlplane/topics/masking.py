@@ -100,7 +100,9 @@ def property_pattern_check(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`topic` and a property's `pattern` may hold * and ?. `withholds` hides a body that is no JSON object or array."""
+    """`topic` and a property's `pattern` may hold * and ?. `withholds` hides a body that is no JSON object or array, and a
+    text in one that begins as such but is none.
+    """
 
     topic: str
     part: Part
@@ -145,9 +147,11 @@ class Masks:
             json.loads(text, parse_int=str, parse_float=str)
         except (ValueError, RecursionError):
             return None
-        # A number or a text has no members that a path could name; it may be just what is to be hidden.
-        is_container = text.lstrip()[:1] in ("{", "[")
-        return text if is_container or any(not path.segments for path in self._paths) else None
+        # A number or a text has no members that a path could name; it may be just what is to be hidden. Where such bodies are
+        # shown, a text may hold a document.
+        first = text.lstrip()[:1]
+        is_looked_into = first in ("{", "[") or (first == '"' and not self.withholds)
+        return text if is_looked_into or any(not path.segments for path in self._paths) else None
 
     def tokens(self, text: str, depth: int = 0) -> Iterator[Token]:
         """Yield the tokens of valid JSON, with MASK for each hidden value. JSON in a text of it is looked into as well.
@@ -192,7 +196,8 @@ class Masks:
 
     def _text(self, token: Token, states: _States, depth: int) -> Token:
         text: str = json.loads(token.text)
-        if text.lstrip()[:1] not in ("{", "["):
+        first = text.lstrip()[:1]
+        if first not in ("{", "[", '"'):
             return token
         masked = token._replace(text=_MASKED, is_mask=True)
         if depth >= _NESTED_MAX:
@@ -202,7 +207,7 @@ class Masks:
         except RecursionError:
             return masked
         except ValueError:
-            return token
+            return masked if self.withholds and first != '"' else token
         found = list(islice(self._walk(text, states, depth + 1), _NESTED_TOKENS_MAX + 1))
         if len(found) > _NESTED_TOKENS_MAX:
             return masked

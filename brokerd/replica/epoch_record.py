@@ -136,6 +136,9 @@ def read_members(store: MessageStore, configured: Members, remembered: Sequence[
     """Which replicas count by an opened store's log; in front of its first record that says so, what the epoch file remembers."""
     found = [(message.physical_offset, record.members) for message, record in _epoch_records(store)]
     named = [(offset, members) for offset, members in found if members is not None]
+    if store.damaged_from is not None:  # as for epochs: a record between others may not be readable just now
+        known = dict(entry for entry in remembered if entry[0] < store.end_offset) | dict(named)
+        return MemberHistory(configured, sorted(known.items()))
     first = named[0][0] if named else store.end_offset
     older = [entry for entry in remembered if entry[0] < first]
     return MemberHistory(configured, [*older, *named])

@@ -16,6 +16,7 @@ from brokerd.replica.quorum_state import State
 from brokerd.replica.voters import MemberHistory, Members, majority_offset
 from brokerd.store import AppendFailedError
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
+from tests.brokerd.test_damage_found_late import damage
 from tests.sim.store_harness import message, read_queue
 
 
@@ -49,6 +50,22 @@ def test_an_observer_that_is_level_becomes_a_voter_and_counts_from_the_records_a
         group[3].pull()
     assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
     assert (group[3].elections.is_voter, group[2].replica.members.voters) == (True, (0, 1, 2))
+
+
+def test_who_counts_is_known_though_the_record_that_says_so_is_damaged() -> None:
+    """It counted by the set before, until the record was repaired."""
+    group = QuorumGroup.led(3, observers=1)
+    record_begins_at = group[0].store.end_offset
+    change(group, "add_voter", 3)
+    group.level()
+    group[0].append(b"later")
+    group.level()
+    follower = group[1]
+    follower.store.close()
+    damage(follower.disk, record_begins_at + 60)
+    follower.restart()
+    assert follower.store.damaged_from == record_begins_at
+    assert follower.replica.members.voters == (0, 1, 2, 3)
 
 
 def test_an_observer_that_has_not_caught_up_does_not_become_a_voter() -> None:

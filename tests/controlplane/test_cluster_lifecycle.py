@@ -34,7 +34,7 @@ from controlplane.clusters.models import (
     Replica,
     StepState,
 )
-from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.operations import operation_retry, operation_start
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.clusters.services import cluster_create
 from controlplane.common.errors import Conflict, InvalidInput
@@ -50,7 +50,7 @@ from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import StepContext
 from mqwire.bodies import ReplicaStatus
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import Json, World
+from tests.controlplane.world import Json, World, make_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -418,6 +418,20 @@ def test_beat_removes_what_is_due_and_nothing_else(
     removal = Operation.objects.filter(cluster=cluster).latest("created_at")
     assert removal.requested_by == "end of the undo window"
     assert run(removal, driver).cluster.state == ClusterState.DELETED
+
+
+def test_a_cluster_with_another_operation_does_not_keep_the_others_that_are_due(
+    world: World, cluster: Cluster, driver: DriverTwin, undo_hours: float
+) -> None:
+    run(cluster_delete(actor=world.alice, cluster=cluster), driver)
+    busy = make_cluster(world.acme, "busy", ClusterState.DELETION_PENDING)
+    due = timezone.now() + timedelta(hours=undo_hours)
+    Cluster.objects.filter(pk=busy.pk).update(delete_at=due)
+    operation_start(actor=world.alice, cluster=busy, operation_type=OperationType.CLUSTER_RESTART)
+    assert clusters_purge(due) == 1
+    busy.refresh_from_db()
+    cluster.refresh_from_db()
+    assert (busy.state, cluster.state) == (ClusterState.DELETION_PENDING, ClusterState.DELETING)
 
 
 def test_a_second_deletion_is_refused_with_what_can_be_done(

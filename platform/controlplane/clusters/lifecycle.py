@@ -17,10 +17,13 @@ from controlplane.clusters.remoting import require_running
 from controlplane.clusters.states import state_word
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
+from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
+
+_log = get_logger("controlplane.clusters")
 
 REASON_CHARACTERS_MAX = 200
 
@@ -164,17 +167,21 @@ def clusters_purge(now: datetime | None = None) -> int:
     due = Cluster.objects.filter(state=ClusterState.DELETION_PENDING, delete_at__lte=at).select_related("tenant")
     begun = 0
     for cluster in due:
-        with transaction.atomic():
-            locked = _locked(cluster)
-            # Restored meanwhile, or another worker was first.
-            if (
-                locked.state == ClusterState.DELETION_PENDING
-                and locked.delete_at is not None
-                and locked.delete_at <= at
-            ):
-                _purged(_CLEANUP, locked)
-                begun += 1
+        try:
+            begun += _purged_if_due(cluster, at)
+        except Conflict as error:  # another operation of it goes on: its turn comes again, and the others' now
+            _log.warning("a deletion waits", cluster=str(cluster.pk), cause=error.message)
     return begun
+
+
+def _purged_if_due(cluster: Cluster, at: datetime) -> bool:
+    with transaction.atomic():
+        locked = _locked(cluster)
+        # Restored meanwhile, or another worker was first.
+        if locked.state != ClusterState.DELETION_PENDING or locked.delete_at is None or locked.delete_at > at:
+            return False
+        _purged(_CLEANUP, locked)
+    return True
 
 
 def has_run(cluster: Cluster) -> bool:

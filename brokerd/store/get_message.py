@@ -70,7 +70,7 @@ class MessageReader:
         bound = self.bound
         if bound >= self._log.end_offset:
             return queue.next_offset
-        low, high = self.min_offset(queue), queue.next_offset
+        low, high = self.min_stored_offset(queue), queue.next_offset
         step = 16  # what isn't confirmed yet is usually little: look near the end first
         while high - step > low:
             if self._is_visible(queue, high - step, bound):
@@ -91,8 +91,9 @@ class MessageReader:
         return bool(size == BLANK_SIZE or position + size <= bound)
 
     def min_offset(self, queue: ConsumeQueue) -> int:
-        """The first offset whose message is kept."""
-        return self._consume_queues.min_offset(queue, self._log.min_offset)
+        """The first offset whose message is kept; not above the max offset, as an expiry may be known before it is confirmed."""
+        first = self._consume_queues.min_offset(queue, self._log.min_offset)
+        return first if first <= self.min_stored_offset(queue) else min(first, self.max_offset(queue))
 
     def min_stored_offset(self, queue: ConsumeQueue) -> int:
         """The first offset whose record the log has, be it expired."""

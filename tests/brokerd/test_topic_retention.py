@@ -338,6 +338,17 @@ def test_an_expiry_that_was_truncated_is_taken_back(aged: BrokerUnderTest) -> No
     assert bounds(aged)[0] == 2
 
 
+def test_no_expiry_moves_readers_past_what_is_confirmed(aged: BrokerUnderTest) -> None:
+    """After a start the log may hold both, and another leader's log neither: a consumer would be sent there and back."""
+    fourth = aged.store.physical_offset_of("orders", 0, 3)
+    assert fourth is not None
+    KeptMessages(aged.store).rebuild([MetadataRecord(kept_from={"orders": {0: 5}})])
+    aged.store.confirm_offset = fourth
+    assert bounds(aged) == (3, 3)
+    aged.store.confirm_offset = None
+    assert bounds(aged) == (5, 5)
+
+
 def test_a_follower_expires_nothing_by_itself(make_broker: MakeBroker) -> None:
     leader, follower = pair(make_broker)
     with_aged_messages(leader)

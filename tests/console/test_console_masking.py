@@ -97,6 +97,11 @@ def test_a_rule_is_made_and_deleted_on_its_page(
     assert not MaskingRule.objects.exists()
 
 
+def test_the_page_says_where_trace_records_need_a_rule_of_their_own(secrets: World) -> None:
+    answer = secrets.client(secrets.bob).get(secrets.path("masking/"))
+    assert "add a rule for that topic with the path $" in answer.content.decode()
+
+
 def test_a_developer_sees_the_rules_and_changes_none(secrets: World) -> None:
     answer = secrets.client(secrets.bob).get(secrets.path("masking/"))
     assert "$.card.number" in answer.content.decode()

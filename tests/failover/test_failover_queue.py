@@ -9,12 +9,12 @@ from celery import current_app
 from django.conf import settings
 
 from controlplane.alerts.deliveries import DELIVER_TASK
-from controlplane.clusters.models import Cluster, OperationStep
-from controlplane.clusters.operations import step_enqueue
+from controlplane.clusters.models import Cluster, OperationStep, OperationType
+from controlplane.clusters.operations import operation_start, step_enqueue
 from controlplane.failover.models import FailoverKind
 from controlplane.failover.sampling import cluster_sample
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import World
+from tests.controlplane.world import SYSTEM, World
 from tests.failover.promotions import operation_of, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
@@ -36,6 +36,18 @@ def test_a_switchovers_steps_go_to_the_failovers_queue_and_a_clusters_creation_d
     creation = Cluster.objects.get(pk=cluster.pk).operations.earliest("started_at").steps.earliest("position")
     assert queue_of(switchover, django_capture_on_commit_callbacks) == "failovers"
     assert queue_of(creation, django_capture_on_commit_callbacks) is None
+
+
+def test_a_rolling_restart_hurries_only_while_a_change_of_a_leader_is_under_way(
+    world: World, django_capture_on_commit_callbacks: object
+) -> None:
+    cluster = make_replicated(world.acme, "trio", "sync", replicas=3)
+    operation = operation_start(actor=SYSTEM, cluster=cluster, operation_type=OperationType.CLUSTER_RESTART)
+    step = operation.steps.get(name="roll_leaders")
+    assert queue_of(step, django_capture_on_commit_callbacks) is None
+    operation.metadata["sends_wait"] = True
+    operation.save()
+    assert queue_of(step, django_capture_on_commit_callbacks) == "failovers"
 
 
 @pytest.mark.parametrize("task", ["failover.clusters_sample", "failover.cluster_sample"])

@@ -47,8 +47,6 @@ _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_RESTART: ("roll_name_servers", "roll_followers", "roll_verify"),
     OperationType.CLUSTER_UPGRADE: ("roll_name_servers", "roll_followers", "roll_verify"),
 }
-# Of other operations, but sends fail or wait during them as during a failover.
-_URGENT_STEPS = ("roll_leaders",)
 # The failure of an operation stands beside these; a running cluster goes on whatever fails.
 _SHOWING_ERRORS = (ClusterState.FAILED, ClusterState.DELETING, ClusterState.SUSPENDING, ClusterState.RESUMING)
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
@@ -412,8 +410,9 @@ def step_enqueue(step_id: uuid.UUID, *, delay_s: float = 0) -> None:
     A broken queue is logged, not raised: the rows are the truth, and `operations_resume` sends again.
     """
 
-    step = OperationStep.objects.filter(pk=step_id).values_list("operation__type", "name").first()
-    urgent = step is not None and (step[0] in LEADERSHIP or step[1] in _URGENT_STEPS)  # sends fail or wait
+    found = OperationStep.objects.filter(pk=step_id).values_list("operation__type", "operation__metadata").first()
+    # A rolling restart notes when a change of a leader is under way: sends fail or wait then, as during a failover.
+    urgent = found is not None and (found[0] in LEADERSHIP or found[1].get("sends_wait") is True)
     queue = settings.FAILOVER_QUEUE if urgent else None
 
     def send() -> None:

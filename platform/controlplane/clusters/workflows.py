@@ -25,7 +25,9 @@ _ROLLING = (
     StepDefinition("roll_look", say("Look at every daemon"), 60),
     StepDefinition("render_configuration", say("Write the configuration")),
     StepDefinition("roll_name_servers", say("Restart the name servers, one after another"), 1800),
-    StepDefinition("roll_followers", say("Restart the followers, one after another"), 4 * 3600),
+    StepDefinition(
+        "roll_followers", say("Restart the followers, and brokers that are alone, one after another"), 4 * 3600
+    ),
     StepDefinition("roll_leaders", say("Move the leaderships, and restart who led"), 3600),
     StepDefinition("roll_verify", say("Check every group, and which versions run"), 300),
 )

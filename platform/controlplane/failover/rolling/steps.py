@@ -29,6 +29,7 @@ from controlplane.failover.promotion.steps import (
     failover_rejoin,
     failover_topics,
     failover_verify,
+    present_failover,
 )
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.rolling.plan import in_turn, problem_of, successor_of
@@ -78,6 +79,7 @@ def roll_look(context: StepContext) -> None:
             row = rows[view.name, replica.replica_id]
             entries.append(_entry(row, "broker", view.name, replica.replica_id, told))
     entries_begin(context.operation, entries)
+    metadata_note(context.operation, sends_wait=False)
 
 
 def roll_name_servers(context: StepContext) -> None:
@@ -89,18 +91,18 @@ def roll_name_servers(context: StepContext) -> None:
 
 
 def roll_followers(context: StepContext) -> None:
-    """Restart every replica that does not lead, one after another: the next waits until this one has caught up."""
+    """Restart every replica that does not lead another, one after another: the next waits until this one has caught up."""
     for entry in _left(context, "broker"):
         view = _view(context, entry["group"])
-        leader = view.master
-        if entry["stopped_at"] is None and leader is not None and leader.replica_id == entry["replica"]:
+        leads = view.master is not None and view.master.replica_id == entry["replica"]
+        if entry["stopped_at"] is None and leads and len(view.replicas) > 1:
             continue
         _restart_replica(context, entry)
         _next_in_another_run(context, "broker", entry)
 
 
 def roll_leaders(context: StepContext) -> None:
-    """Move each leadership to a follower that was restarted, then restart who led. A replica alone is restarted as it is."""
+    """Move each leadership to a follower that was restarted, then restart who led."""
     for entry in _left(context, "broker"):
         _require_leaders(context)
         if entry["stopped_at"] is None:
@@ -197,36 +199,41 @@ def _step_aside(context: StepContext, entry: Entry) -> None:
         return
     leader = view.master
     if leader is not None and leader.replica_id != entry["replica"]:
-        if moving is not None and entry["leadership_moved_to"] is None and _came_about(moving, leader, view):
-            with _Watching(context, entry):
-                _move(context, entry, moving, view)
-        if moving is not None and not view.elects:
-            failover_rejoin(_since(context, moving))
-        return
-    if moving is None or not _goes_on(context, moving, view):
+        if moving is None:
+            return
+        if entry["leadership_moved_to"] is not None or not _came_about(moving, leader, view):
+            if not view.elects:
+                failover_rejoin(_since(context, moving))
+            return
+    elif moving is None or not _goes_on(context, moving, view):
         moving = _failover_begin(context, view, _target(context, view))
-    metadata_note(context.operation, group=group, target=moving.candidate_id)
-    with _Watching(context, entry):
-        _move(context, entry, moving, view)
+        entry_note(context.operation, _row_id(entry), leadership_moved_to=None)
+    metadata_note(context.operation, group=group, target=moving.candidate_id, sends_wait=True)
+    try:
+        with _Watching(context, entry):
+            _move(_since(context, moving), view)
+    finally:
+        moving.refresh_from_db()
+        waiting = moving.writes_stopped_at is not None and moving.writes_back_at is None
+        metadata_note(context.operation, sends_wait=waiting)
+    entry_note(context.operation, _row_id(entry), leadership_moved_to=moving.candidate_id)
     if not view.elects:
         failover_rejoin(_since(context, moving))
 
 
-def _move(context: StepContext, entry: Entry, moving: Failover, view: GroupView) -> None:
-    """Change the leader, and note it; what is done already is left as it is."""
-    moved = _since(context, moving)
+def _move(moved: StepContext, view: GroupView) -> None:
+    """Change the leader; what is done already is left as it is."""
     if view.elects:
         quorum_transfer(moved)
         failover_verify(moved)
-    else:
-        failover_preflight(moved)
-        if moving.decided_id is None:
-            failover_drain(moved)
-        failover_fence(moved)
-        failover_promote(moved)
-        failover_verify(moved)
-        failover_topics(moved)
-    entry_note(context.operation, _row_id(entry), leadership_moved_to=moving.candidate_id)
+        return
+    failover_preflight(moved)
+    if present_failover(moved).decided_id is None:
+        failover_drain(moved)
+    failover_fence(moved)
+    failover_promote(moved)
+    failover_verify(moved)
+    failover_topics(moved)
 
 
 def _came_about(moving: Failover, leader: ReplicaView, view: GroupView) -> bool:

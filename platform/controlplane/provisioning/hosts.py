@@ -336,7 +336,8 @@ def _grown(samples: Sequence[HostSample], names: Sequence[str], what: str) -> fl
 
 
 def _cpu_now(host: str) -> float | None:
-    newest = list(HostSample.objects.filter(host=host).order_by("-sampled_at").defer("daemons")[:2])
+    fresh = HostSample.objects.filter(host=host, sampled_at__gte=timezone.now() - STALE_AFTER)
+    newest = list(fresh.order_by("-sampled_at").defer("daemons")[:2])
     return cpu_share(newest[1], newest[0]) if len(newest) == 2 else None
 
 

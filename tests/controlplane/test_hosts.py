@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,16 @@ def test_a_sample_that_is_old_is_not_believed(driver: DriverTwin) -> None:
     hosts_sample(driver)
     earlier(400)
     assert latest_samples() == []
+
+
+def test_a_processor_that_was_busy_long_ago_is_not_shown_as_busy_now(driver: DriverTwin) -> None:
+    hosts_sample(driver)
+    earlier(60)
+    driver.hosts = [replace(driver.hosts[0], cpu_busy_s=150.0, cpu_total_s=1100.0)]
+    hosts_sample(driver)
+    assert [host.cpu_used for host in capacities(placements())] == [0.5]
+    earlier(400)
+    assert [host.cpu_used for host in capacities(placements())] == [None]
 
 
 def test_what_a_host_has_promises_and_uses(driver: DriverTwin, settings: Any) -> None:
@@ -277,6 +288,21 @@ def test_troubles_of_all_tenants_are_listed_the_critical_first(world: World, dri
     assert {one.kind for one in found} == {"leader_missing", "daemon_down", "operation_failed", "host_disk"}
     assert all(one.since is not None for one in found)
     assert found[-1].severity == "warning"
+
+
+def test_a_drill_that_failed_is_a_trouble_for_a_day(world: World, driver: DriverTwin) -> None:
+    hosts_sample(driver)
+    Operation.objects.create(
+        tenant=world.acme,
+        cluster=world.cluster,
+        type=OperationType.GROUP_DRILL,
+        state=OperationState.FAILED,
+        resource=world.cluster.path,
+        requested_by="alice@example.com",
+    )
+    assert kinds() == ["operation_failed"]
+    Operation.objects.update(updated_at=timezone.now() - timedelta(hours=25))
+    assert kinds() == []
 
 
 def test_a_host_whose_samples_ended_is_a_trouble(driver: DriverTwin) -> None:

@@ -104,6 +104,11 @@ def test_of_each_kind_it_is_said_what_is_left(kind: OperationType) -> None:
     assert left_behind(Operation(type=kind))
 
 
+@pytest.mark.parametrize("kind", [OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE])
+def test_of_a_rolling_restart_it_is_said_that_a_group_may_have_no_master(kind: OperationType) -> None:
+    assert "a group may be without a master" in left_behind(Operation(type=kind))
+
+
 def test_both_acts_are_routes_and_in_the_audit_trail(
     world: World, operation: Operation, api: Callable[..., Json]
 ) -> None:

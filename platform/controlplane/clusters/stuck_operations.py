@@ -14,6 +14,10 @@ from controlplane.common.words import name_check
 
 REASON_CHARACTERS_MAX = 200
 
+_ROLLED = say(
+    "The cluster runs on. A daemon may be stopped, and is started again within a minute; a group may be without a master: look"
+    " at it, and promote a replica. A retry goes on with the daemons that are left."
+)
 # What is there after an operation of each kind was ended half-way, and what comes next.
 _LEFT: dict[str, str] = {
     OperationType.CLUSTER_CREATE: say(
@@ -34,6 +38,8 @@ _LEFT: dict[str, str] = {
     OperationType.CLUSTER_MODE: say(
         "The cluster runs on. Groups may differ in mode and replicas. Retry it, or ask for the present mode again."
     ),
+    OperationType.CLUSTER_RESTART: _ROLLED,
+    OperationType.CLUSTER_UPGRADE: _ROLLED,
     OperationType.GROUP_PROMOTE: say(
         "The group may be without a master: the old one may be fenced, the candidate not promoted yet. Promote again."
     ),

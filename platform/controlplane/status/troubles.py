@@ -6,14 +6,22 @@ over and over, operations that failed or do not go on, hosts that are full or si
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.utils import timezone
 
 from controlplane.alerts.models import Alert, AlertState
 from controlplane.alerts.words import sentence
-from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Operation, OperationState
+from controlplane.clusters.models import (
+    LEADERSHIP,
+    Cluster,
+    ClusterState,
+    Health,
+    NameServer,
+    Operation,
+    OperationState,
+)
 from controlplane.common.sentences import say
 from controlplane.insight.models import JobRun, JobRunState
 from controlplane.provisioning.hosts import STALE_AFTER, Placement, latest_samples, placements, restarts
@@ -24,6 +32,8 @@ from controlplane.provisioning.models import HostSample
 _KINDS = ("leader_missing", "daemon_down", "replica_behind", "disk_used", "quota_used", "certificate_old")
 DISK_FULL_FROM = 0.85
 MEMORY_FULL_FROM = 0.95
+# For so long it is said that a change of a leader, or a drill, failed: nothing is left of it but what is shown by itself.
+_LEADERSHIP_FAILED_FOR = timedelta(days=1)
 
 
 class Act(StrEnum):
@@ -86,7 +96,10 @@ def _daemons(placed: list[Placement]) -> Iterator[Trouble]:
 def _operations() -> Iterator[Trouble]:
     latest = Operation.objects.exclude(cluster=None).exclude(cluster__state=ClusterState.DELETED)
     latest = latest.order_by("cluster_id", "-created_at").distinct("cluster_id").select_related("cluster__tenant")
+    passed = timezone.now() - _LEADERSHIP_FAILED_FOR
     for operation in latest:
+        if operation.type in LEADERSHIP and operation.updated_at < passed:
+            continue
         if operation.state == OperationState.FAILED and operation.cluster is not None:
             what = say("The operation %(type)s failed.", type=operation.type)
             yield Trouble(

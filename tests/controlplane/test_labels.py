@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from django.db import connection
 
 from controlplane.billing.exports import cost_focus_csv
 from controlplane.billing.periods import Month
@@ -106,3 +107,12 @@ def test_the_cost_export_has_them_as_tags(world: World) -> None:
     use(world.cluster, noon, "1.5", price=price)
     rows = list(csv.DictReader(io.StringIO(cost_focus_csv(world.acme, month).decode())))
     assert {row["Tags"] for row in rows} == {json.dumps({"env": "prod"})}
+
+
+def test_a_program_of_the_version_before_may_write_a_cluster_while_the_tables_have_labels_already(world: World) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select column_default from information_schema.columns where table_name = %s and column_name = 'labels'",
+            [Cluster._meta.db_table],
+        )
+        assert cursor.fetchone() == ("'{}'::jsonb",)

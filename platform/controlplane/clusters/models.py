@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Value
 
 from controlplane.common.models import BaseModel
 from controlplane.common.sentences import SentenceField, SentencesField, say
@@ -92,7 +93,9 @@ class Cluster(BaseModel):
     )
     tls_ca_key_encrypted = models.BinaryField(null=True)
     tls_renew_at = models.DateTimeField(null=True, help_text="when the daemons get fresh certificates")
-    labels = models.JSONField(default=dict, help_text="key -> value, as the tenant names them")
+    labels = models.JSONField(
+        default=dict, db_default=Value({}, models.JSONField()), help_text="key -> value, as the tenant names them"
+    )
     # Of one that was stopped on purpose: suspended, or deleted and still to be restored.
     stopped_at = models.DateTimeField(null=True, help_text="when that was asked for")
     stopped_by = models.CharField(max_length=254, blank=True, db_default="")

@@ -12,6 +12,10 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="cluster",
             name="labels",
-            field=models.JSONField(default=dict, help_text="key -> value, as the tenant names them"),
+            field=models.JSONField(
+                db_default=models.Value({}, models.JSONField()),
+                default=dict,
+                help_text="key -> value, as the tenant names them",
+            ),
         ),
     ]

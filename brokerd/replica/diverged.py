@@ -41,7 +41,7 @@ _RECORD_MAX_BYTES = 64 * 1024 * 1024
 # A request is answered on the event loop: so much of a file is looked through for one.
 _SCAN_BYTES = 4 * 1024 * 1024
 _SCAN_RECORDS = 10_000
-_STEP_BYTES = 16 * 1024  # what each look costs at least, however little it gets on
+_STEP_BYTES = 16 * 1024  # what passing bytes that are no record costs, beside reading them
 _ANSWER_BYTES = 4 * 1024 * 1024
 _TOPICS_TOLD = 100
 _FILES_KNOWN = 16
@@ -230,11 +230,20 @@ class _Contents:
             ):
                 return
             window = _read(disk, fd, self.looked_to, min(_CHUNK_BYTES, self.size - self.looked_to))
-            position = self._take(window, scan)
-            if position == 0:
-                position = self._step(disk, fd, window)
-            self.looked_to += position
-            scan.bytes_left -= max(position, _STEP_BYTES)
+            rest = window
+            while rest and not scan.spent:
+                position = self._take(rest, scan)
+                if position == 0:
+                    if len(rest) < len(window) and self._is_cut_off(rest):
+                        break  # to be read as the beginning of a window
+                    position = self._step(disk, fd, rest, scan)
+                self.looked_to += position
+                rest = rest[position:]
+            scan.bytes_left -= len(window)
+
+    def _is_cut_off(self, rest: bytes) -> bool:
+        """Whether what begins at the end of a window may go on after it."""
+        return self.looked_to + len(rest) < self.size and (len(rest) < HEAD.size or self._claimed(rest) > len(rest))
 
     def _take(self, window: bytes, scan: _Budget) -> int:
         """Note the records that `window` begins with; returns where the next thing begins that is none, or not whole."""
@@ -251,11 +260,13 @@ class _Contents:
             scan.records_left -= 1
         return position
 
-    def _step(self, disk: Disk, fd: int, window: bytes) -> int:
+    def _step(self, disk: Disk, fd: int, window: bytes, scan: _Budget) -> int:
         """How far to go on from where the window begins with no whole record: a large one is read whole, other bytes are passed."""
-        claimed = _claimed_bytes(window)
+        scan.bytes_left -= _STEP_BYTES
+        claimed = self._claimed(window)
         if len(window) < claimed <= min(_RECORD_MAX_BYTES, self.size - self.looked_to):
             whole = _read(disk, fd, self.looked_to, claimed)
+            scan.bytes_left -= claimed
             record = self._record(whole, 0)
             if record is not None:
                 self._note(self.looked_to, record)
@@ -269,6 +280,14 @@ class _Contents:
                 return found - 4
             found = window.find(_MAGIC_START, found + 1)
         return len(window) if self.looked_to + len(window) >= self.size else max(1, len(window) - 7)
+
+    def _claimed(self, window: bytes) -> int:
+        """The size that a record at the window's beginning claims; 0 where none can begin."""
+        if len(window) < HEAD.size or _magic(window, 0) not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2):
+            return 0
+        if self.log_begin is not None and HEAD.unpack_from(window)[6] != self.log_begin + self.looked_to:
+            return 0
+        return int.from_bytes(window[:4], "big")
 
     def _record(self, window: bytes, position: int) -> DispatchRequest | None:
         if len(window) - position < MIN_RECORD_BYTES or _magic(window, position) == BLANK_MAGIC:
@@ -325,11 +344,6 @@ def count_records(store: MessageStore, begin_offset: int) -> int:
 
 def _magic(data: bytes, position: int) -> int:
     return int.from_bytes(data[position + 4 : position + 8], "big")
-
-
-def _claimed_bytes(window: bytes) -> int:
-    """The size that a record at the window's beginning claims; 0 where none begins."""
-    return int.from_bytes(window[:4], "big") if _magic(window, 0) in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) else 0
 
 
 def _read(disk: Disk, fd: int, position: int, count: int) -> bytes:

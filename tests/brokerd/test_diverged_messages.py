@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from brokerd.replica import diverged
 from brokerd.replica.diverged import DivergedMessages
+from brokerd.store.record import HEAD
 from mqwire.codes import MessageSysFlag
-from mqwire.message import decode_records
+from mqwire.message import MESSAGE_MAGIC, decode_records
 from tests.brokerd.test_store_recovery import crashed, hole, reopened
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import ROOT, fill, message, open_store
@@ -168,6 +171,44 @@ def test_whole_messages_between_holes_are_read() -> None:
     _, kept = power_cut((6, 9))
     found = kept.read(kept.files()[0].name, 0, 10)
     assert [record.body[:6] for record in decode_records(found.data)] == [b"000007", b"000008", b"000010", b"000011"]
+
+
+def bytes_read(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each read asked for from now on."""
+    counts: list[int] = []
+    pread = disk.pread
+
+    def counted(fd: int, count: int, offset: int) -> bytes:
+        counts.append(count)
+        return pread(fd, count, offset)
+
+    monkeypatch.setattr(disk, "pread", counted)
+    return counts
+
+
+def test_holes_do_not_make_a_file_be_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, kept = power_cut((5, 7, 9))
+    counts = bytes_read(disk, monkeypatch)
+    (file,) = kept.files()
+    assert file.counted_bytes == file.size_bytes
+    assert sum(counts) == file.size_bytes
+
+
+def test_a_record_that_is_read_whole_is_paid_for_though_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diverged, "_CHUNK_BYTES", 1024)
+    monkeypatch.setattr(diverged._Budget.__init__, "__defaults__", (40 * 1024, 10))
+    disk = MemoryDisk()
+    disk.make_directory(f"{ROOT}/diverged")
+    size = 64 * 1024
+    fake = bytearray(b"\0" * size)
+    HEAD.pack_into(fake, 0, size // 2, MESSAGE_MAGIC, *[0] * 7)
+    fd = disk.open(f"{ROOT}/diverged/cut-{0:020d}", os.O_WRONLY | os.O_CREAT)
+    disk.pwrite(fd, bytes(fake), 0)
+    disk.close(fd)
+    counts = bytes_read(disk, monkeypatch)
+    (file,) = DivergedMessages(disk, ROOT).files()
+    assert file.counted_bytes < 1024, "no more is looked through for this request"
+    assert sum(counts) == 1024 + size // 2
 
 
 def test_a_second_power_cut_at_the_same_place_keeps_what_the_first_one_left() -> None:

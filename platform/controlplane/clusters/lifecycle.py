@@ -11,7 +11,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, SystemActor, actor_label
-from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType
+from controlplane.clusters import replica_remoting
+from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_start, operation_withdraw
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.states import state_word
@@ -42,10 +43,13 @@ _CLEANUP = SystemActor("end of the undo window")
 def cluster_suspend(*, actor: Actor, cluster: Cluster, reason: str = "") -> Operation:
     """Start the operation that stops the cluster's daemons and keeps everything else. `reason` is shown to who looks.
 
-    Raises Conflict when the cluster isn't running, or has another operation in progress.
+    Raises Conflict when the cluster isn't running, has another operation in progress, or has a group without a master, whose last
+    usage no one could record.
     """
     actor_require(actor, "cluster.suspend", cluster.tenant)
     reason = _reason_check(reason)
+    if cluster.is_running and settings.HIGHWATER_JOBS != "off":
+        _require_masters(cluster)
     with transaction.atomic():
         locked = _locked(cluster)
         require_running(locked)
@@ -191,6 +195,20 @@ def has_run(cluster: Cluster) -> bool:
 
 def _locked(cluster: Cluster) -> Cluster:
     return Cluster.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=cluster.pk)
+
+
+def _require_masters(cluster: Cluster) -> None:
+    """Once it is being suspended no one promotes, restarts or reports, and what serves would go on until there is a master."""
+    replicas = list(Replica.objects.filter(group__cluster=cluster, port__isnull=False).select_related("group__cluster"))
+    answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
+    statuses = [(replica.group.name, answers[replica.address].status) for replica in replicas]
+    led = {group for group, status in statuses if status is not None and status.role == "master"}
+    for group in sorted({group for group, _ in statuses} - led):
+        raise Conflict(
+            say("%(group)s has no master that answers, so its last usage could not be recorded.", group=group),
+            code="no_master",
+            hint=say("Suspend the cluster when it has one: wait, promote a replica, or start its broker again."),
+        )
 
 
 def _deletion_steps(*, is_final: bool, is_stopped: bool) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ counted. Looks are bounded for each person or token and for each tenant, so that
 
 import time
 from dataclasses import dataclass
+from hashlib import sha256
 
 from django.core.cache import cache
 from redis.exceptions import RedisError
@@ -128,7 +129,7 @@ def _count_look(actor: Actor, tenant: Tenant) -> None:
     """Raise TooOften when this actor, or all of the tenant together, look more often than pages do."""
     window = int(time.time() // _WINDOW_S)
     for key, most in (
-        (f"tail:{tenant.pk}:{actor_label(actor)}:{window}", LOOKS_OF_ONE),
+        (f"tail:{tenant.pk}:{sha256(actor_label(actor).encode()).hexdigest()}:{window}", LOOKS_OF_ONE),
         (f"tail:{tenant.pk}:{window}", LOOKS_OF_TENANT),
     ):
         try:

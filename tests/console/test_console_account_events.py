@@ -40,7 +40,7 @@ def test_a_log_in_and_its_end_are_told_with_address_and_request(world: World) ->
     assert len({into.request_id, out.request_id} - {""}) == 2
 
 
-def test_a_wrong_password_is_told_to_the_tenants_of_the_account(world: World) -> None:
+def test_a_wrong_password_is_recorded_for_the_tenants_of_the_account(world: World) -> None:
     try_password(" Alice@Example.com", "guessed")
     (failed,) = events(world, "session.log_in_failed")
     assert (failed.actor, failed.resource, failed.address) == ("not logged in", "alice@example.com", "192.0.2.7")
@@ -48,7 +48,7 @@ def test_a_wrong_password_is_told_to_the_tenants_of_the_account(world: World) ->
     assert not AuditEvent.objects.filter(tenant_id=world.foreign_tenant.pk).exists()
 
 
-def test_a_wrong_password_for_a_second_address_is_told_of_the_account(world: World) -> None:
+def test_a_wrong_password_for_a_second_address_is_recorded_for_the_account(world: World) -> None:
     EmailAddress.objects.create(user=world.alice, email="alice@home.example", verified=True, primary=False)
     try_password("alice@home.example", "guessed")
     assert [one.resource for one in events(world, "session.log_in_failed")] == ["alice@example.com"]
@@ -60,7 +60,7 @@ def test_what_is_typed_for_an_unknown_address_is_not_kept(world: World) -> None:
     assert not AuditEvent.objects.filter(action="session.log_in_failed").exists()
 
 
-def test_a_wrong_code_is_told_and_a_right_one_says_which_factor_it_was(world: World) -> None:
+def test_a_wrong_code_is_recorded_and_a_right_one_says_which_factor_it_was(world: World) -> None:
     _, secret = set_up(world)
     client = log_in(world)
     client.post("/2fa/authenticate/", {"code": "000000"})

@@ -114,10 +114,10 @@ def group(cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.Monkey
     monkeypatch.setattr(probe, "registrations", registered)
     monkeypatch.setattr(probe, "port_answers", lambda host, port: True)
     monkeypatch.setattr(steps, "failover_topics", lambda context: None)
-    told: dict[str, str | None] = {row.address: "1.0+old" for row in Replica.objects.filter(group__cluster=cluster)}
-    told |= {server.address: "1.0+old" for server in cluster.name_servers.all()}
-    monkeypatch.setattr(steps, "versions_told", lambda cluster: told)
-    monkeypatch.setattr(versions, "versions_told", lambda cluster: told)
+    reported: dict[str, str | None] = {row.address: "1.0+old" for row in Replica.objects.filter(group__cluster=cluster)}
+    reported |= {server.address: "1.0+old" for server in cluster.name_servers.all()}
+    monkeypatch.setattr(steps, "versions_reported", lambda cluster: reported)
+    monkeypatch.setattr(versions, "versions_reported", lambda cluster: reported)
     with FollowedGroup.of(cluster).answering() as found:
         driver.group, driver.stuck, driver.started = found, set(), {}
         long_ago = timezone.now() - timedelta(hours=1)

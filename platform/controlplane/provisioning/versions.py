@@ -32,7 +32,7 @@ def installed_version(kind: str) -> str:
     return program_version(_PROGRAMS[kind])
 
 
-def versions_told(cluster: Cluster) -> dict[str, str | None]:
+def versions_reported(cluster: Cluster) -> dict[str, str | None]:
     """Ask each daemon of the cluster, by its address; takes 1.5 s at most."""
     return daemon_versions(
         cluster,
@@ -43,7 +43,7 @@ def versions_told(cluster: Cluster) -> dict[str, str | None]:
 
 def cluster_versions(cluster: Cluster) -> list[DaemonVersion]:
     """Return what each daemon runs, name servers first; takes 1.5 s at most."""
-    told = versions_told(cluster) if cluster.is_running else {}
+    reported = versions_reported(cluster) if cluster.is_running else {}
     servers = [
         (say("name server %(number)s", number=server.position), "name_server", server.address)
         for server in cluster_name_servers(cluster)
@@ -56,6 +56,6 @@ def cluster_versions(cluster: Cluster) -> list[DaemonVersion]:
     ]
     installed = {kind: installed_version(kind) for kind in _PROGRAMS}
     return [
-        DaemonVersion(name, kind, address, told.get(address), installed[kind])
+        DaemonVersion(name, kind, address, reported.get(address), installed[kind])
         for name, kind, address in [*servers, *brokers]
     ]

@@ -56,7 +56,7 @@ from controlplane.provisioning.processes import (
     replica_daemons,
 )
 from controlplane.provisioning.steps import Step, StepContext, daemons_await
-from controlplane.provisioning.versions import installed_version, versions_told
+from controlplane.provisioning.versions import installed_version, versions_reported
 
 # A step waits within itself while a daemon is away: what it measures is an outage. Counted from the beginning of the step's run.
 _RUN_S = 25.0
@@ -71,13 +71,13 @@ _RETRY = say("Look at the group's replicas, and retry the operation: it goes on 
 def roll_look(context: StepContext) -> None:
     """Look at every daemon; refuse unless each group is whole."""
     views = _whole_groups(context)
-    told = versions_told(context.cluster)
-    entries = [_entry(server, "name_server", "", None, told) for server in cluster_name_servers(context.cluster)]
+    reported = versions_reported(context.cluster)
+    entries = [_entry(server, "name_server", "", None, reported) for server in cluster_name_servers(context.cluster)]
     rows = {(row.group.name, row.broker_id): row for row in cluster_replicas(context.cluster)}
     for view in views:
         for replica in in_turn(view):
             row = rows[view.name, replica.replica_id]
-            entries.append(_entry(row, "broker", view.name, replica.replica_id, told))
+            entries.append(_entry(row, "broker", view.name, replica.replica_id, reported))
     entries_begin(context.operation, entries)
     metadata_note(context.operation, sends_wait=False)
 
@@ -114,9 +114,9 @@ def roll_leaders(context: StepContext) -> None:
 def roll_verify(context: StepContext) -> None:
     """Check that every group is whole, and note which version each daemon runs now."""
     _whole_groups(context, wait=True)
-    told = versions_told(context.cluster)
+    reported = versions_reported(context.cluster)
     for entry in entries_of(context.operation):
-        version = told.get(entry["address"])
+        version = reported.get(entry["address"])
         if version is None:
             raise StepNotReady(say("%(daemon)s does not say which version it runs.", daemon=entry["name"]))
         entry_note(context.operation, _row_id(entry), version_after=version)
@@ -168,7 +168,7 @@ def _start_anew(context: StepContext, daemon: Daemon, stopped_at: datetime) -> N
         Cluster.objects.select_for_update(no_key=True).get(pk=context.cluster.pk)
         _require_in_progress(context)
         status = context.driver.process_statuses([daemon.process.name])[daemon.process.name]
-        # Supervisors tell whole seconds, rounded down.
+        # Supervisors give whole seconds, rounded down.
         begun_since = status.started_at is not None and status.started_at > stopped_at - timedelta(seconds=1)
         if not (status.state in _ALIVE and begun_since):
             context.driver.process_remove(daemon.process.name)
@@ -384,7 +384,9 @@ def _left(context: StepContext, kind: str) -> list[Entry]:
     return [entry for entry in entries_of(context.operation) if entry["kind"] == kind and entry["back_at"] is None]
 
 
-def _entry(row: NameServer | Replica, kind: str, group: str, replica: int | None, told: dict[str, str | None]) -> Entry:
+def _entry(
+    row: NameServer | Replica, kind: str, group: str, replica: int | None, reported: dict[str, str | None]
+) -> Entry:
     name = f"{group} #{replica}" if isinstance(row, Replica) else say("name server %(number)s", number=row.position)
     return Entry(
         name=str(name),
@@ -393,7 +395,7 @@ def _entry(row: NameServer | Replica, kind: str, group: str, replica: int | None
         group=group,
         replica=replica,
         address=row.address,
-        version_before=told.get(row.address),
+        version_before=reported.get(row.address),
         version_after=None,
         stopped_at=None,
         back_at=None,

@@ -51,6 +51,8 @@ def begun_before_the_commit(act: Callable[[], object]) -> Iterator[list[Exceptio
 
 def _someone_waits() -> bool:
     with connection.cursor() as cursor:
+        # Within a transaction PostgreSQL shows the sessions as they were at the first look.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )

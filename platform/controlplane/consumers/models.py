@@ -110,7 +110,7 @@ class PacedSending(BaseModel):
     @property
     def path(self) -> str:
         """Its API path."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of paced sending has an address of its own
 
     @property
     def done(self) -> int:

@@ -1,4 +1,4 @@
-"""Stored messages, sent again at a rate: turns of about a second each, of whoever holds the claim.
+"""Stored messages, sent again at a rate: turns of about a second each, of the worker that holds the claim.
 
 What is promised: each message is sent at most once. One whose send was not answered, or not proven by its broker, or whose
 worker died, is not sent again but reported as `unknown`: it may have been stored or not. What was not reached when the sending

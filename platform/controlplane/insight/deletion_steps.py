@@ -71,7 +71,7 @@ def close_metering(context: StepContext) -> None:
         if not answer.recorded:
             raise StepNotReady(say("%(replica)s is recording its last usage.", replica=str(replica)))
     # Now, not when the step began: a run of ingest since then may lack the last record.
-    cluster_sealed(cluster, timezone.now(), anew=bool(leading))
+    cluster_sealed(cluster, timezone.now(), again=bool(leading))
 
 
 def confirm_ingested(context: StepContext) -> None:

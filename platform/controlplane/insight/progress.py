@@ -124,11 +124,11 @@ def cluster_end_agree(*, actor: Actor, cluster: Cluster, until: datetime, reason
     return row
 
 
-def cluster_sealed(cluster: Cluster, at: datetime, *, anew: bool = False) -> None:
-    """Note that the cluster's metering ends here. The first time counts, unless its brokers have served again: `anew`."""
+def cluster_sealed(cluster: Cluster, at: datetime, *, again: bool = False) -> None:
+    """Note that the cluster's metering ends here. The first time counts, unless its brokers have served again: `again`."""
     ClusterProgress.objects.get_or_create(cluster=cluster)
     rows = ClusterProgress.objects.filter(pk=cluster.pk)
-    (rows if anew else rows.filter(sealed_at=None)).update(sealed_at=at)
+    (rows if again else rows.filter(sealed_at=None)).update(sealed_at=at)
 
 
 def cluster_agreed_by_system(cluster: Cluster, until: datetime, reason: str) -> None:

@@ -4,7 +4,7 @@ from django.db.migrations.state import StateApps
 
 
 def issuers_of_account_tokens(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Note who issued the service accounts' tokens that there are: a person, or whoever issued the token that did."""
+    """Note who issued the service accounts' tokens that there are: a person, or the issuer of the token that did."""
     alias = schema_editor.connection.alias
     token = apps.get_model("accounts", "ApiToken").objects.using(alias)
     users = {user.email: user.pk for user in apps.get_model("accounts", "User").objects.using(alias).all()}

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.core.mail import EmailMessage
 from django.template.base import Lexer, TokenType
 from django.test import Client
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.utils.translation.template import templatize
 
 from controlplane.accounts.models import User
 from controlplane.clusters.models import OperationState
 from controlplane.common.catalogues import read_catalogue
+from controlplane.common.mails import mail_each
 from controlplane.common.sentences import say
 from tests.console.test_console_access import addresses
-from tests.console.world import World, make_operation
+from tests.console.world import PASSWORD, World, make_operation
 from tests.controlplane.billing_world import make_plan, make_run
 
 _ROOT = Path(settings.ROOT_DIR)
@@ -164,6 +167,28 @@ def test_who_has_chosen_chinese_gets_the_log_in_page_in_chinese(client: Client) 
     page = client.get("/login/").content.decode()
     assert '<html lang="zh-Hans"' in page
     assert "创建账号" in page
+
+
+@pytest.mark.django_db
+def test_a_language_that_is_chosen_before_or_after_the_log_in_is_kept_with_the_account(world: World) -> None:
+    client = world.client(world.alice)
+    client.post("/language/", {"language": "zh-hans", "next": "/"})
+    assert User.objects.get(pk=world.alice.pk).language == "zh-hans"
+    other = Client()
+    other.post("/language/", {"language": "en", "next": "/login/"})
+    other.post("/login/", {"login": world.alice.email, "password": PASSWORD})
+    assert User.objects.get(pk=world.alice.pk).language == "en"
+
+
+def test_each_receiver_of_a_mail_gets_it_in_their_language_and_english_without_one(
+    mailoutbox: list[EmailMessage],
+) -> None:
+    receivers = {"b@x.example": "", "a@x.example": "en", "c@x.example": "zh-hans", "d@x.example": "xx"}
+    mail_each(receivers, lambda: (gettext("Account"), gettext("Account")))
+    assert [(message.to, message.subject) for message in mailoutbox] == [
+        (["a@x.example", "b@x.example", "d@x.example"], "Account"),
+        (["c@x.example"], "账号"),
+    ]
 
 
 def test_the_language_switch_leads_to_no_other_site(client: Client) -> None:

@@ -450,7 +450,7 @@ def test_a_mail_that_could_not_be_sent_is_sent_later(
         raise ConnectionRefusedError("no mail server")
 
     with monkeypatch.context() as patch:
-        patch.setattr("controlplane.billing.budgets.send_mail", refuse)
+        patch.setattr("controlplane.billing.budgets.mail_each", refuse)
         with pytest.raises(ConnectionRefusedError):
             budget_alert_mail(alert.pk)
     assert budget_alert_mail(alert.pk)

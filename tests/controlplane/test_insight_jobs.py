@@ -360,7 +360,7 @@ def test_a_mail_that_could_not_be_sent_is_sent_later(world: World, olga: User, m
         raise ConnectionRefusedError("no mail server")
 
     with monkeypatch.context() as patch:
-        patch.setattr(services, "send_mail", refuse)
+        patch.setattr(services, "mail_each", refuse)
         with pytest.raises(ConnectionRefusedError):
             job_run_alert(run.pk)
     assert job_run_alert(run.pk)

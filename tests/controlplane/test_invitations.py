@@ -112,9 +112,22 @@ def test_the_mail_has_the_link_and_none_of_the_owners_free_text(world: World, is
     assert "evil" not in f"{message.subject} {message.body}"
 
 
+def test_a_stranger_is_invited_in_the_inviters_language_and_a_user_in_their_own(world: World) -> None:
+    world.alice.language = "zh-hans"
+    world.alice.save()
+    for email in ("stranger@example.com", "charlie@example.com"):
+        made = invitation_create(actor=world.alice, tenant=world.acme, email=email, role=Role.VIEWER)
+        invitation_mail(made.invitation.pk)
+    assert [message.subject for message in mail.outbox] == [
+        "[Highwater] 您受邀加入 acme",
+        "[Highwater] You are invited to acme",
+    ]
+    assert "alice@example.com 邀请您以" in mail.outbox[0].body
+
+
 def test_a_mail_that_no_server_took_is_sent_later(world: World, issued: IssuedInvitation) -> None:
     with (
-        patch.object(invitation_services, "send_mail", side_effect=ConnectionRefusedError),
+        patch.object(invitation_services, "mail_each", side_effect=ConnectionRefusedError),
         pytest.raises(ConnectionRefusedError),
     ):
         invitation_mail(issued.invitation.pk)

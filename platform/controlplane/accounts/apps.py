@@ -11,6 +11,7 @@ class AccountsConfig(AppConfig):
             account_events,
             identities,
             known_browsers,
+            languages,
             second_factor,
             session_limits,
         )

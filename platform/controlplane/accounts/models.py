@@ -48,6 +48,9 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     email = models.EmailField(max_length=254, unique=True)
     name = models.CharField(max_length=100, blank=True)
+    language = models.CharField(
+        max_length=10, blank=True, default="", db_default="", help_text="of what is mailed; empty: English"
+    )
     is_staff = models.BooleanField(default=False)
     is_active = models.BooleanField(default=True)
     date_joined = models.DateTimeField(default=timezone.now)

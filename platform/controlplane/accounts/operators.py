@@ -33,9 +33,9 @@ def operator_require(actor: Actor) -> None:
         raise NotFound("There is nothing here.")
 
 
-def operator_addresses() -> list[str]:
-    """Return where operators get mail of what went wrong."""
-    return list(User.objects.filter(is_staff=True, is_active=True).order_by("email").values_list("email", flat=True))
+def operator_addresses() -> dict[str, str]:
+    """Return where operators get mail of what went wrong, and in which language."""
+    return dict(User.objects.filter(is_staff=True, is_active=True).values_list("email", "language"))
 
 
 def _is_staff(user: User) -> bool:

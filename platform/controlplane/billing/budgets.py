@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from celery import current_app
 from django.conf import settings
-from django.core.mail import send_mail
 from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from controlplane.accounts.actors import Actor
 from controlplane.billing.models import Budget, BudgetAlert, Usage
@@ -19,7 +19,8 @@ from controlplane.billing.periods import Month
 from controlplane.billing.selectors import tenant_counted
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
-from controlplane.common.sentences import say
+from controlplane.common.mails import mail_each
+from controlplane.common.sentences import in_words, say
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
 
@@ -144,15 +145,15 @@ def budget_alert_mail(alert_id: uuid.UUID) -> bool:
     if BudgetAlert.objects.filter(pk=alert_id, mailed_at=None).update(mailed_at=now) != 1:
         return False
     alert = BudgetAlert.objects.select_related("tenant").get(pk=alert_id)
-    addresses = list(
+    addresses = dict(
         Membership.objects.filter(
             tenant=alert.tenant, role__in=(Role.OWNER, Role.ADMIN, Role.OPERATOR, Role.BILLING), user__is_active=True
-        ).values_list("user__email", flat=True)
+        ).values_list("user__email", "user__language")
     )
     if not addresses:
         return False
     try:
-        send_mail(alert_title(alert), _mail_text(alert), None, sorted(addresses))
+        mail_each(addresses, lambda: (alert_title(alert), _mail_text(alert)))
     except OSError:  # no mail server now: the next check tries again
         BudgetAlert.objects.filter(pk=alert_id).update(mailed_at=None)
         raise
@@ -160,16 +161,19 @@ def budget_alert_mail(alert_id: uuid.UUID) -> bool:
 
 
 def alert_title(alert: BudgetAlert) -> str:
-    """Return the alert in a line."""
-    return f"[Highwater] {alert.tenant.name} has reached {alert.threshold_percent} % of its budget"
+    """Return the alert in a line, in the present language."""
+    values = {"name": alert.tenant.name, "percent": alert.threshold_percent}
+    return f"[Highwater] {gettext('%(name)s has reached %(percent)s %% of its budget') % values}"
 
 
 def _mail_text(alert: BudgetAlert) -> str:
-    return (
-        f"{alert.sentence}\n\n"
-        f"See what it was spent on: {settings.HIGHWATER_PUBLIC_URL}/t/{alert.tenant.slug}/usage/\n\n"
-        "A budget only notifies: nothing is stopped when it is reached.\n"
+    url = f"{settings.HIGHWATER_PUBLIC_URL}/t/{alert.tenant.slug}/usage/"
+    paragraphs = (
+        in_words(alert.sentence),
+        gettext("See what it was spent on: %(url)s") % {"url": url},
+        gettext("A budget only notifies: nothing is stopped when it is reached."),
     )
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _enqueue(alert: BudgetAlert) -> None:

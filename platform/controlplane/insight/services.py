@@ -10,15 +10,16 @@ from datetime import datetime, timedelta
 
 from celery import current_app
 from django.conf import settings
-from django.core.mail import send_mail
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from controlplane.accounts.actors import Actor, SystemActor, actor_label
 from controlplane.accounts.operators import operator_addresses, operator_require
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.common.logging import get_logger
+from controlplane.common.mails import mail_each
 from controlplane.common.sentences import say
 from controlplane.insight.availability import jobs_problem
 from controlplane.insight.job_config import config_of, spark_conf_problem
@@ -182,12 +183,16 @@ def job_run_alert(run_id: uuid.UUID) -> bool:
     if not addresses:
         _log.warning("a job failed, and there is no operator to notify", job=run.job, error=run.error[:200])
         return False
-    text = (
-        f"The job {run.job} failed (attempt {run.attempt}).\n\n{run.error}\n\n"
-        f"Look at it, and retry it: {settings.HIGHWATER_PUBLIC_URL}/operator/jobs/{run.pk}/\n"
-    )
+    url = f"{settings.HIGHWATER_PUBLIC_URL}/operator/jobs/{run.pk}/"
+
+    def words() -> tuple[str, str]:
+        title = gettext("The job %(job)s failed") % {"job": run.job}
+        failed = gettext("The job %(job)s failed (attempt %(attempt)s).") % {"job": run.job, "attempt": run.attempt}
+        advice = gettext("Look at it, and retry it: %(url)s") % {"url": url}
+        return f"[Highwater] {title}", f"{failed}\n\n{run.error}\n\n{advice}\n"
+
     try:
-        send_mail(f"[Highwater] The job {run.job} failed", text, None, addresses)
+        mail_each(addresses, words)
     except OSError:  # no mail server now: the next dispatch tries again
         JobRun.objects.filter(pk=run_id).update(alerted_at=None)
         raise

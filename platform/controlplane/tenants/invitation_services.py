@@ -14,17 +14,18 @@ from datetime import timedelta
 from celery import current_app
 from cryptography.fernet import Fernet
 from django.conf import settings
-from django.core.mail import send_mail
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from controlplane.accounts.actors import Actor, actor_label
 from controlplane.accounts.models import User
 from controlplane.common.audit import audit_event_record
 from controlplane.common.encryption import derive_key
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotAllowed, NotFound
-from controlplane.common.sentences import say
+from controlplane.common.mails import mail_each
+from controlplane.common.sentences import in_words, say
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Invitation, Membership, Role, Tenant
 from controlplane.tenants.rules import actor_can, actor_includes, actor_require, role_require
@@ -162,7 +163,10 @@ def invitation_mail(invitation_id: uuid.UUID) -> bool:
     invitation = Invitation.objects.select_related("tenant", "inviter").get(pk=invitation_id)
     secret = _cipher().decrypt(bytes(invitation.sealed_secret)).decode("ascii")
     try:
-        send_mail(_mail_title(invitation), _mail_text(invitation, _link(secret)), None, [invitation.email])
+        mail_each(
+            {invitation.email: _mail_language(invitation)},
+            lambda: (_mail_title(invitation), _mail_text(invitation, _link(secret))),
+        )
     except OSError:  # no mail server now: the next look for what waits tries again
         Invitation.objects.filter(pk=invitation_id).update(mailed_at=None)
         raise
@@ -240,20 +244,33 @@ def _link(secret: str) -> str:
     return f"{settings.HIGHWATER_PUBLIC_URL}/invitations/{secret}/"
 
 
+def _mail_language(invitation: Invitation) -> str:
+    """The language of the account that has the address; without one that of the inviter, who knows the person."""
+    user = User.objects.filter(email=invitation.email).first() or invitation.inviter
+    return "" if user is None else user.language
+
+
 def _mail_title(invitation: Invitation) -> str:
     # The tenant's slug, not its name: a stranger's free text has no place in a mail of ours.
-    return f"[Highwater] You are invited to {invitation.tenant.slug}"
+    return f"[Highwater] {_('You are invited to %(tenant)s') % {'tenant': invitation.tenant.slug}}"
 
 
 def _mail_text(invitation: Invitation, link: str) -> str:
-    whom = "Highwater's operator" if invitation.inviter is None else actor_label(invitation.inviter)
-    return (
-        f"{whom} invites you to the tenant {invitation.tenant.slug} on Highwater, as {invitation.get_role_display().lower()}.\n\n"
-        f"Accept or decline: {link}\n\n"
-        f"The link is valid until {invitation.expires_at:%Y-%m-%d %H:%M} UTC, once, for an account with the address"
-        f" {invitation.email}.\n"
-        "If you do not know who invites you, ignore this message: nothing happens.\n"
+    values = {
+        "whom": _("Highwater's operator") if invitation.inviter is None else actor_label(invitation.inviter),
+        "tenant": invitation.tenant.slug,
+        "role": in_words(invitation.get_role_display()).lower(),
+        "link": link,
+        "until": f"{invitation.expires_at:%Y-%m-%d %H:%M} UTC",
+        "email": invitation.email,
+    }
+    paragraphs = (
+        _("%(whom)s invites you to the tenant %(tenant)s on Highwater, as %(role)s."),
+        _("Accept or decline: %(link)s"),
+        _("The link is valid until %(until)s, once, for an account with the address %(email)s."),
+        _("If you do not know who invites you, ignore this message: nothing happens."),
     )
+    return "\n\n".join(paragraph % values for paragraph in paragraphs) + "\n"
 
 
 def _enqueue(invitation: Invitation) -> None:

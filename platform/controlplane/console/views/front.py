@@ -6,6 +6,8 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from controlplane.accounts.languages import language_choose
+from controlplane.accounts.models import User
 from controlplane.accounts.operators import is_operator
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
@@ -65,6 +67,8 @@ def language(request: HttpRequest) -> HttpResponse:
     response = HttpResponseRedirect(_page_before(request))
     chosen = request.POST.get("language", "")
     if chosen in dict(settings.LANGUAGES):
+        if isinstance(request.user, User):
+            language_choose(request.user, chosen)
         response.set_cookie(
             settings.LANGUAGE_COOKIE_NAME,
             chosen,

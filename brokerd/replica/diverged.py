@@ -359,7 +359,10 @@ def _read(disk: Disk, fd: int, position: int, count: int) -> bytes:
 
 
 def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
-    """The log offset after `data`, whole records and BLANK heads read from `offset` on."""
+    """The log offset after `data`, whole records and BLANK heads read from `offset` on.
+
+    From bytes that are no record on, which a log has where the leader's ends within a record of it, `data` is as it stands there.
+    """
     position = 0
     while position < len(data):
         if _magic(data, position) == BLANK_MAGIC:
@@ -367,6 +370,8 @@ def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
             offset += file_bytes - offset % file_bytes
         else:
             size = int.from_bytes(data[position : position + 4], "big")
+            if size < MIN_RECORD_BYTES:
+                return offset + len(data) - position
             position += size
             offset += size
     return offset

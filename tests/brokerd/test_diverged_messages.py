@@ -35,6 +35,17 @@ def test_a_cut_says_when_why_and_how_many_messages_of_which_topics() -> None:
     assert file.counted_bytes == file.size_bytes
 
 
+def test_a_cut_that_begins_within_a_record_keeps_all_that_follows() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 3, 200)
+    begin = results[0].physical_offset + 12  # four zeros, the queue's number, stand where a record has its size
+    kept = DivergedMessages(disk, ROOT)
+    kept.save(store, begin, 3, NOW_MS)
+    (file,) = kept.files()
+    assert file.size_bytes == store.end_offset - begin
+
+
 def test_a_cut_is_read_by_parts_each_message_once() -> None:
     _, kept, name = saved()
     bodies, position, size = [], 0, 1

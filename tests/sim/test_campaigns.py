@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from brokerd.store import MessageStore
 from tests.sim.__main__ import find
 from tests.sim.changing_bugs import CHANGING_BUGS
 from tests.sim.changing_world import run_changing_seed
@@ -208,6 +210,16 @@ def test_a_seed_is_the_same_run_in_every_process(mode: str) -> None:
         )
         fingerprints.add(done.stdout)
     assert len(fingerprints) == 1
+
+
+def test_a_time_out_in_the_middle_of_a_run_is_no_violation() -> None:
+    """It was taken for a crash of the broker there, and so for a planted bug that was found."""
+    time_out = pytest.fail.Exception("Timeout")
+    with (
+        patch.object(MessageStore, "append", side_effect=time_out),
+        pytest.raises(pytest.fail.Exception, match="Timeout"),
+    ):
+        run_seed("sync", "sync", 1)
 
 
 def test_another_seed_is_another_run() -> None:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BUFFER_BYTES: Final = 512 * 1024
+# Of a peer that has not shown an account the kernel holds, and one turn takes, this much: hundreds that send frames of megabytes
+# filled the kernel's memory for TCP otherwise, and a good client's packets were dropped with theirs.
+_UNPROVEN_WINDOW_BYTES: Final = 64 * 1024
+_PROVEN_WINDOW_BYTES: Final = 1 << 30  # the kernel's own limits hold
 # Room for a header beside the largest body that maxMessageSize lets through.
 _FRAME_MARGIN_BYTES: Final = 128 * 1024
 # Properties of 32 KiB, in a JSON header where each byte may be escaped, and room for the other fields.
@@ -163,6 +167,7 @@ class Server:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _UNPROVEN_WINDOW_BYTES)
             peer = Peer(sock, nursery)
         except OSError:  # it has gone already
             sock.close()
@@ -208,6 +213,7 @@ class Server:
         sock = peer.socket
         buffer = self._buffer
         view = memoryview(buffer)
+        into: bytearray | memoryview = view[:_UNPROVEN_WINDOW_BYTES]
         dispatch = service.dispatch
         wait_readable = trio.lowlevel.wait_readable
         pending = sock.pending if isinstance(sock, TlsSocket) else None
@@ -220,7 +226,7 @@ class Server:
                 else:
                     await wait_readable(sock)
             try:
-                count = sock.recv_into(buffer)
+                count = sock.recv_into(into)
             except BlockingIOError:
                 turns = 0
                 continue
@@ -248,6 +254,9 @@ class Server:
                     peer.flush()
                 if peer.pending_bytes:
                     await peer.wait_until_read()
+                if peer.proven and into is not buffer:
+                    into = buffer
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _PROVEN_WINDOW_BYTES)
             unfinished = connection.buffered_bytes
             if not unfinished:
                 partial_since_s = None

@@ -31,11 +31,14 @@ class TlsSocket:
         self.getpeername = sock.getpeername
         self.close = sock.close
 
-    def recv_into(self, buffer: bytearray) -> int:
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
         try:
             return self._socket.recv_into(buffer)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self._socket.setsockopt(level, option, value)
 
     def send(self, data: bytes) -> int:
         try:

@@ -195,8 +195,9 @@ class ChangingWorld(QuorumWorld):
         loop = self.loop
         loop.note("healing")
         self.network.heal()
-        # Beside a new disk that has not caught up no promotion may be provably clean: an operator types the loss, of the best log.
-        operator.heal(may_lose=bool(operator.replaced))
+        # Beside a new disk that has not caught up, or a log with rot, no promotion may be provably clean: an operator types the
+        # loss, of the best log.
+        operator.heal(may_lose=bool(operator.replaced) or any(machine.rot for machine in self.machines))
         self.grow_later()
         self._repair(self.machines)
         before = self._acknowledged()

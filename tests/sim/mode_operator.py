@@ -82,8 +82,10 @@ class ModeOperator(ControlPlane):
             yield from super().failover(preferred, may_lose=may_lose, drained=drained)
 
     def promote_unclean(self, candidate: str) -> Flow:
-        """Not while a change hangs in the middle: it is to be finished first, unless no replica has heard of it and none leads."""
-        as_noted = {(status.mode, status.pending_mode) for status in self.statuses.values()} == {(self.row_mode, None)}
+        """Not while a change hangs in the middle: it is to be finished first, unless no replica that may lead has heard of it
+        and none leads."""
+        able = [status for status in self.statuses.values() if status.promotable]
+        as_noted = {(status.mode, status.pending_mode) for status in able} == {(self.row_mode, None)}
         unheard = self._careful and self.operation is None and self.leader is None
         if as_noted and (self.settled or unheard):
             yield from super().promote_unclean(candidate)

@@ -189,6 +189,12 @@ def test_a_replica_starts_where_tables_follow_damage_that_recovery_has_found() -
     assert outcome.violation is None
 
 
+def test_a_change_that_only_a_damaged_leader_has_heard_of_does_not_hang_for_ever() -> None:
+    """The other one of two lacks what followed the damage, and no one typed that loss."""
+    outcome = run_changing_seed("sync", 5102)
+    assert outcome.violation is None
+
+
 def test_consume_queues_of_a_log_that_began_again_do_not_lengthen_a_queue() -> None:
     """A power cut brought their files back there, and the queues began before the log's first record."""
     outcome = run_changing_seed("sync", 920034)

@@ -361,7 +361,8 @@ def _read(disk: Disk, fd: int, position: int, count: int) -> bytes:
 def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
     """The log offset after `data`, whole records and BLANK heads read from `offset` on.
 
-    From bytes that are no record on, which a log has where the leader's ends within a record of it, `data` is as it stands there.
+    Where the leader's log ends within a record of this one, `data` begins with bytes that are no record: it is then all that
+    one file of the log has from there on, and what claims a size in it means nothing.
     """
     position = 0
     while position < len(data):
@@ -370,7 +371,7 @@ def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
             offset += file_bytes - offset % file_bytes
         else:
             size = int.from_bytes(data[position : position + 4], "big")
-            if size < MIN_RECORD_BYTES:
+            if not MIN_RECORD_BYTES <= size <= len(data) - position:
                 return offset + len(data) - position
             position += size
             offset += size

@@ -35,11 +35,14 @@ def test_a_cut_says_when_why_and_how_many_messages_of_which_topics() -> None:
     assert file.counted_bytes == file.size_bytes
 
 
-def test_a_cut_that_begins_within_a_record_keeps_all_that_follows() -> None:
+@pytest.mark.parametrize(
+    "within_bytes", [12, 100]
+)  # a size of 0, the queue's number, or of the body's dots, 0x2e2e2e2e
+def test_a_cut_that_begins_within_a_record_keeps_the_bytes_that_follow(within_bytes: int) -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     results = fill(store, 3, 200)
-    begin = results[0].physical_offset + 12  # four zeros, the queue's number, stand where a record has its size
+    begin = results[0].physical_offset + within_bytes
     kept = DivergedMessages(disk, ROOT)
     kept.save(store, begin, 3, NOW_MS)
     (file,) = kept.files()

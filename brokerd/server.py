@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BUFFER_BYTES: Final = 512 * 1024
-# Of a peer that has not shown an account the kernel holds, and one turn takes, this much: hundreds that send frames of megabytes
-# filled the kernel's memory for TCP otherwise, and a good client's packets were dropped with theirs.
+# Of a peer that has not shown an account the kernel holds, and one turn takes, this much: where hundreds send frames of
+# megabytes, their memory for TCP is under pressure otherwise, the kernel drops what has come, and a good client waits.
 _UNPROVEN_WINDOW_BYTES: Final = 64 * 1024
 _PROVEN_WINDOW_BYTES: Final = 1 << 30  # the kernel's own limits hold
 # Room for a header beside the largest body that maxMessageSize lets through.

@@ -333,4 +333,4 @@ def test_one_turn_serves_a_bounded_number_of_sends(platform_broker: BrokerUnderT
     platform_broker.create_topic("orders", queues=1)
     peer = RecordingPeer()
     served = platform_broker.broker.dispatcher.dispatch(peer, [send_request(b"x")] * 500)
-    assert served == len(peer.take()) == 256
+    assert served == len(peer.take()) == 128

@@ -48,7 +48,7 @@ _SEND_BYTES: Final = 256 * 1024
 # Others get their turn after this many requests of one peer.
 _REQUESTS_PER_TURN: Final = 64
 
-_ACCEPTS_PER_TURN: Final = 32
+_ACCEPTS_PER_TURN: Final = 8
 _ACCEPT_PAUSE_S: Final = 0.1
 
 _RESERVED_DESCRIPTORS: Final = 64
@@ -131,6 +131,7 @@ class Server:
         self._kv = kv_config
         self._accounts = accounts
         self._kv_lock = trio.Lock()
+        self._strangers_turn = trio.StrictFIFOLock()
         self._peers: set[Peer] = set()
         self._by_host: dict[str, dict[Peer, None]] = {}  # in the order in which they came
         self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
@@ -191,12 +192,12 @@ class Server:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         if len(self._peers) >= self._places and not self._make_room():
-            await trio.aclose_forcefully(stream)
+            stream.socket.close()
             return
         try:
             peer = Peer(stream)
         except OSError:  # it has gone already
-            await stream.aclose()
+            stream.socket.close()
             return
         self._peers.add(peer)
         self._by_host.setdefault(peer.host, {})[peer] = None
@@ -216,7 +217,7 @@ class Server:
             self._account(peer, 0)
             self._forget(peer)
             self._routes.on_channel_closed(peer)
-            await trio.aclose_forcefully(stream)
+            stream.socket.close()
 
     def _make_room(self) -> bool:
         """Close a connection that is no broker's, the oldest of the address that has most: one host can't take all places.
@@ -281,9 +282,20 @@ class Server:
                 deadline_s = peer.partial_since_s + patience_s
                 why = "a frame has been incomplete for too long"
         with trio.move_on_at(deadline_s):
+            if peer.unfinished_bytes:
+                await self._wait_for_turn(peer)
             return await peer.stream.receive_some(_RECEIVE_BYTES)
         logger.info("%r: closing, %s", peer, why)
         return b""
+
+    async def _wait_for_turn(self, peer: Peer) -> None:
+        """Of all strangers in the middle of a frame one is read from in a turn of the loop: hundreds would hold up everyone for as
+        long as it takes to read from each.
+        """
+        if isinstance(peer.stream, trio.SocketStream):  # TLS may hold more than its socket shows
+            await trio.lowlevel.wait_readable(peer.stream.socket)
+        async with self._strangers_turn:
+            await trio.lowlevel.checkpoint()
 
     def _check_unfinished_frame(self, peer: Peer, unfinished_bytes: int) -> None:
         if unfinished_bytes == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import socket
 from collections.abc import Sequence
@@ -120,3 +121,57 @@ async def test_a_request_that_has_to_wait_is_served_after_its_pause() -> None:
         await Server(BrokerConfig(), OsNetwork())._read(service, peer, Connection())
     peer.close()
     assert service.served == 3
+
+
+class Stranger:
+    """A client whose large frame is on its way, and what the server's side of it is."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.socket, theirs = connected()
+        self.peer = Peer(theirs, nursery)
+
+    def sends_a_part(self) -> None:
+        self.socket.sendall(LARGE_FRAME[self.peer.unfinished_bytes :][:PART_BYTES])
+
+
+LARGE_FRAME = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, body=bytes(1024 * 1024)).encode()
+PART_BYTES = 32 * 1024
+
+
+async def _strangers_read_in_each_turn(*, have_shown_an_account: bool) -> list[int]:
+    """How many of ten clients, each in the middle of a large frame, are read from in a turn of the loop."""
+    server = Server(BrokerConfig(), OsNetwork())
+    counts = []
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            strangers = [Stranger(nursery) for _ in range(10)]
+            service = EndlessClient(strangers[0].socket)
+            for stranger in strangers:
+                stranger.peer.proven = have_shown_an_account
+                stranger.sends_a_part()
+                nursery.start_soon(server._read, service, stranger.peer, Connection())
+            while not all(stranger.peer.unfinished_bytes for stranger in strangers):
+                await trio.lowlevel.checkpoint()
+            for stranger in strangers:
+                stranger.sends_a_part()
+            before = [PART_BYTES] * 10
+            while min(before) < 2 * PART_BYTES:
+                await trio.lowlevel.checkpoint()
+                now = [stranger.peer.unfinished_bytes for stranger in strangers]
+                counts.append(sum(was != so_much for was, so_much in zip(before, now, strict=True)))
+                before = now
+            nursery.cancel_scope.cancel()
+    for stranger in strangers:
+        stranger.socket.close()
+        stranger.peer.close()
+    return counts
+
+
+def test_one_unfinished_frame_of_a_stranger_grows_in_a_turn_of_the_loop() -> None:
+    counts = trio.run(functools.partial(_strangers_read_in_each_turn, have_shown_an_account=False))
+    assert max(counts) == 1
+    assert sum(counts) == 10
+
+
+def test_unfinished_frames_of_known_clients_grow_together() -> None:
+    assert max(trio.run(functools.partial(_strangers_read_in_each_turn, have_shown_an_account=True))) > 1

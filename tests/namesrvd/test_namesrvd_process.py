@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import socket
@@ -342,14 +343,13 @@ def test_the_connection_of_a_stranger_that_was_there_longest_makes_room_for_anot
 def test_the_address_with_most_connections_makes_room(start: Start) -> None:
     daemon = start({"maxConnections": "4"})
     host, _, port = daemon.address.rpartition(":")
-    with (
-        socket.create_connection((host, int(port)), timeout=TIMEOUT_S, source_address=("127.0.0.2", 0)) as elsewhere,
-        connect(daemon.address) as first,
-        connect(daemon.address) as second,
-        connect(daemon.address) as third,
-    ):
-        for stream in (elsewhere, first, second, third):
-            exchange(stream, route_request())
+    with contextlib.ExitStack() as stack:
+        there = []
+        for source in ("127.0.0.2", "127.0.0.1", "127.0.0.1", "127.0.0.1"):
+            stream = socket.create_connection((host, int(port)), timeout=TIMEOUT_S, source_address=(source, 0))
+            there.append(stack.enter_context(stream))
+            exchange(stream, route_request())  # those that come at once are in no order
+        elsewhere, first, second, third = there
         with connect(daemon.address) as fourth:
             assert closed_by_peer(first)
             for stream in (elsewhere, second, third, fourth):

@@ -44,17 +44,32 @@ class Killed(BaseException):
 
 
 class Strand(greenlet.greenlet):  # type: ignore[misc] # greenlet has no type hints
-    """One flow of control of a process: a step of its scheduler, or a call in one of its threads. It may block (`block`)."""
+    """One flow of control of a process: a step of its scheduler, or a call in one of its threads. It may block (`block`).
+
+    One whose work is done takes other work later, of any process: the stack of a new greenlet is mapped and unmapped by the
+    system, which costs more than most steps.
+    """
 
     process: TrioProcess
+    work: Callable[[], None] | None
     task: Any = None  # of trio's, while it is suspended
 
     @classmethod
     def of(cls, process: TrioProcess, work: Callable[[], None]) -> Strand:
-        strand = cls(work)
-        strand.process = process
+        strand = _IDLE.pop() if _IDLE else cls()
+        strand.process, strand.work, strand.task = process, work, None
         process.strands[strand] = None
         return strand
+
+    def run(self) -> None:
+        """Its works, one after the other; an error ends it."""
+        while self.work is not None:
+            self.work()
+            self.work = None
+            self.parent.switch()
+
+
+_IDLE: list[Strand] = []
 
 
 def block(seconds: float) -> None:
@@ -401,6 +416,9 @@ def _enter(strand: Strand, error: BaseException | None = None) -> None:
         context.__dict__.clear()
     if strand.dead:
         process.strands.pop(strand, None)
+    elif strand.work is None:
+        del process.strands[strand]
+        _IDLE.append(strand)
 
 
 _GRAVEYARD: list[TrioProcess] = []

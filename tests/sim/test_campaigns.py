@@ -28,7 +28,8 @@ SEEDS = {"sync": 8, "async": 4}
 SEEDS_WITHOUT_PROMOTIONS = 3
 QUORUM_SEEDS = {"sync": 3, "async": 3}
 CHANGING_SEEDS = {"sync": 5, "async": 4}
-# Those that a few seeds find, and how many: the first ones, or those of a range. `./dev sim --planted-bugs` looks for all.
+# Those that a few seeds find, and how many: the first ones, or those of a range, which begins with the one that finds it today.
+# `./dev sim --planted-bugs` looks for all.
 QUICK_BUGS: dict[str, int | range] = {
     "acknowledged before the flush": 10,
     "readers see the log's end": 3,
@@ -45,10 +46,10 @@ QUICK_BUGS: dict[str, int | range] = {
     "an equal log gets no vote": 2,
     "the commit counts older epochs": 5,
     "one less than a majority is enough": 3,
-    "a follower truncates below the commit": range(3, 13),
+    "a follower truncates below the commit": range(5, 15),
     "no pre-vote": range(3, 43),
-    "a replica that lost its memory votes as before": range(20, 60),
-    "the old mode confirms what follows the change": range(11, 31),
+    "a replica that lost its memory votes as before": range(31, 71),
+    "the old mode confirms what follows the change": range(17, 37),
     "a new disk is adopted in one step": range(15, 16),
 }
 REPOSITORY = Path(__file__).parents[2]
@@ -201,10 +202,12 @@ def test_consume_queues_of_a_log_that_began_again_do_not_lengthen_a_queue() -> N
     assert outcome.violation is None
 
 
-@pytest.mark.parametrize("mode", ["sync", "dledger", "changing"])
-def test_a_seed_is_the_same_run_in_every_process(mode: str) -> None:
-    program = f"from tests.sim.seeds import run_seed; print(run_seed('{mode}', 'async', 7).fingerprint)"
-    fingerprints = set()
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    program = (
+        "from tests.sim.seeds import run_seed\n"
+        "for mode in ('sync', 'dledger', 'changing'): print(mode, run_seed(mode, 'async', 7).fingerprint)"
+    )
+    fingerprints = []
     for hash_seed in ("0", "1"):
         environment = {
             **os.environ,
@@ -214,8 +217,9 @@ def test_a_seed_is_the_same_run_in_every_process(mode: str) -> None:
         done = subprocess.run(
             [sys.executable, "-c", program], env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True
         )
-        fingerprints.add(done.stdout)
-    assert len(fingerprints) == 1
+        fingerprints.append(done.stdout.splitlines())
+    assert fingerprints[0] == fingerprints[1]
+    assert len(fingerprints[0]) == 3
 
 
 def test_a_time_out_in_the_middle_of_a_run_is_no_violation() -> None:
